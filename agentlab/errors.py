@@ -1,0 +1,93 @@
+"""Every exception agentlab raises on purpose.
+
+AgentlabError                    one line for the user: what is wrong, where, and the mend
+├─ ConfigError                   a spec, flag, environment variable or name that cannot be used
+│  └─ MissingExtra               an optional dependency is not installed
+├─ DatasetError                  a data set that cannot be read; knows file and line
+├─ RunError                      a run folder that cannot be used or continued
+├─ WeightsError                  model weights that cannot be fetched or are not the pinned bytes
+├─ ToolError                     a tool refused or failed; its text is shown to the model
+└─ ModelError                    a model call failed; knows the model
+   ├─ Retryable                  the same call may go through later
+   │  ├─ RateLimited             the provider asks to wait (`retry_after` seconds, if it said)
+   │  ├─ Unreachable             no answer: connection refused or lost, time-out
+   │  └─ ServerFault             the provider answered that it failed (HTTP 5xx)
+   ├─ ContextOverflow            the request is longer than the model can read
+   ├─ Refused                    a key, permission or quota problem (HTTP 401, 402, 403)
+   └─ BadRequest                 the provider will not take this request
+
+Errors become data in two places only: `Session.call_tool` (the model is told) and the runner (the turn is marked
+failed and counts against the flow).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class AgentlabError(Exception):
+    """Base of all; `str()` is the one line shown to the user."""
+
+
+class ConfigError(AgentlabError):
+    pass
+
+
+class MissingExtra(ConfigError):
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an extra: pip install 'agentlab-harness[{extra}]'")
+
+
+class DatasetError(AgentlabError):
+    def __init__(self, problem: str, path: str | Path, line: int | None = None) -> None:
+        self.path = Path(path)
+        self.line = line
+        super().__init__(f"{path}:{line}: {problem}" if line else f"{path}: {problem}")
+
+
+class RunError(AgentlabError):
+    pass
+
+
+class WeightsError(AgentlabError):
+    pass
+
+
+class ToolError(AgentlabError):
+    pass
+
+
+class ModelError(AgentlabError):
+    def __init__(self, problem: str, model: str = "") -> None:
+        self.model = model
+        super().__init__(f"{model}: {problem}" if model else problem)
+
+
+class Retryable(ModelError):
+    pass
+
+
+class RateLimited(Retryable):
+    def __init__(self, problem: str, model: str = "", retry_after: float | None = None) -> None:
+        super().__init__(problem, model)
+        self.retry_after = retry_after
+
+
+class Unreachable(Retryable):
+    pass
+
+
+class ServerFault(Retryable):
+    pass
+
+
+class ContextOverflow(ModelError):
+    pass
+
+
+class Refused(ModelError):
+    pass
+
+
+class BadRequest(ModelError):
+    pass

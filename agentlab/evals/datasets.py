@@ -1,0 +1,202 @@
+"""Data sets: a folder with `conversations.jsonl` and, where documents are needed, `corpus.jsonl`. Strict and exact.
+
+A conversation, one JSON object a line:
+
+    {"id": "laws-001", "turns": [{"user": "How long is half-time?", "reference_answers": ["At most 15 minutes."],
+     "relevant_doc_ids": ["law-07-duration"]}], "source": "...", "licence": "..."}
+
+An unknown key, a wrong type or a broken line is a DatasetError that names file, line and key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentlab.errors import DatasetError
+from agentlab.knowledge.documents import Document, load_documents
+from agentlab.spec import explain
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Speaker(_Strict):
+    id: str
+    name: str = ""
+
+
+class ExpectedCall(_Strict):
+    name: str
+    accepted_arguments: dict[str, list[Any]] = {}
+    optional_arguments: list[str] = []
+    arguments_visible_in_context: bool = True
+
+
+class ToolResult(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+
+class ExpectedMemory(_Strict):
+    op: Literal["add", "update", "none"]
+    content: str | None = None
+    replaces: str | None = None
+
+
+class ToolDefinition(_Strict):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+class Turn(_Strict):
+    user: str
+    reference_answers: list[str] = []
+    relevant_doc_ids: list[str] | None = None
+    unanswerable: bool = False
+    scored: bool = True
+    needs_document_lookup: bool | None = None
+    expected_calls: list[ExpectedCall] | None = None
+    call_order: str = "any"
+    no_call: bool = False
+    tool_results: list[ToolResult] = []
+    speaker: Speaker | None = None
+    session: str | None = None
+    expected_memory: list[ExpectedMemory] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Conversation(_Strict):
+    id: str = Field(min_length=1)
+    turns: list[Turn] = Field(min_length=1)
+    source: str = ""
+    licence: str = ""
+    tools: list[ToolDefinition] = []
+    metadata: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _distinct_tools(self) -> Conversation:
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) < len(names):
+            raise ValueError("tools: two tools have the same name")
+        return self
+
+    @property
+    def scored_turns(self) -> list[int]:
+        return [number for number, turn in enumerate(self.turns) if turn.scored]
+
+
+class Dataset:
+    """A loaded data set. `digest` is a SHA-256 over the conversations in use and the corpus."""
+
+    def __init__(self, name: str, conversations: Iterable[Conversation], documents: Iterable[Document] = ()) -> None:
+        self.name = name
+        self.conversations = tuple(conversations)
+        self.documents = tuple(documents)
+
+    @property
+    def digest(self) -> str:
+        content = hashlib.sha256()
+        for conversation in self.conversations:
+            content.update(conversation.model_dump_json().encode())
+        for document in self.documents:
+            content.update(f"\x00{document.doc_id}\x00{document.title}\x00{document.text}".encode())
+        return content.hexdigest()
+
+    @property
+    def turns(self) -> int:
+        """How many turns are scored."""
+        return sum(len(conversation.scored_turns) for conversation in self.conversations)
+
+    def take(self, limit: int | None, seed: int | None = None) -> Dataset:
+        """The first `limit` conversations, or with `seed` a stratified sample of them in their own order."""
+        chosen: Iterable[Conversation] = self.conversations
+        if limit is not None and seed is not None:
+            chosen = _stratified(self.conversations, limit, seed)
+        elif limit is not None:
+            chosen = self.conversations[:limit]
+        return Dataset(self.name, chosen, self.documents)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Dataset {self.name}: {len(self.conversations)} conversations, {self.turns} graded turns,"
+            f" {len(self.documents)} documents>"
+        )
+
+
+def _stratified(conversations: tuple[Conversation, ...], limit: int, seed: int) -> list[Conversation]:
+    """Draw from each stratum in proportion (largest remainder); a stratum is what a conversation's turns ask for."""
+    strata: dict[str, list[Conversation]] = defaultdict(list)
+    for conversation in conversations:
+        strata[_stratum(conversation)].append(conversation)
+    share = min(1.0, limit / len(conversations))
+    quotas = {name: int(len(members) * share) for name, members in strata.items()}
+    by_remainder = sorted(strata, key=lambda name: (quotas[name] - len(strata[name]) * share, name))
+    for name in by_remainder[: min(limit, len(conversations)) - sum(quotas.values())]:
+        quotas[name] += 1
+    chosen: set[str] = set()
+    for name in sorted(strata):
+        drawn = random.Random(f"{seed}/{name}").sample(strata[name], quotas[name])
+        chosen.update(conversation.id for conversation in drawn)
+    return [conversation for conversation in conversations if conversation.id in chosen]
+
+
+def _stratum(conversation: Conversation) -> str:
+    turns = [turn for turn in conversation.turns if turn.scored]
+    unanswerable = sum(turn.unanswerable for turn in turns)
+    lookups = {turn.needs_document_lookup for turn in turns} - {None}
+    kind = conversation.metadata.get("kind") or conversation.metadata.get("category") or ""
+    refusals = "all" if unanswerable == len(turns) else "some" if unanswerable else "none"
+    return f"{kind}/{refusals}/{sorted(map(str, lookups))}"
+
+
+def load_dataset(path: str | Path) -> Dataset:
+    """Read a data set folder; raises DatasetError naming file, line and key."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise DatasetError("there is no such data set folder; a data set is a folder with conversations.jsonl", folder)
+    file = folder / "conversations.jsonl"
+    if not file.is_file():
+        raise DatasetError("the data set has no conversations.jsonl", folder)
+    corpus = folder / "corpus.jsonl"
+    documents = load_documents(corpus) if corpus.exists() else ()
+    conversations = list(_read_conversations(file))
+    if not conversations:
+        raise DatasetError("the file holds no conversation", file)
+    known = {document.doc_id for document in documents}
+    for line, conversation in conversations:
+        for number, turn in enumerate(conversation.turns):
+            missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
+            if missing:
+                raise DatasetError(f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line)
+    return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)
+
+
+def _read_conversations(file: Path) -> Iterable[tuple[int, Conversation]]:
+    seen: dict[str, int] = {}
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                conversation = Conversation.model_validate(json.loads(line))
+            except UnicodeDecodeError:
+                raise DatasetError("the line is not UTF-8", file, number) from None
+            except json.JSONDecodeError as problem:
+                raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
+            except ValidationError as problem:
+                raise DatasetError(explain(problem, Conversation), file, number) from None
+            if conversation.id in seen:
+                raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
+            seen[conversation.id] = number
+            yield number, conversation

@@ -1,0 +1,290 @@
+"""A finished run: scores, the summary, and data frames. All of it is folded from the rows of the run folder.
+
+    run = open_run("results/first")
+    run.turns, run.calls, run.scores        # pandas data frames
+    run.trace("tools", "laws-001")          # one conversation, event by event
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentlab import plugins
+from agentlab.errors import RunError
+from agentlab.evals.datasets import Dataset, Turn
+from agentlab.evals.run_folder import Play, RunFolder, play_of
+from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.statistics import mean_with_interval
+from agentlab.events import ModelCall
+from agentlab.messages import Reply
+from agentlab.trace import Totals, Trace, critical_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from agentlab.lab import Lab
+
+
+class Run:
+    """What is in a run folder; nothing is kept that the rows do not say."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.path = folder.path
+
+    @property
+    def run_id(self) -> str:
+        return str(self.folder.header["run_id"])
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The stable machine interface, as in `summary.json`."""
+        try:
+            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{self.path}: the run has not ended; continue it with --resume") from None
+        return summary
+
+    @cached_property
+    def traces(self) -> dict[Play, Trace]:
+        return self.folder.traces()
+
+    def trace(self, flow: str, conversation: str, epoch: int = 0) -> Trace:
+        try:
+            return self.traces[flow, conversation, epoch]
+        except KeyError:
+            known = sorted({f"{play[0]} {play[1]}" for play in self.traces})
+            raise RunError(plugins.unknown("conversation of this run", f"{flow} {conversation}", known)) from None
+
+    @cached_property
+    def turns(self) -> pd.DataFrame:
+        """One row a turn: what was said, what it cost, latency in seconds."""
+        import pandas as pd
+
+        rows = []
+        for row in self.folder.turns():
+            flat = {key: value for key, value in row.items() if key not in ("reply", "totals")}
+            flat["reply"] = (row["reply"] or {}).get("text", "")
+            rows.append({**flat, **row["totals"], "latency_s": self._latency(row)})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def calls(self) -> pd.DataFrame:
+        """One row an event of the ledger."""
+        import pandas as pd
+
+        rows = []
+        for (flow, conversation, epoch), trace in self.traces.items():
+            for event in trace.events:
+                row: dict[str, Any] = {"flow": flow, "conversation": conversation, "epoch": epoch}
+                row |= {"turn": event.turn, "id": event.id, "kind": event.kind, "phase": event.phase}
+                row |= {"title": event.title, "detail": event.detail, "seconds": event.seconds}
+                row |= {"waited": event.waited, "attempt": event.attempt, "origin": event.origin, "error": event.error}
+                if isinstance(event, ModelCall) and event.completion is not None:
+                    usage = event.completion.usage
+                    row |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+                    row |= {"cached_tokens": usage.cached_tokens, "cost_usd": event.cost_usd}
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """One row a turn and metric, with the reason for the value."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.folder.rows("scores.jsonl")))
+
+    def _latency(self, row: dict[str, Any]) -> float:
+        trace = self.traces.get(play_of(row))
+        return critical_path(trace.of_turn(row["turn"])) if trace else 0.0
+
+    def table(self) -> pd.DataFrame:
+        """The comparison: one row a measure, one column a flow."""
+        import pandas as pd
+
+        columns: dict[str, dict[str, Any]] = {}
+        for label, flow in self.summary["flows"].items():
+            column: dict[str, Any] = {
+                "turns": flow["turns"],
+                "errors": flow["errors"],
+                "LLM calls / turn": flow["llm_calls_per_turn"],
+                "embedding calls / turn": flow["embedding_calls_per_turn"],
+                "tool calls / turn": flow["tool_calls_per_turn"],
+                "fallback rate": flow["fallback_rate"],
+                "input tokens": flow["input_tokens"],
+                "output tokens": flow["output_tokens"],
+                "cost USD": flow["cost_usd"],
+                "latency mean s": flow["latency_s"]["mean"],
+                "latency p95 s": flow["latency_s"]["p95"],
+            }
+            for metric, score in flow["scores"].items():
+                column[metric] = score["mean"]
+            columns[label] = column
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id}: {self.path}>"
+
+    def _repr_html_(self) -> str:
+        frame: Any = self.table()
+        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–"))
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder; raises RunError where it is none."""
+    return Run(RunFolder.open(Path(path)))
+
+
+async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, complete: bool) -> Run:
+    """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
+    run = Run(folder)
+    rows = folder.turns()
+    for trace in run.traces.values():
+        trace.check()
+    for row in rows:
+        trace = run.traces.get(play_of(row), Trace(*play_of(row)))
+        if not trace.totals(row["turn"]).agrees_with(Totals(**row["totals"])):
+            raise RunError(f"{folder.path}: turn {row['turn']} of {row['conversation']} does not add up to its calls")
+    scores = await _grade(lab, run, rows, datasets)
+    folder.write_scores(scores)
+    folder.write_json("summary.json", summarise(run, rows, scores, datasets, complete=complete))
+    return run
+
+
+async def _grade(
+    lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Sequence[Dataset]
+) -> list[dict[str, Any]]:
+    asked = lab.spec.scorers
+    scorers = [plugins.resolve("evals.scorers", n) for n in (plugins.names("evals.scorers") if asked == "default" else asked)]
+    embedder = await lab.embedder()
+    loop = asyncio.get_running_loop()
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return asyncio.run_coroutine_threadsafe(embedder.embed(list(texts)), loop).result()
+
+    expected = {
+        (dataset.name, f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id): conversation
+        for dataset in datasets
+        for conversation in dataset.conversations
+    }
+
+    def grade_all() -> list[dict[str, Any]]:
+        graded = []
+        for row in rows:
+            turn = expected[row["dataset"], row["conversation"]].turns[row["turn"]]
+            for metric, score in _grade_turn(scorers, turn, row, run, embed).items():
+                where = {key: row[key] for key in ("flow", "dataset", "conversation", "turn", "epoch")}
+                graded.append({**where, "metric": metric, "value": score.value, "reason": score.reason})
+        return graded
+
+    return await asyncio.to_thread(grade_all)
+
+
+def _grade_turn(
+    scorers: list[Any], turn: Turn, row: dict[str, Any], run: Run, embed: Callable[[Sequence[str]], np.ndarray]
+) -> dict[str, Score]:
+    scores: dict[str, Score] = {}
+    for scorer in scorers:
+        metrics = scorer.metrics(turn)
+        if not metrics:
+            continue
+        if row["error"] is not None:
+            scores |= {metric: Score(value=0.0, reason=f"the turn failed: {row['error'][:200]}") for metric in metrics}
+            continue
+        trace = run.traces.get(play_of(row))
+        events = trace.of_turn(row["turn"]) if trace else []
+        scores |= scorer.score(turn, Outcome(reply=Reply.from_json(row["reply"]), events=events, embed=embed))
+    return scores
+
+
+def summarise(
+    run: Run,
+    rows: list[dict[str, Any]],
+    scores: list[dict[str, Any]],
+    datasets: Sequence[Dataset],
+    *,
+    complete: bool,
+) -> dict[str, Any]:
+    """The content of `summary.json`."""
+    header = run.folder.header
+    by_flow: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_flow[row["flow"]].append(row)
+    return {
+        "run_id": header["run_id"],
+        "status": "complete" if complete else "partial",
+        "datasets": [dataset.name for dataset in datasets],
+        "conversations": sum(len(dataset.conversations) for dataset in datasets),
+        "turns": len(rows),
+        "model": header["spec"]["model"],
+        "mode": header["spec"]["mode"],
+        "flows": {
+            label: _summarise_flow(run, mine, [s for s in scores if s["flow"] == label]) for label, mine in by_flow.items()
+        },
+    }
+
+
+def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> dict[str, Any]:
+    plays = {play_of(row) for row in rows}
+    traces = [run.traces[play] for play in plays if play in run.traces]
+    totals = sum((trace.totals() for trace in traces), Totals())
+    phases: dict[str, Totals] = {}
+    phase_calls: dict[str, int] = defaultdict(int)
+    fallbacks = set()
+    for trace in traces:
+        for phase, part in trace.phases().items():
+            phases[phase] = phases.get(phase, Totals()) + part
+        for event in trace.events:
+            if event.costed:
+                phase_calls[event.phase or ""] += 1
+            if event.phase == "fallback":
+                fallbacks.add((trace.conversation, trace.epoch, event.turn))
+    latencies = [run._latency(row) for row in rows]
+    n = len(rows)
+    metrics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for score in scores:
+        metrics[score["metric"]].append(score)
+    return {
+        "turns": n,
+        "errors": sum(row["error"] is not None for row in rows),
+        "llm_calls": totals.llm_calls,
+        "embedding_calls": totals.embedding_calls,
+        "tool_calls": totals.tool_calls,
+        "memory_ops": totals.memory_ops,
+        "llm_calls_per_turn": totals.llm_calls / n,
+        "embedding_calls_per_turn": totals.embedding_calls / n,
+        "tool_calls_per_turn": totals.tool_calls / n,
+        "fallback_rate": len(fallbacks) / n,
+        "input_tokens": totals.input_tokens,
+        "output_tokens": totals.output_tokens,
+        "cached_tokens": totals.cached_tokens,
+        "cost_usd": totals.cost_usd,
+        "latency_s": {
+            "mean": float(np.mean(latencies)),
+            "p50": float(np.quantile(latencies, 0.5)),
+            "p95": float(np.quantile(latencies, 0.95)),
+        },
+        "phases": {
+            phase: {
+                "calls": phase_calls[phase],
+                "input_tokens": part.input_tokens,
+                "output_tokens": part.output_tokens,
+                "seconds": part.seconds,
+            }
+            for phase, part in phases.items()
+        },
+        "scores": {metric: _summarise_metric(graded) for metric, graded in metrics.items()},
+    }
+
+
+def _summarise_metric(graded: list[dict[str, Any]]) -> dict[str, Any]:
+    mean, interval = mean_with_interval([s["value"] for s in graded], [s["conversation"] for s in graded])
+    return {"mean": mean, "ci95": list(interval) if interval else None, "n": len(graded)}

@@ -1,0 +1,348 @@
+"""Plays every conversation through every flow and writes down what happens, turn by turn.
+
+    run = await run(lab, out=Path("results/first"))
+
+A turn that raises is a failed turn: it keeps what it cost, scores 0 and is never dropped. Conversations are independent
+of each other; the turns of one come in order. A killed run is continued with `resume=True`: finished conversations are
+kept, the others begin again as a new take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agentlab
+from agentlab.errors import ConfigError, RunError
+from agentlab.evals.datasets import Conversation, Dataset
+from agentlab.evals.results import Run, finish
+from agentlab.evals.run_folder import Play, RunFolder
+from agentlab.messages import Reply, ToolSpec, UserTurn, to_json
+from agentlab.tools.stub import StubTools
+from agentlab.trace import Trace
+
+if TYPE_CHECKING:
+    from agentlab.lab import Lab, Variant
+    from agentlab.session import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a run will take, as far as it can be known before; None where it cannot."""
+
+    conversations: int
+    turns: int
+    llm_calls: int | None
+    minutes: float | None
+    usd: float | None
+
+    def __str__(self) -> str:
+        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls}"
+        minutes = "unknown time" if self.minutes is None else f"about {max(1, round(self.minutes))} min"
+        usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
+        return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Handed to `on_progress` before the first turn and after each one."""
+
+    done: int
+    total: int
+    failed: int
+    seconds: float
+    label: str = ""
+
+    @property
+    def seconds_left(self) -> float | None:
+        return self.seconds / self.done * (self.total - self.done) if self.done else None
+
+
+@dataclass(frozen=True)
+class _Play:
+    """One conversation to be played through one flow."""
+
+    variant: Variant
+    dataset: Dataset
+    conversation: Conversation
+    name: str
+    epoch: int
+
+    @property
+    def key(self) -> Play:
+        return self.variant.label, self.name, self.epoch
+
+
+INPUT_TOKENS_GUESSED, OUTPUT_TOKENS_GUESSED = 800, 60
+
+
+def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
+    """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
+    conversations = sum(len(d.conversations) for d in datasets) * len(lab.variants) * lab.spec.epochs
+    turns = sum(d.turns for d in datasets) * lab.spec.epochs
+    calls = {v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns for v in lab.variants}
+    minutes: float | None = 0.0
+    usd: float | None = 0.0
+    for variant in lab.variants:
+        made = calls[variant.label]
+        pace, price = lab.seconds_per_call(variant.model), lab.prices.of(variant.model)
+        minutes = None if minutes is None or made is None or pace is None else minutes + made * pace / 60
+        if usd is None or made is None or price is None:
+            usd = None
+        else:
+            usd += made * (INPUT_TOKENS_GUESSED * price.input + OUTPUT_TOKENS_GUESSED * price.output) / 1e6
+    known = [made for made in calls.values() if made is not None]
+    return Estimate(
+        conversations=conversations,
+        turns=turns * len(lab.variants),
+        llm_calls=round(sum(known)) if len(known) == len(calls) else None,
+        minutes=minutes,
+        usd=usd,
+    )
+
+
+async def run(
+    lab: Lab,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Run:
+    """Run the lab's spec into the folder `out` (default `results/<run id>`) and return the finished run.
+
+    Raises ConfigError where flows, data and budget do not fit together, before anything is written.
+    """
+    datasets = lab.datasets()
+    for dataset in datasets:
+        for variant in lab.variants:
+            _check_needs(variant, dataset)
+    _check_budget(lab)
+    folder = _open_folder(lab, datasets, out, resume)
+    with _log_file(folder.path):
+        runner = _Runner(lab, datasets, folder, on_progress)
+        await runner.play_all()
+        return await finish(lab, folder, datasets, complete=runner.complete)
+
+
+class _Runner:
+    def __init__(
+        self, lab: Lab, datasets: tuple[Dataset, ...], folder: RunFolder, on_progress: Callable[[Progress], None]
+    ) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.complete = True
+        self._on_progress = on_progress
+        self._plays = list(_plays(lab, datasets))
+        self._takes = folder.takes()
+        self._finished = _finished(folder, self._plays)
+        self._traces = [trace for key, trace in folder.traces().items() if key in self._finished]
+        self._total = sum(len(play.conversation.scored_turns) for play in self._plays)
+        self._done = self._failed = 0
+        self._began = time.perf_counter()
+
+    async def play_all(self) -> None:
+        left = [play for play in self._plays if play.key not in self._finished]
+        self._total = sum(len(play.conversation.scored_turns) for play in left)
+        for play in left:
+            await self.lab.model(play.variant.model)
+            await self.lab.index(play.dataset.documents, play.variant.retrieval)
+        self._began = time.perf_counter()
+        self._report("")
+        waiting = iter(left)
+
+        async def worker() -> None:
+            for play in waiting:
+                if self._over_budget():
+                    self.complete = False
+                    return
+                await self._play(play)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.lab.spec.concurrency, len(left))):
+                group.create_task(worker())
+
+    async def _play(self, play: _Play) -> None:
+        trace = Trace(play.variant.label, play.name, play.epoch, self._takes.get(play.key, -1) + 1)
+        trace.listeners.append(self.folder.append_event)
+        self._traces.append(trace)
+        index = await self.lab.index(play.dataset.documents, play.variant.retrieval)
+        conversation = play.conversation
+        stub = StubTools(
+            [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
+        )
+        today = conversation.metadata.get("today")
+        session = await self.lab.session(
+            play.variant,
+            trace,
+            index=index,
+            tools=stub.tools,
+            now=datetime.fromisoformat(today) if today else None,
+        )
+        part: str | None = None
+        for number, turn in enumerate(conversation.turns):
+            if turn.session != part and number > 0:
+                session.forget_history()
+            part = turn.session
+            if not turn.scored:
+                session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
+                continue
+            stub.begin_turn([result.model_dump() for result in turn.tool_results])
+            session.begin_turn(number)
+            speaker = turn.speaker
+            asked = UserTurn(
+                text=turn.user,
+                speaker_id=speaker.id if speaker else None,
+                speaker_name=speaker.name if speaker else None,
+                session=turn.session,
+            )
+            await self._turn(play, trace, session, number, asked)
+
+    async def _turn(self, play: _Play, trace: Trace, session: Session, number: int, asked: UserTurn) -> None:
+        began = time.perf_counter()
+        reply, error = None, None
+        try:
+            reply = await play.variant.respond(asked, session)
+            if not isinstance(reply, Reply):
+                raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply")
+        except asyncio.CancelledError:
+            raise
+        except Exception as failure:
+            reply, error = None, f"{type(failure).__name__}: {failure}"
+            self._failed += 1
+            log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, number, error)
+            log.debug("traceback of the failed turn", exc_info=True)
+        self.folder.append_turn(
+            {
+                "flow": trace.flow,
+                "dataset": play.dataset.name,
+                "conversation": trace.conversation,
+                "turn": number,
+                "epoch": trace.epoch,
+                "take": trace.take,
+                "user": asked.text,
+                "reply": to_json(reply) if reply else None,
+                "error": error,
+                "wall_seconds": time.perf_counter() - began,
+                "totals": trace.totals(number).__dict__,
+            }
+        )
+        self._done += 1
+        self._report(f"{trace.flow} · {trace.conversation}")
+
+    def _report(self, label: str) -> None:
+        seconds = time.perf_counter() - self._began
+        self._on_progress(
+            Progress(done=self._done, total=self._total, failed=self._failed, seconds=seconds, label=label)
+        )
+
+    def _over_budget(self) -> bool:
+        budget = self.lab.spec.budget
+        if budget.usd is None and budget.calls is None:
+            return False
+        spent = [trace.totals() for trace in self._traces]
+        usd, calls = sum(t.cost_usd or 0.0 for t in spent), sum(t.llm_calls for t in spent)
+        over = (budget.usd is not None and usd >= budget.usd) or (budget.calls is not None and calls >= budget.calls)
+        if over:
+            log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", usd, calls)
+        return over
+
+
+def _plays(lab: Lab, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
+    """Flows take turns on each conversation, so that a machine that slows down slows all of them."""
+    for epoch in range(lab.spec.epochs):
+        for dataset in datasets:
+            for conversation in dataset.conversations:
+                name = f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
+                for variant in lab.variants:
+                    yield _Play(variant, dataset, conversation, name, epoch)
+
+
+def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
+    done: dict[Play, set[int]] = {}
+    for row in folder.turns():
+        done.setdefault((row["flow"], row["conversation"], row["epoch"]), set()).add(row["turn"])
+    return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}
+
+
+def _check_needs(variant: Variant, dataset: Dataset) -> None:
+    has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
+    for need in variant.needs:
+        if not any(has[part] for part in need.split(" or ")):
+            raise ConfigError(f"flow {variant.label!r} needs {need}, and the data set {dataset.name!r} has none")
+
+
+def _check_budget(lab: Lab) -> None:
+    if lab.spec.budget.usd is not None:
+        for variant in lab.variants:
+            if lab.prices.of(variant.model) is None:
+                raise ConfigError(
+                    f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
+                    "add it to a table of your own and name that under `prices`, or use budget.calls"
+                )
+
+
+def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], out: str | Path | None, resume: bool) -> RunFolder:
+    run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
+    path = Path(out) if out is not None else Path("results") / run_id
+    header = {
+        "run_id": path.name if out is not None else run_id,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "spec": lab.spec.model_dump(mode="json"),
+        "datasets": {
+            d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
+        },
+        "versions": _versions(),
+        "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
+        "prices_dated": lab.prices.dated,
+    }
+    if not resume or not (path / "run.json").exists():
+        return RunFolder.create(path, header)
+    folder = RunFolder.open(path)
+    before = folder.header
+    for part in ("spec", "datasets"):
+        if _comparable(before[part]) != _comparable(header[part]):
+            raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
+    folder.mend()
+    return folder
+
+
+def _comparable(part: dict[str, Any]) -> dict[str, Any]:
+    """A spec without what may change between two sittings of one run."""
+    return {key: value for key, value in part.items() if key not in ("concurrency", "budget")}
+
+
+def _versions() -> dict[str, str]:
+    found = {"agentlab": agentlab.__version__}
+    for name in ("openai", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+@contextlib.contextmanager
+def _log_file(folder: Path) -> Iterator[None]:
+    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = logging.getLogger("agentlab")
+    level = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)
+        handler.close()
+

@@ -1,0 +1,37 @@
+"""One scorer a file, grading a turn from its reply and its events; it never calls a flow.
+
+A scorer file has `metrics(turn)`, the names of what it grades on that turn (none where it does not apply), and
+`score(turn, outcome)`, which returns a Score for each of them. A turn that failed scores 0 on all. Higher is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentlab.events import Event, Search
+from agentlab.messages import Reply
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    value: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a flow did with a turn."""
+
+    reply: Reply
+    events: Sequence[Event]
+    embed: Callable[[Sequence[str]], np.ndarray]
+    """Unit vectors for texts, shape (n, d); outside the flow's ledger."""
+
+    def retrieved(self) -> list[str]:
+        """The documents whose passages were retrieved in the turn, in the order they were found, each once."""
+        return list(dict.fromkeys(p.doc_id for e in self.events if isinstance(e, Search) for p in e.passages))

@@ -1,0 +1,25 @@
+"""Cosine similarity of the reply and the nearest reference answer, by the run's sentence embedder; below 0 counts as 0."""
+
+from __future__ import annotations
+
+from agentlab.evals.datasets import Turn
+from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers.answer import has_reference
+from agentlab.knowledge.citations import strip_markers
+
+
+def metrics(turn: Turn) -> tuple[str, ...]:
+    return ("semantic_similarity",) if has_reference(turn) else ()
+
+
+def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+    said = strip_markers(outcome.reply.text)
+    if not said.strip():
+        return {"semantic_similarity": Score(value=0.0, reason="the reply is empty")}
+    vectors = outcome.embed([said, *turn.reference_answers])
+    nearness = vectors[1:] @ vectors[0]
+    best = int(nearness.argmax())
+    value = min(1.0, max(0.0, float(nearness[best])))
+    return {
+        "semantic_similarity": Score(value=value, reason=f"nearest reference: {turn.reference_answers[best][:120]}")
+    }

@@ -1,0 +1,281 @@
+"""The typed events a trace is made of, and their JSON rows (the ledger's format).
+
+A session's verb appends one event, with child events for its parts:
+
+    step        load_conversation
+    step        retrieve_documents
+      embedding                         phase retrieve
+      search                            phase retrieve
+    model_call                          phase answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from agentlab.messages import Completion, Passage, Request, ToolCall, to_json
+
+Phase = Literal[
+    "rewrite",
+    "retrieve",
+    "select_tool",
+    "tool_args",
+    "tool",
+    "answer",
+    "fallback",
+    "memory_read",
+    "memory_write",
+    "plan",
+    "step",
+    "evaluate",
+    "reflect",
+    "summarize",
+    "relevance",
+    "consolidate",
+    "judge",
+]
+PHASES: tuple[str, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What all events share. `start` is seconds since the trace began, `seconds` the accepted attempt alone."""
+
+    kind: ClassVar[str]
+    costed: ClassVar[bool] = False
+    """True where the event stands for work that somebody pays for; such an event must have a phase."""
+
+    id: int
+    turn: int
+    phase: str | None = None
+    parent: int | None = None
+    after: tuple[int, ...] = ()
+    start: float = 0.0
+    seconds: float = 0.0
+    waited: float = 0.0
+    """Queueing, back-off and failed attempts, in seconds; never part of a latency."""
+    attempt: int = 1
+    origin: str = "live"
+    """`live` or `replay`."""
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.costed and self.phase not in PHASES:
+            raise ValueError(f"{self.kind} event with phase {self.phase!r}; known phases: {', '.join(PHASES)}")
+
+    @property
+    def title(self) -> str:
+        """What the event is called when a trace is printed as steps."""
+        return self.kind
+
+    @property
+    def detail(self) -> str:
+        return ""
+
+    @classmethod
+    def revive(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**{**record, "after": tuple(record.get("after", ()))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall(Event):
+    kind = "model_call"
+    costed = True
+
+    model: str
+    request: Request
+    completion: Completion | None = None
+    """None where no attempt was accepted; `error` then says why, and the call is not counted."""
+    cost_usd: float | None = None
+
+    @property
+    def title(self) -> str:
+        tools = ", ".join(tool.name for tool in self.request.tools)
+        return f"complete ({self.phase}; tools: {tools})" if tools else f"complete ({self.phase}; no tools)"
+
+    @property
+    def detail(self) -> str:
+        if self.completion is None:
+            return ""
+        usage = self.completion.usage
+        calls = ", ".join(call.name for call in self.completion.message.tool_calls)
+        said = f"calls {calls}" if calls else f'"{shorten(self.completion.message.text)}"'
+        return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+
+    @classmethod
+    def revive(cls, record: Mapping[str, Any]) -> Self:
+        completion = record.get("completion")
+        revived = {
+            "after": tuple(record.get("after", ())),
+            "request": Request.from_json(record["request"]),
+            "completion": Completion.from_json(completion) if completion else None,
+        }
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCall(Event):
+    kind = "embedding"
+    costed = True
+
+    model: str
+    texts: int = 1
+
+    @property
+    def title(self) -> str:
+        return "embed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Event):
+    kind = "search"
+    costed = True
+
+    query: str
+    doc_ids: tuple[str, ...] | None = None
+    passages: tuple[Passage, ...] = ()
+
+    @property
+    def detail(self) -> str:
+        return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
+
+    @classmethod
+    def revive(cls, record: Mapping[str, Any]) -> Self:
+        doc_ids = record.get("doc_ids")
+        revived = {
+            "after": tuple(record.get("after", ())),
+            "doc_ids": None if doc_ids is None else tuple(doc_ids),
+            "passages": tuple(Passage.from_json(p) for p in record.get("passages", ())),
+        }
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRun(Event):
+    kind = "tool"
+    costed = True
+
+    call: ToolCall
+    output: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"call_tool {self.call.name}"
+
+    @property
+    def detail(self) -> str:
+        return shorten(self.output)
+
+    @classmethod
+    def revive(cls, record: Mapping[str, Any]) -> Self:
+        revived = {"after": tuple(record.get("after", ())), "call": ToolCall.from_json(record["call"])}
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOp(Event):
+    kind = "memory"
+    costed = True
+
+    op: str
+    """`recall` or `remember`."""
+    text: str
+    items: tuple[str, ...] = ()
+    """What was found, or the ids of what was written."""
+
+    @property
+    def title(self) -> str:
+        return self.op
+
+    @property
+    def detail(self) -> str:
+        return f"{len(self.items)} items"
+
+    @classmethod
+    def revive(cls, record: Mapping[str, Any]) -> Self:
+        revived = {"after": tuple(record.get("after", ())), "items": tuple(record.get("items", ()))}
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(Event):
+    kind = "decision"
+
+    name: str
+    choice: bool | str
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        choice = {True: "yes", False: "no"}.get(self.choice, self.choice)  # type: ignore[call-overload]
+        return f"{self.name}? {choice}"
+
+    @property
+    def detail(self) -> str:
+        return self.why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice(Event):
+    kind = "notice"
+
+    name: str
+    text: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"notify {self.name}"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Event):
+    """A named piece of a flow that costs nothing itself; it groups what happens inside it."""
+
+    kind = "step"
+
+    name: str
+    text: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+
+EVENTS: dict[str, type[Event]] = {
+    cls.kind: cls for cls in (ModelCall, EmbeddingCall, Search, ToolRun, MemoryOp, Decision, Notice, Step)
+}
+
+
+def to_row(event: Event) -> dict[str, Any]:
+    """An event as one JSON record; `revive` is the way back."""
+    shared = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin")
+    row: dict[str, Any] = {"kind": event.kind}
+    for name in (*shared, *(f.name for f in fields(event) if f.name not in shared)):
+        row[name] = to_json(getattr(event, name))
+    return row
+
+
+def revive(row: Mapping[str, Any]) -> Event:
+    cls = EVENTS[row["kind"]]
+    known = {f.name for f in fields(cls)}
+    return cls.revive({key: value for key, value in row.items() if key in known})
+
+
+def shorten(text: str, width: int = 70) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)

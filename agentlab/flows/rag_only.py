@@ -1,0 +1,23 @@
+"""Retrieve first, answer once: the passages stand beside the question and the model has no tools.
+
+One embedding call, one search and one model call a turn.
+"""
+
+from __future__ import annotations
+
+from agentlab.flows._documents import PROMPTS, Settings, finish, generate_from_passages, retrieve_documents
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+
+__all__ = ["PROMPTS", "Settings", "respond"]
+
+NEEDS = ("documents",)
+TOOLS = ()
+CALLS_PER_TURN = 1.0
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    history = session.load_conversation(session.settings.history)
+    passages = await retrieve_documents(session, turn.text)
+    text = await generate_from_passages(session, turn, history, passages)
+    return finish(session, turn, text)

@@ -1,0 +1,23 @@
+"""The model decides: it may search the documents with a tool, as often as it likes up to a limit, and then answers.
+
+Two model calls and one embedding call a turn where it searches once; one model call and none where it does not.
+"""
+
+from __future__ import annotations
+
+from agentlab.flows._documents import LOOKUP, PROMPTS, ToolSettings, finish, generate_with_tools
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+
+__all__ = ["PROMPTS", "Settings", "respond"]
+
+NEEDS = ("documents or tools",)
+TOOLS = (LOOKUP,)
+CALLS_PER_TURN = 2.0
+Settings = ToolSettings
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    history = session.load_conversation(session.settings.history)
+    text = await generate_with_tools(session, turn, history)
+    return finish(session, turn, text)

@@ -1,0 +1,36 @@
+"""Tools first; where the model did not search and documents fit, ask again without tools, passages beside the question.
+
+Two model calls and one embedding call a turn, on either path; where nothing is found the first reply stands.
+"""
+
+from __future__ import annotations
+
+from agentlab.flows._documents import (
+    LOOKUP,
+    PROMPTS,
+    ToolSettings,
+    finish,
+    generate_from_passages,
+    generate_with_tools,
+    lookup_was_called,
+    retrieve_documents,
+)
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+
+__all__ = ["PROMPTS", "Settings", "respond"]
+
+NEEDS = ("documents",)
+TOOLS = (LOOKUP,)
+CALLS_PER_TURN = 2.0
+Settings = ToolSettings
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    history = session.load_conversation(session.settings.history)
+    text = await generate_with_tools(session, turn, history)
+    if session.decide("fallback needed", not lookup_was_called(session)):
+        passages = await retrieve_documents(session, turn.text)
+        if session.decide("passages found", bool(passages), "" if passages else "the first reply stands"):
+            text = await generate_from_passages(session, turn, history, passages, phase="fallback")
+    return finish(session, turn, text)

@@ -1,0 +1,412 @@
+"""The front door: a Lab turns a spec into models, indexes and sessions, and owns the event loop they live on.
+
+    lab = Lab("evals/flows.yaml", limit=2)
+    run = lab.run_sync()          # in a script
+    run = await lab.run()         # in a notebook cell, while the kernel's own loop runs
+
+The only file that imports every room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import string
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from agentlab import plugins
+from agentlab.errors import AgentlabError, ConfigError
+from agentlab.events import Event
+from agentlab.history import ConversationDatabase
+from agentlab.inflight import SharedModel
+from agentlab.messages import Reply, UserTurn
+from agentlab.prices import PriceTable, load_prices
+from agentlab.protocols import Embedder, Index, Model, Tool
+from agentlab.session import Generation, Session
+from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec, load_spec
+from agentlab.trace import Trace
+
+if TYPE_CHECKING:
+    from agentlab.evals.datasets import Dataset
+    from agentlab.evals.results import Run
+    from agentlab.knowledge.documents import Document
+
+T = TypeVar("T")
+
+
+class Flow(Protocol):
+    async def respond(self, turn: UserTurn, session: Session) -> Reply: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A flow with all its settings filled in, under the label that results carry."""
+
+    label: str
+    respond: Callable[[UserTurn, Session], Awaitable[Reply]]
+    settings: Any
+    prompts: Mapping[str, str]
+    model: str
+    retrieval: RetrievalSpec
+    generation: GenerationSpec
+    needs: tuple[str, ...]
+    tools: tuple[str, ...]
+    calls_per_turn: float | None
+
+
+class Lab:
+    """Everything a run or a chat needs, opened when first used and closed by `close` or a `with` block.
+
+    `spec` is a file, a Spec or None; keywords are keys of the spec and win over it. `model`, `embedder` and entries of
+    `flows` may also be objects.
+    """
+
+    def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
+        self._given_models: dict[str, Model] = {}
+        self._given_embedders: dict[str, Embedder] = {}
+        self._given_flows: dict[str, Any] = {}
+        overrides = {key.replace("__", "."): value for key, value in overrides.items()}
+        if "model" in overrides and not isinstance(overrides["model"], str):
+            model = overrides["model"]
+            self._given_models[model.name] = model
+            overrides["model"] = model.name
+        if "embedder" in overrides and not isinstance(overrides["embedder"], str):
+            embedder = overrides["embedder"]
+            self._given_embedders[embedder.name] = embedder
+            overrides["embedder"] = embedder.name
+        if "flows" in overrides:
+            overrides["flows"] = [self._flow_entry(entry) for entry in overrides["flows"]]
+        if isinstance(spec, Spec):
+            self.spec = Spec.model_validate({**spec.model_dump(), **overrides})
+        else:
+            self.spec = load_spec(spec, overrides)
+        self.variants = tuple(self._variant(flow) for flow in self.spec.flows)
+        self.prices: PriceTable = load_prices(self.spec.prices)
+        self._models: dict[str, SharedModel] = {}
+        self._embedder: Embedder | None = None
+        self._indexes: dict[tuple[int, str], Index] = {}
+        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run `work` on the lab's loop; the future returned is one of `concurrent.futures`."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="agentlab", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[return-value]
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the lab's loop and wait for it; an interrupt ends the work before it is raised again."""
+        future: Any = self.start(work)
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except KeyboardInterrupt:
+            future.cancel()
+            with contextlib.suppress(BaseException):
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._running).result(5)
+            raise
+
+    @property
+    def _running(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None
+        return self._loop
+
+    async def _elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(self.start(work))  # type: ignore[arg-type]
+
+    # Runs and chats.
+
+    async def run(self, **options: Any) -> Run:
+        """Replay the data sets through the flows; options are those of `agentlab.evals.runner.run`."""
+        from agentlab.evals.runner import run
+
+        return await self._elsewhere(run(self, **options))
+
+    def run_sync(self, **options: Any) -> Run:
+        """`run` for scripts, and for cells that do not want to await."""
+        from agentlab.evals.runner import run
+
+        return self.wait(run(self, **options))
+
+    def chat(self, flow: str | None = None, **options: Any) -> Chat:
+        """A conversation with one of the lab's flows, kept in memory unless `database` names a file."""
+        return Chat(self, self.variant(flow or self.variants[0].label), **options)
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The data sets of the spec, cut to its limit; raises DatasetError."""
+        from agentlab.evals.datasets import load_dataset
+
+        loaded = tuple(load_dataset(path) for path in self.spec.datasets)
+        names = [dataset.name for dataset in loaded]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"datasets: two folders are called {max(names, key=names.count)!r}; names must differ")
+        return tuple(dataset.take(self.spec.limit, self.spec.sample) for dataset in loaded)
+
+    def variant(self, label: str) -> Variant:
+        for variant in self.variants:
+            if variant.label == label:
+                return variant
+        raise ConfigError(plugins.unknown("flow of this lab", label, (v.label for v in self.variants)))
+
+    # What sessions are made of. These run on the lab's loop.
+
+    async def model(self, name: str) -> SharedModel:
+        """The model, started; one for the whole lab, so that identical requests meet."""
+        async with self._opening:
+            if name not in self._models:
+                self._models[name] = SharedModel(self._given_models.get(name) or _connect("models", name))
+            shared = self._models[name]
+            start = getattr(shared.model, "start", None)
+            if start is not None:
+                await start()
+        return shared
+
+    def seconds_per_call(self, model: str) -> float | None:
+        """How long a call takes by the provider's own rough word; None where it has none."""
+        if model in self._given_models:
+            return None
+        provider, _, name = model.partition("/")
+        pace = getattr(plugins.resolve("models", provider), "seconds_per_call", None)
+        return pace(name) if pace else None  # type: ignore[no-any-return]
+
+    async def embedder(self) -> Embedder:
+        if self._embedder is None:
+            name = self.spec.embedder
+            self._embedder = self._given_embedders.get(name) or _connect("models.embedders", name)
+        return self._embedder
+
+    async def index(self, documents: Sequence[Document], retrieval: RetrievalSpec) -> Index | None:
+        """The index over `documents`, built once and kept on disk; None without documents."""
+        from agentlab.knowledge.index import open_index
+        from agentlab.models.embedders.cache import CachedEmbedder
+        from agentlab.models.weights import home
+
+        if not documents:
+            return None
+        key = (hash(tuple((d.doc_id, d.title, d.text) for d in documents)), f"{retrieval.method}/{retrieval.max_tokens}")
+        async with self._opening:
+            if key not in self._indexes:
+                embedder = await self.embedder()
+                opened = await open_index(
+                    documents,
+                    CachedEmbedder(embedder, home() / "embeddings"),
+                    folder=home() / "indexes",
+                    method=retrieval.method,
+                    max_tokens=retrieval.max_tokens,
+                )
+                if opened.embedder is not None:
+                    # A cached query would make the flow that asks second look faster.
+                    opened.embedder = embedder
+                self._indexes[key] = opened
+        return self._indexes[key]
+
+    async def session(
+        self,
+        variant: Variant,
+        trace: Trace,
+        *,
+        index: Index | None,
+        tools: Sequence[Tool] = (),
+        database: ConversationDatabase | None = None,
+        now: datetime | None = None,
+        on_text: Callable[[int, str], None] = lambda event_id, text: None,
+    ) -> Session:
+        """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups."""
+        built_in = [name for name in variant.tools if not (name == "lookup_documents" and index is None)]
+        if tools:
+            built_in = [name for name in built_in if name == "lookup_documents"]
+        generation = variant.generation
+        seed = None if generation.seed is None else generation.seed + trace.epoch
+        return Session(
+            trace=trace,
+            wire=await self.model(variant.model),
+            history=database or ConversationDatabase(),
+            now=now or self.spec.today,
+            generation=Generation(
+                temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens
+            ),
+            index=index,
+            top_k=variant.retrieval.top_k,
+            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *tools],
+            settings=variant.settings,
+            prompts=variant.prompts,
+            price=self.prices.charge,
+            on_text=on_text,
+        )
+
+    # Reading the spec.
+
+    def _flow_entry(self, entry: Any) -> Any:
+        if isinstance(entry, (str, Mapping, FlowSpec)):
+            return entry
+        name = getattr(entry, "name", None) or getattr(entry, "__name__", None) or type(entry).__name__
+        self._given_flows[name] = entry
+        return {"flow": name}
+
+    def _variant(self, flow: FlowSpec) -> Variant:
+        found = self._given_flows.get(flow.flow) or plugins.resolve("flows", flow.flow)
+        respond = getattr(found, "respond", found)
+        if not inspect.iscoroutinefunction(respond):
+            raise ConfigError(f"flow {flow.name!r} has no `async def respond(turn, session)`")
+        spec = self.spec
+        where = f"flow {flow.name!r}"
+        return Variant(
+            label=flow.name,
+            respond=respond,
+            settings=_validated(getattr(found, "Settings", None), flow.settings, where),
+            prompts=_prompts(getattr(found, "PROMPTS", {}), {**spec.prompts.get(flow.flow, {}), **flow.prompts}, where),
+            model=flow.model or spec.model,
+            retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
+            generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
+            needs=tuple(getattr(found, "NEEDS", ())),
+            tools=tuple(getattr(found, "TOOLS", ())),
+            calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
+        )
+
+    # The end.
+
+    def close(self) -> None:
+        """End the models this lab started and its loop. A lab can be closed twice, not used again."""
+        if self._loop is None or self._thread is None:
+            return
+        for shared in self._models.values():
+            asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
+        self._models.clear()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        flows = ", ".join(variant.label for variant in self.variants)
+        return f"<Lab {self.spec.name}: {flows} on {self.spec.model}>"
+
+
+class Chat:
+    """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        variant: Variant,
+        *,
+        documents: Iterable[Document] | str | Path | None = None,
+        database: str | Path = ":memory:",
+        on_text: Callable[[str], None] = lambda text: None,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.lab = lab
+        self.variant = variant
+        self.trace = Trace(variant.label, "chat")
+        self.trace.listeners.append(lambda trace, event: on_event(event))
+        self._documents = self._read(documents)
+        self._database = ConversationDatabase(database)
+        self._on_text = on_text
+        self._session: Session | None = None
+        self._turn = -1
+        self._talking: Any = None
+
+    def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
+        from agentlab.knowledge.documents import load_documents
+
+        if documents is None:
+            return tuple(document for dataset in self.lab.datasets() for document in dataset.documents)
+        if isinstance(documents, (str, Path)):
+            return load_documents(Path(documents))
+        return tuple(documents)
+
+    async def say(self, text: str) -> Reply:
+        self._talking = self.lab.start(self._say(text))
+        return await asyncio.wrap_future(self._talking)
+
+    def say_sync(self, text: str) -> Reply:
+        return self.lab.wait(self._say(text))
+
+    def stop(self) -> None:
+        """Break off the reply that is under way; what was not finished is not remembered."""
+        if self._talking is not None:
+            self._talking.cancel()
+
+    async def _say(self, text: str) -> Reply:
+        if self._session is None:
+            index = await self.lab.index(self._documents, self.variant.retrieval)
+            self._session = await self.lab.session(
+                self.variant,
+                self.trace,
+                index=index,
+                database=self._database,
+                now=datetime.now(),
+                on_text=lambda event_id, piece: self._on_text(piece),
+            )
+        self._turn += 1
+        self._session.begin_turn(self._turn)
+        return await self.variant.respond(UserTurn(text=text), self._session)
+
+
+def _connect(room: str, name: str) -> Any:
+    provider, slash, model = name.partition("/")
+    if not slash or not model:
+        raise ConfigError(f"{name!r} is not a {plugins.ROOMS[room].split()[0]} name; it has the form provider/name")
+    return plugins.resolve(room, provider).connect(model)
+
+
+def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    from agentlab.spec import explain
+
+    if model is None:
+        if values:
+            raise ConfigError(f"{where}: it has no settings of its own, and {sorted(values)[0]!r} is no key of a spec")
+        return None
+    try:
+        return TypeAdapter(model).validate_python(values)
+    except ValidationError as problem:
+        known = getattr(model, "model_fields", None) or model.__dataclass_fields__
+        first = problem.errors()[0]
+        if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            raise ConfigError(f"{where}: {plugins.unknown('key', str(first['loc'][-1]), known)}") from None
+        raise ConfigError(f"{where}: {explain(problem, model)}") from None
+
+
+def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: str) -> dict[str, str]:
+    for name, text in overrides.items():
+        if name not in defaults:
+            raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
+        allowed, used = _placeholders(defaults[name]), _placeholders(text)
+        if used is None:
+            raise ConfigError(f"{where}: prompt {name!r} has a lone brace; write {{{{ or }}}} for a brace itself")
+        extra = used - (allowed or set())
+        if extra:
+            known = ", ".join(f"{{{field}}}" for field in sorted(allowed or ())) or "none"
+            raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
+    return {**defaults, **overrides}
+
+
+def _placeholders(text: str) -> set[str] | None:
+    try:
+        return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+    except ValueError:
+        return None
+
+
+__all__ = ["AgentlabError", "Chat", "Lab", "Variant"]

@@ -1,0 +1,207 @@
+"""Plain frozen values that travel through agentlab: messages, requests, completions, passages, replies.
+
+They hold no behaviour beyond conversion to and from JSON, know no provider and import nothing of ours.
+The model's own role is `agent`; each adapter translates it to its provider's word.
+
+    Message(role="agent", tool_calls=(ToolCall(id="c1", name="lookup_documents", arguments={"query": "offside"}),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, Self
+
+Role = Literal["system", "user", "agent", "tool"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
+
+
+def to_json(value: Any) -> Any:
+    """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        record = {}
+        for f in fields(value):
+            inner = getattr(value, f.name)
+            if inner != f.default and inner not in ((), {}):
+                record[f.name] = to_json(inner)
+        return record
+    if isinstance(value, Mapping):
+        return {key: to_json(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(inner) for inner in value]
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """One call the model asks for."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    malformed: str | None = None
+    """The arguments as the model wrote them, where they were not a JSON object."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Opaque provider data that has to be sent back with the call."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    role: Role
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """On a `tool` message: the call it answers."""
+    name: str | None = None
+    """On a `tool` message: the tool that ran. On a `user` message: the speaker."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        calls = tuple(ToolCall.from_json(call) for call in record.get("tool_calls", ()))
+        return cls(**{**record, "tool_calls": calls})
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Token counts as the provider reported them; None means not reported, and stays None in a sum.
+
+    `input_tokens` includes `cached_tokens`; `output_tokens` includes `reasoning_tokens`.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """What a model is told of a tool; `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Exactly what a model is asked: nothing that reaches the provider is kept elsewhere."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one tool that must be called."""
+    output_schema: dict[str, Any] | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(
+            **{
+                **record,
+                "messages": tuple(Message.from_json(m) for m in record["messages"]),
+                "tools": tuple(ToolSpec.from_json(t) for t in record.get("tools", ())),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    message: Message
+    usage: Usage = Usage()
+    model: str = ""
+    """The model that answered, in the provider's own words."""
+    finish_reason: FinishReason = "stop"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(
+            **{
+                **record,
+                "message": Message.from_json(record["message"]),
+                "usage": Usage.from_json(record.get("usage", {})),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A piece of a document: `text` is the document's text from `start` to `end` (characters)."""
+
+    id: str
+    doc_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    score: float | None = None
+    """Relevance for the query it was retrieved for; higher is better."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """A pointer from a reply to the passage that supports it."""
+
+    doc_id: str
+    passage_id: str
+    title: str
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserTurn:
+    """What a flow is given of a turn: what the user said, never what is expected of the reply."""
+
+    text: str
+    speaker_id: str | None = None
+    speaker_name: str | None = None
+    session: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a flow answers. `text` is graded; `citations` are graded apart and shown below it."""
+
+    text: str
+    citations: tuple[Citation, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+    """Whatever else the flow wants to hand on, JSON values only."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        citations = tuple(Citation.from_json(c) for c in record.get("citations", ()))
+        return cls(**{**record, "citations": citations})

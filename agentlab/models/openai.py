@@ -1,0 +1,243 @@
+"""`openai/<model>`: any server that speaks OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY`).
+
+The official SDK does the talking, on its aiohttp transport (six times faster than its default one with many calls in
+flight) and with its own retries off: retries live in the session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import (
+    BadRequest,
+    ConfigError,
+    ContextOverflow,
+    ModelError,
+    RateLimited,
+    Refused,
+    ServerFault,
+    Unreachable,
+)
+from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.protocols import Emit
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_ROLES = {"system": "system", "user": "user", "agent": "assistant", "tool": "tool"}
+_FINISH: dict[str | None, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+
+
+def connect(name: str, **options: Any) -> OpenAIModel:
+    """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key."""
+    base_url = options.pop("base_url", None) or os.environ.get("OPENAI_BASE_URL") or None
+    api_key = options.pop("api_key", None) or os.environ.get("OPENAI_API_KEY")
+    if not api_key and base_url is None:
+        raise ConfigError(
+            "openai models need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"
+        )
+    if base_url and not re.match(r"https?://", base_url):
+        raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
+    return OpenAIModel(name, base_url=base_url, api_key=api_key or "none", **options)
+
+
+class OpenAIModel:
+    """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None, api_key: str, timeout: float = 120.0, parallel: int | None = None
+    ) -> None:
+        self.name = f"openai/{model}"
+        self.parallel = parallel
+        self._model = model
+        self._base_url = base_url
+        self._api_key = api_key
+        self._timeout = timeout
+        self._client: AsyncOpenAI | None = None
+
+    def _connected(self) -> AsyncOpenAI:
+        if self._client is None:
+            from openai import AsyncOpenAI, DefaultAioHttpClient
+
+            self._client = AsyncOpenAI(
+                base_url=self._base_url,
+                api_key=self._api_key,
+                timeout=self._timeout,
+                max_retries=0,
+                http_client=DefaultAioHttpClient(),
+            )
+        return self._client
+
+    async def complete(self, request: Request, emit: Emit) -> Completion:
+        import openai
+
+        called = (call.name for message in request.messages for call in message.tool_calls)
+        names = wire_names([*(tool.name for tool in request.tools), *called])
+        try:
+            stream = await self._connected().chat.completions.create(**self._body(request, names))
+            return await self._read(stream, emit, {wire: name for name, wire in names.items()})
+        except openai.APIError as problem:
+            raise translate_error(problem, self.name) from problem
+
+    def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [wire_message(message, names) for message in request.messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if request.tools and request.tool_choice != "none":
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": names[tool.name],
+                        "description": tool.description,
+                        "parameters": tool.parameters,
+                    },
+                }
+                for tool in request.tools
+            ]
+            named = {"type": "function", "function": {"name": names.get(request.tool_choice)}}
+            body["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "required") else named
+        if request.output_schema is not None:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "schema": request.output_schema, "strict": False},
+            }
+        # OpenAI's own reasoning models refuse `max_tokens`; many compatible servers know nothing else.
+        limit = "max_completion_tokens" if self._base_url is None else "max_tokens"
+        for key, value in (("temperature", request.temperature), ("seed", request.seed), (limit, request.max_tokens)):
+            if value is not None:
+                body[key] = value
+        return body
+
+    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> Completion:
+        text: list[str] = []
+        calls: dict[int, dict[str, str]] = {}
+        usage, model, finish = Usage(), self._model, None
+        async with stream:
+            async for chunk in stream:
+                model = chunk.model or model
+                if chunk.usage is not None:
+                    usage = read_usage(chunk.usage)
+                for choice in chunk.choices[:1]:
+                    finish = choice.finish_reason or finish
+                    if choice.delta.content:
+                        text.append(choice.delta.content)
+                        emit(choice.delta.content)
+                    for part in choice.delta.tool_calls or ():
+                        call = calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+                        call["id"] = part.id or call["id"]
+                        call["name"] += (part.function and part.function.name) or ""
+                        call["arguments"] += (part.function and part.function.arguments) or ""
+        if finish is None:
+            raise Unreachable("the stream ended before the answer did", self.name)
+        made = tuple(
+            read_call(call["id"] or f"call_{index}", tool_names.get(call["name"], call["name"]), call["arguments"])
+            for index, call in sorted(calls.items())
+        )
+        return Completion(
+            message=Message(role="agent", text="".join(text), tool_calls=made),
+            usage=usage,
+            model=model,
+            finish_reason="tool_calls" if made else _FINISH.get(finish, "stop"),
+        )
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+def wire_names(names: Iterable[str]) -> dict[str, str]:
+    """Tool names as the provider takes them (letters, digits, `_`, `-`, at most 64), each still its own."""
+    wired: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+        number = 2
+        candidate = plain
+        while candidate in wired.values():
+            candidate = f"{plain[:60]}_{number}"
+            number += 1
+        wired[name] = candidate
+    return wired
+
+
+def wire_message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
+    wired: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
+    if message.role == "tool":
+        wired["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        wired["content"] = message.text or None
+        wired["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": names.get(call.name, call.name),
+                    "arguments": json.dumps(call.arguments) if call.malformed is None else call.malformed,
+                },
+            }
+            for call in message.tool_calls
+        ]
+    return wired
+
+
+def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
+    try:
+        parsed = json.loads(arguments or "{}")
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        return ToolCall(id=call_id, name=name, malformed=arguments)
+    return ToolCall(id=call_id, name=name, arguments=parsed)
+
+
+def read_usage(usage: Any) -> Usage:
+    prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=prompt.cached_tokens if prompt else None,
+        reasoning_tokens=output.reasoning_tokens if output else None,
+    )
+
+
+def translate_error(problem: Any, model: str) -> ModelError:
+    """Our error for an exception of the SDK; the message keeps what the server said, shortened, never a key."""
+    import openai
+
+    said = " ".join(str(getattr(problem, "message", problem)).split())[:300]
+    said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)
+    if isinstance(problem, openai.APITimeoutError):
+        return Unreachable("no answer in time", model)
+    if isinstance(problem, openai.APIConnectionError):
+        return Unreachable(f"cannot reach the server: {problem.__cause__ or said}", model)
+    status = getattr(problem, "status_code", None)
+    if status == 429 and getattr(problem, "code", None) != "insufficient_quota":
+        try:
+            retry_after = float(problem.response.headers.get("retry-after", ""))
+        except ValueError:
+            retry_after = None
+        return RateLimited(said, model, retry_after)
+    if status in (401, 402, 403, 429):
+        return Refused(said, model)
+    if status is not None and status >= 500:
+        return ServerFault(f"HTTP {status}: {said}", model)
+    overflow = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
+    if status in (400, 413) and any(mark in f"{getattr(problem, 'code', '')} {said}" for mark in overflow):
+        return ContextOverflow(said, model)
+    if status is None:
+        return ServerFault(said, model)
+    return BadRequest(f"HTTP {status}: {said}", model)

@@ -1,0 +1,69 @@
+"""Finds flows, models, embedders, tools and scorers by name: the file's name is the name, no registry is edited.
+
+A name is looked up as a file of the room (`agentlab/flows/rag_only.py` is `rag_only`), then as an entry point that
+another package declares (group `agentlab.flows`), then as `module` or `module:attribute`.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentlab.errors import ConfigError
+
+ROOMS = {
+    "flows": "flow",
+    "models": "model provider",
+    "models.embedders": "embedder provider",
+    "tools": "tool",
+    "evals.scorers": "scorer",
+}
+_VERB = {"flows": "respond", "models": "connect", "models.embedders": "connect", "tools": "build", "evals.scorers": "score"}
+
+
+def names(room: str) -> dict[str, str]:
+    """Every name in a room with the first line of its file's docstring; nothing is imported."""
+    folder = Path(__file__).parent.joinpath(*room.split("."))
+    found: dict[str, str] = {}
+    for file in sorted(folder.glob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        defined = {getattr(node, "name", None) for node in tree.body}
+        if not file.stem.startswith("_") and _VERB[room] in defined:
+            found[file.stem] = (ast.get_docstring(tree) or "").split("\n")[0]
+    for entry in metadata.entry_points(group=f"agentlab.{room}"):
+        found.setdefault(entry.name, f"from {entry.value}")
+    return found
+
+
+def resolve(room: str, name: str) -> Any:
+    """The module or object called `name`; raises ConfigError with the nearest known name."""
+    if name in names(room):
+        for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
+            return entry.load()
+        return importlib.import_module(f"agentlab.{room}.{name}")
+    module, _, attribute = name.partition(":")
+    if "." in module or attribute:
+        return _import(module, attribute, f"{ROOMS[room]} {name!r}")
+    raise ConfigError(unknown(ROOMS[room], name, names(room)))
+
+
+def _import(module: str, attribute: str, what: str) -> Any:
+    try:
+        found: ModuleType = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(f"cannot load the {what}: {problem}") from None
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """One line for a name that does not exist: what it could have been, and what there is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {name!r}.{hint} Known: {', '.join(known)}"

@@ -1,0 +1,95 @@
+"""`agentlab init`: a project of the user's own, with a spec and a data set small enough to read and replace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agentlab.errors import ConfigError
+
+SPEC = """\
+# What to compare. Every key: agentlab schema; every name: agentlab list flows
+name: first
+datasets: [datasets/example]
+flows: [rag_only, tools, tools_rag_fallback]
+model: local/qwen2.5-coder-0.5b
+retrieval: {top_k: 3}
+generation: {temperature: 0, seed: 7, max_tokens: 128}
+"""
+
+DOCUMENTS = [
+    {
+        "doc_id": "opening-hours",
+        "title": "Opening hours",
+        "text": "The library is open from Tuesday to Saturday, ten in the morning until seven in the evening. On"
+        " Sundays and Mondays it is closed. The last loan is handed out fifteen minutes before closing.",
+    },
+    {
+        "doc_id": "loans",
+        "title": "Loans",
+        "text": "A member may take home eight books at a time. A loan runs for three weeks and can be extended twice"
+        " unless somebody has asked for the book. Each day late costs twenty cents a book.",
+    },
+]
+
+CONVERSATIONS = [
+    {
+        "id": "example-1",
+        "turns": [
+            {
+                "user": "How many books can I borrow at once?",
+                "reference_answers": ["Eight books at a time.", "eight"],
+                "relevant_doc_ids": ["loans"],
+                "needs_document_lookup": True,
+            },
+            {
+                "user": "And for how long?",
+                "reference_answers": ["For three weeks, and the loan can be extended twice.", "three weeks"],
+                "relevant_doc_ids": ["loans"],
+                "needs_document_lookup": True,
+            },
+        ],
+        "source": "agentlab",
+        "licence": "Apache-2.0",
+    },
+    {
+        "id": "example-2",
+        "turns": [
+            {
+                "user": "Are you open on Mondays?",
+                "reference_answers": ["No, the library is closed on Mondays.", "No, it is closed."],
+                "relevant_doc_ids": ["opening-hours"],
+                "needs_document_lookup": True,
+            },
+            {
+                "user": "How much does a membership cost?",
+                "relevant_doc_ids": [],
+                "unanswerable": True,
+                "needs_document_lookup": True,
+            },
+        ],
+        "source": "agentlab",
+        "licence": "Apache-2.0",
+    },
+]
+
+
+def create(folder: Path) -> list[Path]:
+    """Write the files and return them; raises ConfigError, and writes nothing, where one of them is there already."""
+    example = folder / "datasets" / "example"
+    contents = {
+        folder / "evals" / "flows.yaml": SPEC,
+        example / "corpus.jsonl": _lines(DOCUMENTS),
+        example / "conversations.jsonl": _lines(CONVERSATIONS),
+    }
+    for path in contents:
+        if path.exists():
+            raise ConfigError(f"{path} is there already; choose another folder: agentlab init FOLDER")
+    for path, text in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(contents)
+
+
+def _lines(records: list[dict[str, object]]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

@@ -1,0 +1,118 @@
+"""What a session is built on: the shapes of a model, an embedder, an index, a memory, a tool and stored history.
+
+Each is as narrow as its double in a test allows; implementations live in their own rooms and do not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from agentlab.session import Session
+
+Emit = Callable[[str], None]
+
+
+class Model(Protocol):
+    """A language model. It neither retries nor stores nor counts; it raises the errors of `agentlab.errors`."""
+
+    name: str
+    """`provider/model`, as users type it."""
+    parallel: int | None
+    """How many requests it can serve at once; None: no limit of its own."""
+
+    async def complete(self, request: Request, emit: Emit) -> Completion:
+        """Answer `request`, handing each piece of visible text to `emit` as it arrives."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    name: str
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Return float32 rows of unit length, shape (len(texts), dimensions)."""
+        ...
+
+
+class IndexedDocument(Protocol):
+    @property
+    def doc_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+
+
+class Index(Protocol):
+    """A read-only index of a corpus; `embedder` is None where queries need no vector."""
+
+    @property
+    def documents(self) -> Sequence[IndexedDocument]: ...
+    @property
+    def embedder(self) -> Embedder | None: ...
+
+    async def search(
+        self, query: str, vector: np.ndarray | None, *, top_k: int, doc_ids: Sequence[str] | None = None
+    ) -> tuple[Passage, ...]:
+        """The `top_k` best passages, best first; with `doc_ids`, of these documents only."""
+        ...
+
+
+class Memory(Protocol):
+    """Long-term memory of one user."""
+
+    async def search(self, text: str, top_k: int) -> Sequence[str]: ...
+    async def add(self, text: str) -> str:
+        """Store `text` and return its id."""
+        ...
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
+        ...
+
+
+class History(Protocol):
+    """Stored conversations, each message pointing at the one it replies to."""
+
+    def save(
+        self,
+        conversation: str,
+        role: str,
+        text: str,
+        *,
+        reply_to: int | None = None,
+        speaker: str | None = None,
+        citations: Sequence[Citation] = (),
+        created: datetime | None = None,
+    ) -> int: ...
+    def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]: ...
+
+
+class Wire(Protocol):
+    """The one seam to the models: it shares identical requests in flight and measures them."""
+
+    name: str
+
+    async def complete(self, request: Request, emit: Emit, *, epoch: int) -> Answer: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    completion: Completion
+    seconds: float
+    waited: float
+    """Seconds in the queue before the model took the request."""
+    origin: str = "live"

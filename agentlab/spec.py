@@ -1,0 +1,169 @@
+"""The spec of a run: one YAML file, strict; command line beats spec beats environment.
+
+    name: flows
+    datasets: [datasets/laws]
+    flows: [rag_only, {flow: tools, label: tools_k8, retrieval: {top_k: 8}}]
+    model: local/qwen2.5-coder-0.5b
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentlab.errors import ConfigError
+from agentlab.plugins import unknown
+
+ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder"}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RetrievalSpec(Strict):
+    method: Literal["dense", "bm25", "hybrid"] = "hybrid"
+    top_k: int = Field(4, ge=1, le=100, description="passages a search returns")
+    max_tokens: int = Field(200, ge=16, le=2000, description="longest passage, in tokens")
+
+
+class GenerationSpec(Strict):
+    temperature: float | None = Field(0.0, ge=0, le=2)
+    seed: int | None = 7
+    max_tokens: int = Field(256, ge=1)
+
+
+class BudgetSpec(Strict):
+    usd: float | None = Field(None, gt=0)
+    calls: int | None = Field(None, gt=0)
+
+
+class FlowSpec(BaseModel):
+    """A flow, or a variant of one; keys that are not listed here are settings of the flow itself."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    flow: str
+    label: str = ""
+    model: str | None = None
+    retrieval: dict[str, Any] = {}
+    generation: dict[str, Any] = {}
+    prompts: dict[str, str] = {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @property
+    def name(self) -> str:
+        return self.label or self.flow
+
+
+class Spec(Strict):
+    name: str = "run"
+    datasets: tuple[str, ...] = ("datasets/laws",)
+    flows: tuple[FlowSpec, ...] = (
+        FlowSpec(flow="rag_only"),
+        FlowSpec(flow="tools"),
+        FlowSpec(flow="tools_rag_fallback"),
+    )
+    model: str = "local/qwen2.5-coder-0.5b"
+    embedder: str = "local/all-minilm-l6-v2"
+    retrieval: RetrievalSpec = RetrievalSpec()
+    generation: GenerationSpec = GenerationSpec()
+    limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
+    sample: int | None = Field(
+        None, description="seed of a stratified sample of `limit` conversations; without it the first ones are taken"
+    )
+    epochs: int = Field(1, ge=1)
+    concurrency: int = Field(1, ge=1, le=1000, description="conversations in flight")
+    today: datetime = Field(
+        datetime(2026, 1, 1, 12), description="the clock of conversations that do not say their own `metadata.today`"
+    )
+    mode: Literal["live"] = "live"
+    scorers: Literal["default"] | tuple[str, ...] = "default"
+    prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
+    budget: BudgetSpec = BudgetSpec()
+    prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and isinstance(data.get("flows"), (list, tuple)):
+            flows = [{"flow": entry} if isinstance(entry, str) else entry for entry in data["flows"]]
+            data = {**data, "flows": flows}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Spec:
+        labels = [flow.name for flow in self.flows]
+        twice = {label for label in labels if labels.count(label) > 1}
+        if not labels or not self.datasets:
+            raise ValueError("a run needs at least one flow and one data set")
+        if twice:
+            raise ValueError(f"flows: {sorted(twice)[0]!r} stands there twice; give each variant a label of its own")
+        if self.sample is not None and self.limit is None:
+            raise ValueError("sample: needs a limit, the number of conversations to draw")
+        temperature = self.generation.temperature
+        if self.epochs > 1 and (temperature == 0 or self.generation.seed is None):
+            raise ValueError(
+                f"epochs: {self.epochs} epochs at temperature {temperature} with seed {self.generation.seed} would repeat"
+                " or confuse the same answers; set generation.temperature above 0 and a seed (each epoch adds one to it)"
+            )
+        return self
+
+
+def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Spec:
+    """Read a spec; `overrides` are dotted keys (`retrieval.top_k`) and win. Raises ConfigError, one line."""
+    data: dict[str, Any] = {key: os.environ[name] for name, key in ENVIRONMENT.items() if os.environ.get(name)}
+    where = "spec"
+    if path is not None:
+        where = str(path)
+        data |= _read_yaml(Path(path))
+    for key, value in (overrides or {}).items():
+        inner = data
+        *outer, last = key.split(".")
+        for part in outer:
+            inner[part] = dict(inner.get(part) or {})
+            inner = inner[part]
+        inner[last] = value
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as problem:
+        raise ConfigError(f"{where}: {explain(problem, Spec)}") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no spec {path}; `agentlab init` makes one") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"cannot read the spec {path}: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(problem).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a spec is a mapping of keys to values")
+    return data
+
+
+def explain(problem: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
+    first = problem.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        owner: Any = model
+        for part in first["loc"][:-1]:
+            field = getattr(owner, "model_fields", {}).get(part)
+            owner = field.annotation if field else None
+        known = list(getattr(owner, "model_fields", {}))
+        message = unknown("key", str(first["loc"][-1]), known) if known else "unknown key"
+    return f"{where}: {message}" if where else message

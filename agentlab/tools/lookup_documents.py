@@ -1,0 +1,70 @@
+"""`lookup_documents`: the model searches the indexed documents, all of them or the ones it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import ToolError
+from agentlab.knowledge.catalogue import resolve_names
+from agentlab.knowledge.context import format_context
+from agentlab.messages import Passage, ToolSpec
+
+if TYPE_CHECKING:
+    from agentlab.session import Session
+
+SPEC = ToolSpec(
+    name="lookup_documents",
+    description="Search the documents for passages that answer a question.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "document_names": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Names from the list of documents; an empty list searches all of them.",
+            },
+            "query": {"type": "string", "description": "What to look for, in a few words that stand on their own."},
+        },
+        "required": ["document_names", "query"],
+        "additionalProperties": False,
+    },
+)
+
+
+class LookupDocuments:
+    spec = SPEC
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        """Search and format; raises ToolError for an empty query and for names none of which exist."""
+        query = str(arguments["query"]).strip()
+        if not query:
+            raise ToolError("lookup_documents: query: is empty; say what to look for")
+        doc_ids, unknown = _select(arguments["document_names"], session)
+        passages = await session.retrieve(query, doc_ids=doc_ids)
+        return _format(passages, unknown, session.passages_of_turn())
+
+
+def build() -> LookupDocuments:
+    return LookupDocuments()
+
+
+def _select(names: Sequence[str], session: Session) -> tuple[Sequence[str] | None, Sequence[str]]:
+    if not names or session.index is None:
+        return None, ()
+    doc_ids, unknown = resolve_names(names, session.index.documents)
+    if not doc_ids:
+        known = ", ".join(repr(document.title or document.doc_id) for document in session.index.documents[:5])
+        raise ToolError(
+            f"lookup_documents: document_names: no document is called {', '.join(map(repr, unknown))};"
+            f" use names from the list ({known}, ...) or an empty list to search everything"
+        )
+    return doc_ids, unknown
+
+
+def _format(passages: Sequence[Passage], unknown: Sequence[str], seen: Sequence[Passage]) -> str:
+    missing = f" (no document is called {', '.join(map(repr, unknown))})" if unknown else ""
+    if not passages:
+        return f"Found no sections{missing}."
+    noun = "section" if len(passages) == 1 else "sections"
+    return f"Found {len(passages)} {noun}{missing}.\n{format_context(passages, seen)}"

@@ -1,0 +1,45 @@
+"""Tools that a conversation brings along, answered from what was recorded with it.
+
+Results are served by name, then in order, within the turn. Where none is left the answer is a neutral success: a data
+set that recorded too little must not look like a tool that fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentlab.messages import ToolSpec
+from agentlab.session import Session
+
+NEUTRAL = '{"status": "success"}'
+
+
+class StubTools:
+    """The tools of one conversation; `begin_turn` lays out the results of the next turn."""
+
+    def __init__(self, specs: Sequence[ToolSpec]) -> None:
+        self.tools = tuple(_Stub(spec, self) for spec in specs)
+        self._queues: dict[str, list[Mapping[str, Any]]] = {}
+
+    def begin_turn(self, results: Sequence[Mapping[str, Any]]) -> None:
+        self._queues = {}
+        for result in results:
+            self._queues.setdefault(result["name"], []).append(result)
+
+    def serve(self, name: str) -> str:
+        queue = self._queues.get(name)
+        if not queue:
+            return NEUTRAL
+        result = {key: value for key, value in queue.pop(0).items() if key != "name"}
+        return json.dumps(result.get("results") if set(result) == {"results"} else result, ensure_ascii=False)
+
+
+class _Stub:
+    def __init__(self, spec: ToolSpec, served_by: StubTools) -> None:
+        self.spec = spec
+        self._served_by = served_by
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        return self._served_by.serve(self.spec.name)

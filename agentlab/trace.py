@@ -1,0 +1,241 @@
+"""The trace of a conversation and the folds over it: totals, phases, latency. No number comes from anywhere else.
+
+An event knows what it waited for (`after`), so latency is computed as the longest path over the events instead of being
+read off a clock that other work shares.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from agentlab.errors import RunError
+from agentlab.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.messages import Completion
+
+
+def _add(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a + b
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over costed events. A sum with an unknown part is None, never a smaller number.
+
+    `seconds` adds up leaf events (work), which is not latency: parallel work counts twice, see `critical_path`.
+    """
+
+    llm_calls: int = 0
+    embedding_calls: int = 0
+    tool_calls: int = 0
+    memory_ops: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cached_tokens: int | None = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(**{f.name: _add(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+    def agrees_with(self, other: Totals) -> bool:
+        """Equal, with room for the rounding of floats that were added in another order."""
+        for f in fields(self):
+            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+            if mine is None or theirs is None:
+                if mine is not theirs:
+                    return False
+            elif not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12):
+                return False
+        return True
+
+
+def _price(event: Event, parents: set[int]) -> Totals:
+    seconds = 0.0 if event.id in parents else event.seconds
+    match event:
+        case ModelCall(completion=None):
+            return Totals(seconds=seconds)
+        case ModelCall(completion=Completion(usage=usage)):
+            return Totals(
+                llm_calls=1,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                cost_usd=event.cost_usd,
+                seconds=seconds,
+            )
+        case EmbeddingCall():
+            return Totals(embedding_calls=event.texts, seconds=seconds)
+        case ToolRun():
+            return Totals(tool_calls=1, seconds=seconds)
+        case MemoryOp():
+            return Totals(memory_ops=1, seconds=seconds)
+        case Search():
+            return Totals(seconds=seconds)
+    return Totals()
+
+
+def fold(events: Iterable[Event]) -> Totals:
+    """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
+    events = list(events)
+    parents = {event.parent for event in events if event.parent is not None}
+    return sum((_price(event, parents) for event in events if event.costed), Totals())
+
+
+def critical_path(events: Iterable[Event]) -> float:
+    """Latency of one turn in seconds: the longest path over `after` and `seconds` of its costed leaf events.
+
+    A parent weighs what the longest path through its children weighs.
+    """
+    events = sorted(events, key=lambda e: e.id)
+    children: dict[int | None, list[Event]] = defaultdict(list)
+    for event in events:
+        children[event.parent].append(event)
+
+    def longest(siblings: list[Event]) -> float:
+        done: dict[int, float] = {}
+        for event in siblings:
+            inner = children.get(event.id)
+            weight = longest(inner) if inner else (event.seconds if event.costed else 0.0)
+            done[event.id] = max((done.get(before, 0.0) for before in event.after), default=0.0) + weight
+        return max(done.values(), default=0.0)
+
+    return longest(children[None])
+
+
+class Trace:
+    """The events of one conversation played through one flow, append-only."""
+
+    def __init__(self, flow: str, conversation: str, epoch: int = 0, take: int = 0) -> None:
+        self.flow = flow
+        self.conversation = conversation
+        self.epoch = epoch
+        self.take = take
+        """How often the conversation was begun before: a killed run starts it again."""
+        self.events: list[Event] = []
+        self.listeners: list[Callable[[Trace, Event], None]] = []
+        self._next = 0
+
+    def next_id(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+        for listen in self.listeners:
+            listen(self, event)
+
+    def of_turn(self, turn: int) -> list[Event]:
+        return sorted((e for e in self.events if e.turn == turn), key=lambda e: e.id)
+
+    def turns(self) -> list[int]:
+        return sorted({event.turn for event in self.events})
+
+    def totals(self, turn: int | None = None) -> Totals:
+        return fold(self.events if turn is None else self.of_turn(turn))
+
+    def phases(self, turn: int | None = None) -> dict[str, Totals]:
+        return by_phase(self.events if turn is None else self.of_turn(turn))
+
+    def latency(self, turn: int) -> float:
+        return critical_path(self.of_turn(turn))
+
+    def check(self) -> None:
+        """Raise RunError unless sum over phases = sum over calls = sum over turns = totals."""
+        check_conservation(self.events, f"{self.flow}/{self.conversation}")
+
+    def steps(self, turn: int | None = None, details: bool = True) -> str:
+        """The trace as an indented tree, one line an event."""
+        turns = self.turns() if turn is None else [turn]
+        lines: list[str] = []
+        for number in turns:
+            if turn is None:
+                lines.append(f"turn {number}")
+            lines.extend(_tree(self.of_turn(number), details))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.flow}/{self.conversation}: {len(self.events)} events in {len(self.turns())} turns>"
+
+    def _repr_markdown_(self) -> str:
+        return f"**{self.flow}** · {self.conversation}\n\n```text\n{self.steps()}\n```"
+
+
+def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
+    """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
+    events = list(events)
+    parents = {event.parent for event in events if event.parent is not None}
+    sums: dict[str, Totals] = {}
+    for event in events:
+        if event.costed and event.phase is not None:
+            sums[event.phase] = sums.get(event.phase, Totals()) + _price(event, parents)
+    return {phase: sums[phase] for phase in PHASES if phase in sums}
+
+
+def check_conservation(events: Iterable[Event], where: str) -> None:
+    events = list(events)
+    seen: set[int] = set()
+    for event in events:
+        if event.id in seen:
+            raise RunError(f"{where}: event {event.id} is in the ledger twice")
+        seen.add(event.id)
+    for event in events:
+        if event.parent is not None and event.parent not in seen:
+            raise RunError(f"{where}: event {event.id} belongs to event {event.parent}, which is not in the ledger")
+    totals = fold(events)
+    turns: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        turns[event.turn].append(event)
+    parents = {event.parent for event in events}
+    answered = [(e, e.completion.usage) for e in events if isinstance(e, ModelCall) and e.completion is not None]
+    calls = Totals(
+        llm_calls=len(answered),
+        embedding_calls=sum(e.texts for e in events if isinstance(e, EmbeddingCall)),
+        tool_calls=sum(isinstance(e, ToolRun) for e in events),
+        memory_ops=sum(isinstance(e, MemoryOp) for e in events),
+        input_tokens=_sum(usage.input_tokens for _, usage in answered),
+        output_tokens=_sum(usage.output_tokens for _, usage in answered),
+        cached_tokens=_sum(usage.cached_tokens for _, usage in answered),
+        cost_usd=_sum(call.cost_usd for call, _ in answered),
+        seconds=_sum(e.seconds for e in events if e.costed and e.id not in parents),
+    )
+    sums = {
+        "phases": sum(by_phase(events).values(), Totals()),
+        "turns": sum((fold(inner) for inner in turns.values()), Totals()),
+        "calls": calls,
+    }
+    for name, total in sums.items():
+        if not total.agrees_with(totals):
+            raise RunError(f"{where}: the sum over {name} is {total}, the totals are {totals}")
+
+
+def _sum(numbers: Iterable[Any]) -> Any:
+    return functools.reduce(_add, numbers, 0)
+
+
+def _tree(events: list[Event], details: bool) -> list[str]:
+    children: dict[int | None, list[Event]] = defaultdict(list)
+    for event in events:
+        children[event.parent].append(event)
+    lines: list[str] = []
+
+    def draw(siblings: list[Event], indent: str) -> None:
+        for position, event in enumerate(siblings):
+            last = position == len(siblings) - 1
+            text = event.title
+            if details:
+                if event.costed:
+                    text += f"  {event.seconds:.2f}s"
+                if event.detail:
+                    text += f"  {event.detail}"
+            if event.error:
+                text += f"  FAILED: {shorten(event.error, 200)}"
+            lines.append(f"{indent}{'└─' if last else '├─'} {text}")
+            draw(children[event.id], indent + ("   " if last else "│  "))
+
+    draw(children[None], "")
+    return lines
