@@ -1,10 +1,10 @@
-"""agentlab: replay the same conversations through several ways of orchestrating an LLM, and see what each costs and buys.
+"""agentlab replays the same conversations through several ways of orchestrating an LLM: what each costs and buys.
 
-    import agentlab as al
+import agentlab as al
 
-    lab = al.Lab("evals/flows.yaml", limit=2)
-    run = lab.run_sync()            # or, in a notebook: await lab.run()
-    run.table()
+lab = al.Lab("evals/flows.yaml", limit=2)
+run = lab.run_sync()            # or, in a notebook: await lab.run()
+run.table()
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     verbose = getattr(arguments, "verbose", 0)
     logging.basicConfig(
-        level={0: logging.ERROR, 1: logging.INFO}.get(verbose, logging.DEBUG), format="%(levelname)s %(name)s: %(message)s"
+        level={0: logging.ERROR, 1: logging.INFO}.get(verbose, logging.DEBUG),
+        format="%(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger().handlers[0].setLevel({0: logging.ERROR, 1: logging.INFO}.get(verbose, logging.DEBUG))
     try:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentlab.models import weights
@@ -39,7 +40,7 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     yield free > ROOM_NEEDED, f"AGENTLAB_HOME {home}, {free / 1e9:.0f} GB free"
     own = os.environ.get("AGENTLAB_LOCAL_MODEL")
     if own:
-        yield os.path.isfile(own), f"AGENTLAB_LOCAL_MODEL {own}"
+        yield Path(own).is_file(), f"AGENTLAB_LOCAL_MODEL {own}"
     for name in weights.names():
         present = weights.is_present(name)
         yield present or None, f"weights {name}: {'here' if present else f'not here (agentlab pull {name})'}"

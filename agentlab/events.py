@@ -209,8 +209,8 @@ class Decision(Event):
 
     @property
     def title(self) -> str:
-        choice = {True: "yes", False: "no"}.get(self.choice, self.choice)  # type: ignore[call-overload]
-        return f"{self.name}? {choice}"
+        choice = self.choice
+        return f"{self.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
 
     @property
     def detail(self) -> str:

@@ -1,4 +1,4 @@
-"""Conversations in SQLite: every message points at the one it replies to, and a chain is read back along these links."""
+"""Conversations in SQLite: every message points at the one it replies to; a chain is read back along these links."""
 
 from __future__ import annotations
 
@@ -81,10 +81,12 @@ class ConversationDatabase:
 
     def messages(self, conversation: str) -> list[dict[str, Any]]:
         """All stored messages of a conversation in the order they were saved."""
-        columns = ("id", "reply_to", "role", "speaker", "text", "citations", "created")
         rows = self._db.execute(
-            f"SELECT {', '.join(columns)} FROM messages WHERE conversation = ? ORDER BY id", (conversation,)
+            "SELECT id, reply_to, role, speaker, text, citations, created FROM messages"
+            " WHERE conversation = ? ORDER BY id",
+            (conversation,),
         )
+        columns = [column[0] for column in rows.description]
         return [{**dict(zip(columns, row, strict=True)), "citations": json.loads(row[5])} for row in rows]
 
     def last_message(self, conversation: str) -> int | None:

@@ -89,8 +89,14 @@ class Lab:
             self.spec = load_spec(spec, overrides)
         self.variants = tuple(self._variant(flow) for flow in self.spec.flows)
         self.prices: PriceTable = load_prices(self.spec.prices)
-        self._models: dict[str, SharedModel] = {}
-        self._embedder: Embedder | None = None
+        named = {variant.model for variant in self.variants}
+        self._models = {name: SharedModel(self._given_models.get(name) or _connect("models", name)) for name in named}
+        self.embedder: Embedder = self._given_embedders.get(self.spec.embedder) or _connect(
+            "models.embedders", self.spec.embedder
+        )
+        asked = self.spec.scorers
+        names = plugins.names("evals.scorers") if asked == "default" else asked
+        self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
         self._indexes: dict[tuple[int, str], Index] = {}
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,7 +116,7 @@ class Lab:
         """Run `work` on the lab's loop and wait for it; an interrupt ends the work before it is raised again."""
         future: Any = self.start(work)
         try:
-            return future.result()  # type: ignore[no-any-return]
+            return future.result()
         except KeyboardInterrupt:
             future.cancel()
             with contextlib.suppress(BaseException):
@@ -163,10 +169,8 @@ class Lab:
 
     async def model(self, name: str) -> SharedModel:
         """The model, started; one for the whole lab, so that identical requests meet."""
+        shared = self._models[name]
         async with self._opening:
-            if name not in self._models:
-                self._models[name] = SharedModel(self._given_models.get(name) or _connect("models", name))
-            shared = self._models[name]
             start = getattr(shared.model, "start", None)
             if start is not None:
                 await start()
@@ -178,13 +182,7 @@ class Lab:
             return None
         provider, _, name = model.partition("/")
         pace = getattr(plugins.resolve("models", provider), "seconds_per_call", None)
-        return pace(name) if pace else None  # type: ignore[no-any-return]
-
-    async def embedder(self) -> Embedder:
-        if self._embedder is None:
-            name = self.spec.embedder
-            self._embedder = self._given_embedders.get(name) or _connect("models.embedders", name)
-        return self._embedder
+        return pace(name) if pace else None
 
     async def index(self, documents: Sequence[Document], retrieval: RetrievalSpec) -> Index | None:
         """The index over `documents`, built once and kept on disk; None without documents."""
@@ -194,20 +192,22 @@ class Lab:
 
         if not documents:
             return None
-        key = (hash(tuple((d.doc_id, d.title, d.text) for d in documents)), f"{retrieval.method}/{retrieval.max_tokens}")
+        key = (
+            hash(tuple((d.doc_id, d.title, d.text) for d in documents)),
+            f"{retrieval.method}/{retrieval.max_tokens}",
+        )
         async with self._opening:
             if key not in self._indexes:
-                embedder = await self.embedder()
                 opened = await open_index(
                     documents,
-                    CachedEmbedder(embedder, home() / "embeddings"),
+                    CachedEmbedder(self.embedder, home() / "embeddings"),
                     folder=home() / "indexes",
                     method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
                 )
                 if opened.embedder is not None:
                     # A cached query would make the flow that asks second look faster.
-                    opened.embedder = embedder
+                    opened.embedder = self.embedder
                 self._indexes[key] = opened
         return self._indexes[key]
 
@@ -233,9 +233,7 @@ class Lab:
             wire=await self.model(variant.model),
             history=database or ConversationDatabase(),
             now=now or self.spec.today,
-            generation=Generation(
-                temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens
-            ),
+            generation=Generation(temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens),
             index=index,
             top_k=variant.retrieval.top_k,
             tools=[*(plugins.resolve("tools", name).build() for name in built_in), *tools],
@@ -378,13 +376,13 @@ def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
         if values:
             raise ConfigError(f"{where}: it has no settings of its own, and {sorted(values)[0]!r} is no key of a spec")
         return None
+    known = getattr(model, "model_fields", None) or model.__dataclass_fields__
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: {plugins.unknown('key', key, known)}")
     try:
         return TypeAdapter(model).validate_python(values)
     except ValidationError as problem:
-        known = getattr(model, "model_fields", None) or model.__dataclass_fields__
-        first = problem.errors()[0]
-        if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            raise ConfigError(f"{where}: {plugins.unknown('key', str(first['loc'][-1]), known)}") from None
         raise ConfigError(f"{where}: {explain(problem, model)}") from None
 
 

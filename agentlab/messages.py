@@ -9,7 +9,7 @@ The model's own role is `agent`; each adapter translates it to its provider's wo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Self
 
 Role = Literal["system", "user", "agent", "tool"]
@@ -19,17 +19,17 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interr
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
-        record = {}
-        for f in fields(value):
-            inner = getattr(value, f.name)
-            if inner != f.default and inner not in ((), {}):
-                record[f.name] = to_json(inner)
-        return record
+        held = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: to_json(inner) for f, inner in held if inner != _default(f)}
     if isinstance(value, Mapping):
         return {key: to_json(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
     return value
+
+
+def _default(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
 
 
 @dataclass(frozen=True, kw_only=True)

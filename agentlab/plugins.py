@@ -24,7 +24,13 @@ ROOMS = {
     "tools": "tool",
     "evals.scorers": "scorer",
 }
-_VERB = {"flows": "respond", "models": "connect", "models.embedders": "connect", "tools": "build", "evals.scorers": "score"}
+_VERB = {
+    "flows": "respond",
+    "models": "connect",
+    "models.embedders": "connect",
+    "tools": "build",
+    "evals.scorers": "score",
+}
 
 
 def names(room: str) -> dict[str, str]:

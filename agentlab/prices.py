@@ -74,4 +74,6 @@ def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
         first = problem.errors()[0]
         raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{where}: a price table has `dated` and, under `models`, a name with input and output") from None
+        raise ConfigError(
+            f"{where}: a price table has `dated` and, under `models`, a name with input and output"
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentlab.errors import ConfigError
@@ -91,5 +92,5 @@ def create(folder: Path) -> list[Path]:
     return list(contents)
 
 
-def _lines(records: list[dict[str, object]]) -> str:
+def _lines(records: Sequence[Mapping[str, object]]) -> str:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

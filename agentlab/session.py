@@ -30,6 +30,8 @@ from agentlab.trace import Trace
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+BACK_OFF = 0.5
+"""Seconds before the first retry of a model call; doubled with every further one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,6 @@ class Session:
         prompts: Mapping[str, str] | None = None,
         price: Callable[[str, Completion], float | None] = lambda model, completion: None,
         retries: int = 3,
-        back_off: float = 0.5,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
     ) -> None:
         self.trace = trace
@@ -92,7 +93,6 @@ class Session:
         self._prompts = dict(prompts or {})
         self._price = price
         self._retries = retries
-        self._back_off = back_off
         self._on_text = on_text
         self._opened = time.perf_counter()
         self._ids = 0
@@ -187,7 +187,7 @@ class Session:
                 if not isinstance(error, Retryable) or attempt > self._retries:
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                pause = self._back_off * 2 ** (attempt - 1) * (0.75 + self.random.random() / 2)
+                pause = BACK_OFF * 2 ** (attempt - 1) * (0.75 + self.random.random() / 2)
                 if isinstance(error, RateLimited) and error.retry_after is not None:
                     pause = max(pause, min(error.retry_after, 60.0))
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
@@ -286,9 +286,7 @@ class Session:
         with self.step(f"save_message {role}"):
             self._store(role, text, speaker=speaker, citations=citations)
 
-    def _store(
-        self, role: str, text: str, *, speaker: str | None = None, citations: Sequence[Citation] = ()
-    ) -> None:
+    def _store(self, role: str, text: str, *, speaker: str | None = None, citations: Sequence[Citation] = ()) -> None:
         self._tip = self._history.save(
             self.trace.conversation,
             role,

@@ -1,9 +1,9 @@
 """The spec of a run: one YAML file, strict; command line beats spec beats environment.
 
-    name: flows
-    datasets: [datasets/laws]
-    flows: [rag_only, {flow: tools, label: tools_k8, retrieval: {top_k: 8}}]
-    model: local/qwen2.5-coder-0.5b
+name: flows
+datasets: [datasets/laws]
+flows: [rag_only, {flow: tools, label: tools_k8, retrieval: {top_k: 8}}]
+model: local/qwen2.5-coder-0.5b
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Strict(BaseModel):
 
 class RetrievalSpec(Strict):
     method: Literal["dense", "bm25", "hybrid"] = "hybrid"
-    top_k: int = Field(4, ge=1, le=100, description="passages a search returns")
-    max_tokens: int = Field(200, ge=16, le=2000, description="longest passage, in tokens")
+    top_k: int = Field(default=4, ge=1, le=100, description="passages a search returns")
+    max_tokens: int = Field(default=200, ge=16, le=2000, description="longest passage, in tokens")
 
 
 class GenerationSpec(Strict):
-    temperature: float | None = Field(0.0, ge=0, le=2)
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
     seed: int | None = 7
-    max_tokens: int = Field(256, ge=1)
+    max_tokens: int = Field(default=256, ge=1)
 
 
 class BudgetSpec(Strict):
-    usd: float | None = Field(None, gt=0)
-    calls: int | None = Field(None, gt=0)
+    usd: float | None = Field(default=None, gt=0)
+    calls: int | None = Field(default=None, gt=0)
 
 
 class FlowSpec(BaseModel):
@@ -112,8 +112,8 @@ class Spec(Strict):
         temperature = self.generation.temperature
         if self.epochs > 1 and (temperature == 0 or self.generation.seed is None):
             raise ValueError(
-                f"epochs: {self.epochs} epochs at temperature {temperature} with seed {self.generation.seed} would repeat"
-                " or confuse the same answers; set generation.temperature above 0 and a seed (each epoch adds one to it)"
+                f"epochs: {self.epochs} epochs at temperature {temperature} with seed {self.generation.seed} would only"
+                " repeat themselves; set generation.temperature above 0 and a seed (each epoch adds one to it)"
             )
         return self
 

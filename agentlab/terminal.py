@@ -25,23 +25,23 @@ class _Display:
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        if self._tasks:
+            self._progress.stop()
 
 
 class RunDisplay(_Display):
     def __init__(self) -> None:
-        super().__init__(
-            TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-        )
+        label = TextColumn("{task.description}")
+        super().__init__(TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), label)
 
     def update(self, progress: RunProgress) -> None:
         if "run" not in self._tasks:
+            self._progress.start()
             self._tasks["run"] = self._progress.add_task("", total=progress.total)
         failed = f"  {progress.failed} failed" if progress.failed else ""
         self._progress.update(self._tasks["run"], completed=progress.done, description=progress.label + failed)
@@ -58,13 +58,15 @@ class DownloadDisplay(_Display):
 
     def update(self, file: str, done: int, total: int) -> None:
         if file not in self._tasks:
+            self._progress.start()
             self._tasks[file] = self._progress.add_task(file, total=total)
         self._progress.update(self._tasks[file], completed=done)
 
 
 def show_comparison(run: Run, console: Console | None = None) -> None:
     """The table of a run: one row a measure, one column a flow, intervals at 95 %."""
-    console = console or Console()
+    # Cut to 80 columns the table would be unreadable in a log, where nobody asked for 80.
+    console = console or Console(width=None if Console().is_terminal else 120)
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
     table = Table(title=f"{', '.join(summary['datasets'])} on {summary['model']}", title_justify="left")
@@ -82,7 +84,7 @@ def show_comparison(run: Run, console: Console | None = None) -> None:
     row("fallback rate", [f"{f['fallback_rate']:.2f}" for f in each])
     row("input tokens / turn", [_per_turn(f["input_tokens"], f["turns"]) for f in each])
     row("output tokens / turn", [_per_turn(f["output_tokens"], f["turns"]) for f in each])
-    row("cost USD", ["–" if f["cost_usd"] is None else f"{f['cost_usd']:.4f}" for f in each])
+    row("cost USD", ["-" if f["cost_usd"] is None else f"{f['cost_usd']:.4f}" for f in each])
     row("latency s, mean (p95)", [f"{f['latency_s']['mean']:.1f} ({f['latency_s']['p95']:.1f})" for f in each])
     table.add_section()
     metrics = list(dict.fromkeys(metric for f in each for metric in f["scores"]))
@@ -110,19 +112,20 @@ def visible_differences(run: Run) -> list[str]:
     for label in labels[1:]:
         pairs = wide[[labels[0], label]].dropna()
         clusters = [str(conversation) for conversation in pairs.index.get_level_values("conversation")]
-        visible = smallest_visible_difference((pairs[label] - pairs[labels[0]]).tolist(), clusters) if len(pairs) else None
+        differences = (pairs[label] - pairs[labels[0]]).tolist()
+        visible = smallest_visible_difference(differences, clusters) if differences else None
         shown = "more than one conversation is needed to tell" if visible is None else f"{visible:.2f}"
         lines.append(f"smallest visible difference in answer_f1, {label} against {labels[0]} (80 % power): {shown}")
     return lines
 
 
 def _per_turn(number: int | None, turns: int) -> str:
-    return "–" if number is None else f"{number / turns:.0f}"
+    return "-" if number is None else f"{number / turns:.0f}"
 
 
 def _score(score: dict[str, Any] | None) -> str:
     if score is None:
-        return "–"
+        return "-"
     if score["ci95"] is None:
         return f"{score['mean']:.2f}"
     return f"{score['mean']:.2f} [{score['ci95'][0]:.2f}, {score['ci95'][1]:.2f}]"

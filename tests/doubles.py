@@ -49,7 +49,9 @@ class ListIndex:
     ) -> tuple[Passage, ...]:
         chosen = [d for d in self.documents if doc_ids is None or d.doc_id in doc_ids]
         return tuple(
-            Passage(id=f"{d.doc_id}#0", doc_id=d.doc_id, title=d.title, text=d.text, start=0, end=len(d.text), score=1.0)
+            Passage(
+                id=f"{d.doc_id}#0", doc_id=d.doc_id, title=d.title, text=d.text, start=0, end=len(d.text), score=1.0
+            )
             for d in chosen[:top_k]
         )
 
@@ -72,5 +74,4 @@ def session_over(
         tools=own if tools is None else tools,
         settings=flow.Settings(**settings) if hasattr(flow, "Settings") else None,
         prompts=getattr(flow, "PROMPTS", {}),
-        back_off=0.0,
     )

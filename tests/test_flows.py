@@ -203,9 +203,7 @@ async def test_several_calls_in_one_reply_are_all_answered_in_order():
 
 
 async def test_the_loop_ends_at_its_limit_with_an_answer():
-    session = session_over(
-        tools, Scripted([LOOKUP, LOOKUP, "Finally."]), ListIndex(OFFSIDE), max_rounds=2
-    )
+    session = session_over(tools, Scripted([LOOKUP, LOOKUP, "Finally."]), ListIndex(OFFSIDE), max_rounds=2)
     reply = await tools.respond(ASK, session)
     assert reply.text == "Finally."
     assert [r.tool_choice for r in requests(session)] == ["auto", "auto", "none"]

@@ -178,7 +178,9 @@ def load_dataset(path: str | Path) -> Dataset:
         for number, turn in enumerate(conversation.turns):
             missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
             if missing:
-                raise DatasetError(f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line)
+                raise DatasetError(
+                    f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
+                )
     return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)
 
 

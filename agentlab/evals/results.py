@@ -1,8 +1,8 @@
 """A finished run: scores, the summary, and data frames. All of it is folded from the rows of the run folder.
 
-    run = open_run("results/first")
-    run.turns, run.calls, run.scores        # pandas data frames
-    run.trace("tools", "laws-001")          # one conversation, event by event
+run = open_run("results/first")
+run.turns, run.calls, run.scores        # pandas data frames
+run.trace("tools", "laws-001")          # one conversation, event by event
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         frame: Any = self.table()
-        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–"))
+        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
 
 
 def open_run(path: str | Path) -> Run:
@@ -159,16 +159,11 @@ async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, co
     return run
 
 
-async def _grade(
-    lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Sequence[Dataset]
-) -> list[dict[str, Any]]:
-    asked = lab.spec.scorers
-    scorers = [plugins.resolve("evals.scorers", n) for n in (plugins.names("evals.scorers") if asked == "default" else asked)]
-    embedder = await lab.embedder()
+async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Sequence[Dataset]) -> list[dict[str, Any]]:
     loop = asyncio.get_running_loop()
 
     def embed(texts: Sequence[str]) -> np.ndarray:
-        return asyncio.run_coroutine_threadsafe(embedder.embed(list(texts)), loop).result()
+        return asyncio.run_coroutine_threadsafe(lab.embedder.embed(list(texts)), loop).result()
 
     expected = {
         (dataset.name, f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id): conversation
@@ -180,7 +175,7 @@ async def _grade(
         graded = []
         for row in rows:
             turn = expected[row["dataset"], row["conversation"]].turns[row["turn"]]
-            for metric, score in _grade_turn(scorers, turn, row, run, embed).items():
+            for metric, score in _grade_turn(lab.scorers, turn, row, run, embed).items():
                 where = {key: row[key] for key in ("flow", "dataset", "conversation", "turn", "epoch")}
                 graded.append({**where, "metric": metric, "value": score.value, "reason": score.reason})
         return graded
@@ -227,7 +222,8 @@ def summarise(
         "model": header["spec"]["model"],
         "mode": header["spec"]["mode"],
         "flows": {
-            label: _summarise_flow(run, mine, [s for s in scores if s["flow"] == label]) for label, mine in by_flow.items()
+            label: _summarise_flow(run, mine, [s for s in scores if s["flow"] == label])
+            for label, mine in by_flow.items()
         },
     }
 

@@ -7,7 +7,6 @@ nothing in the folder is a running total.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ class RunFolder:
         """Replace a file in one step, so that it is never half-written."""
         fresh = self.path / f".{name}.new"
         fresh.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(fresh, self.path / name)
+        fresh.replace(self.path / name)
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
@@ -65,7 +64,7 @@ class RunFolder:
         fresh = self.path / ".scores.jsonl.new"
         with fresh.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        os.replace(fresh, self.path / "scores.jsonl")
+        fresh.replace(self.path / "scores.jsonl")
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         with (self.path / name).open("a", encoding="utf-8") as file:

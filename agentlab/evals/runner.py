@@ -296,7 +296,7 @@ def _check_budget(lab: Lab) -> None:
 def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], out: str | Path | None, resume: bool) -> RunFolder:
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
-    header = {
+    header: dict[str, Any] = {
         "run_id": path.name if out is not None else run_id,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "spec": lab.spec.model_dump(mode="json"),
@@ -345,4 +345,3 @@ def _log_file(folder: Path) -> Iterator[None]:
         ours.removeHandler(handler)
         ours.setLevel(level)
         handler.close()
-

@@ -20,7 +20,7 @@ Z_POWER_80 = 0.841621
 def mean_with_interval(
     values: Sequence[float], clusters: Sequence[str], level: float = 0.95, seed: int = 0
 ) -> tuple[float, tuple[float, float] | None]:
-    """The mean of `values`, and its interval from `RESAMPLES` resamples of clusters; None with fewer than 2 clusters."""
+    """The mean of `values`, and its interval from `RESAMPLES` resamples of clusters; None with under 2 clusters."""
     sums, counts = _by_cluster(values, clusters)
     mean = float(sums.sum() / counts.sum())
     if len(sums) < 2:

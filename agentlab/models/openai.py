@@ -79,6 +79,7 @@ class OpenAIModel:
         return self._client
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
+        import httpx2
         import openai
 
         called = (call.name for message in request.messages for call in message.tool_calls)
@@ -88,6 +89,10 @@ class OpenAIModel:
             return await self._read(stream, emit, {wire: name for name, wire in names.items()})
         except openai.APIError as problem:
             raise translate_error(problem, self.name) from problem
+        except httpx2.HTTPError as problem:
+            raise Unreachable(f"the connection broke: {problem}", self.name) from problem
+        except json.JSONDecodeError as problem:
+            raise ServerFault(f"the server sent what is not JSON: {problem}", self.name) from problem
 
     def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -220,7 +225,8 @@ def translate_error(problem: Any, model: str) -> ModelError:
 
     said = " ".join(str(getattr(problem, "message", problem)).split())[:300]
     said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)
-    if isinstance(problem, openai.APITimeoutError):
+    # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
+    if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):
         return Unreachable("no answer in time", model)
     if isinstance(problem, openai.APIConnectionError):
         return Unreachable(f"cannot reach the server: {problem.__cause__ or said}", model)

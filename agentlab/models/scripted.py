@@ -23,7 +23,7 @@ from agentlab.errors import BadRequest, ConfigError
 from agentlab.messages import Completion, Message, Request, ToolCall, Usage
 from agentlab.protocols import Emit
 
-Reply = str | Message | Completion | Exception | Callable[[Request], "Reply"]  # type: ignore[misc]
+Reply = str | Message | Completion | Exception | Callable[[Request], "Reply"]
 
 
 def call(name: str, call_id: str = "call_1", **arguments: Any) -> Message:
@@ -32,7 +32,7 @@ def call(name: str, call_id: str = "call_1", **arguments: Any) -> Message:
 
 
 class Scripted:
-    """Replies are taken in order: text, a Message, a Completion, an exception to raise, or a function of the request."""
+    """Replies come in order: text, a Message, a Completion, an exception to raise, or a function of the request."""
 
     parallel = None
 

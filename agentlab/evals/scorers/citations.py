@@ -1,4 +1,4 @@
-"""Precision and recall of the documents a reply cites. A reply without citations has precision 0 where some were due."""
+"""Precision and recall of the documents a reply cites. Without citations precision is 0 where some were due."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import re
 from agentlab.evals.datasets import Turn
 from agentlab.evals.scorers import Outcome, Score
 
-
 _SUBJECT = r"(documents?|passages?|context|text|sources?|rules?|information|sections?|search|results?)"
 _NOT = r"(do(es)?|did|is|are|was|were|can|could|has|have|had)(n't|n’t| not)"
 _DECLINES = re.compile(
@@ -42,4 +41,3 @@ def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
     if turn.unanswerable:
         return {"refusal_accuracy": Score(value=float(declined), reason=reason)}
     return {"answered": Score(value=float(not declined), reason=reason)}
-

@@ -1,4 +1,4 @@
-"""Cosine similarity of the reply and the nearest reference answer, by the run's sentence embedder; below 0 counts as 0."""
+"""Cosine similarity of the reply and the nearest reference answer, by the run's embedder; below 0 counts as 0."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+# Everything lives in .venv of this checkout. A target sets up what it needs, once.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help eval test check format notebooks bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
+
+eval: .venv/.installed ## compare the three document flows on the embedded model (about 5 minutes)
+	@$(BIN)/agentlab pull default
+	@$(BIN)/agentlab run evals/flows.yaml
+
+test: .venv/.dev check ## run all checks and all tests, the real model included
+	@$(BIN)/agentlab pull default
+	@$(BIN)/python -m pytest --nbval-lax tests notebooks
+
+check: .venv/.dev ## lint, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+format: .venv/.dev ## mend what the linter can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+notebooks: .venv/.dev ## open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab notebooks
+
+bench: .venv/.dev ## measure retrieval on the public sets, where they are at hand
+	@$(BIN)/python evals/bench/retrieval.py ../shared/datasets/squad2 ../shared/datasets/pyfaq ../shared/datasets/mtrag_human
+
+clean: ## remove the environment and what tests left behind
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "agentlab needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "setting up .venv (once, a minute or two)"
+	@$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/.dev: .venv/.installed
+	@$(PIP) --editable '.[dev]'
+	@touch $@

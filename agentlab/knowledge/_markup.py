@@ -1,0 +1,78 @@
+"""Title and text of a Markdown, plain or HTML file.
+
+Markdown stays as written: models read it, and passages have to be found in it again. HTML becomes the text a reader
+sees, a paragraph for each block, without scripts, styles and navigation.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*\s*")
+_CODE_FENCE = re.compile(r" {0,3}(```|~~~)")
+_UNSEEN = ("script", "style", "nav", "noscript", "template", "head")
+_BLOCKS = (
+    "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
+    "header hr li main ol p pre section summary table tr ul"
+)
+_BEFORE = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"br": "\n"}
+_AFTER = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"td": " ", "th": " "}
+
+
+def read_plain(text: str) -> tuple[str, str]:
+    """("", text): plain text has no title of its own."""
+    return "", _with_unix_lines(text)
+
+
+def read_markdown(text: str) -> tuple[str, str]:
+    """(first heading or "", text); a line of a code block that starts with `#` is no heading."""
+    text = _with_unix_lines(text)
+    in_code = False
+    for line in text.split("\n"):
+        if _CODE_FENCE.match(line):
+            in_code = not in_code
+        elif not in_code and (heading := _HEADING.fullmatch(line)) and heading[1]:
+            return heading[1], text
+    return "", text
+
+
+def read_html(text: str) -> tuple[str, str]:
+    """(title or first h1 or "", visible text); `pre` keeps its lines."""
+    from bs4 import BeautifulSoup
+
+    page = BeautifulSoup(_with_unix_lines(text), "html.parser")
+    named = page.title or page.h1
+    title = " ".join(named.get_text().split()) if named else ""
+    for tag in page.find_all(_UNSEEN):
+        tag.decompose()
+    lines = [line.rstrip() for line in "".join(_visible(page)).split("\n")]
+    visible = re.sub(r"(?<=\n) (?=\S)", "", "\n".join(lines))
+    return title, re.sub(r"\n{3,}", "\n\n", visible).strip()
+
+
+def _visible(page: Any) -> list[str]:
+    from bs4.element import NavigableString, PreformattedString, Tag
+
+    parts: list[str] = []
+    # A stack of our own: pages may be nested deeper than Python recurses.
+    open_tags = [(page, iter(page.contents))]
+    in_pre = 0
+    while open_tags:
+        tag, children = open_tags[-1]
+        child = next(children, None)
+        if child is None:
+            open_tags.pop()
+            in_pre -= tag.name == "pre"
+            parts.append(_AFTER.get(tag.name, ""))
+        elif isinstance(child, Tag):
+            open_tags.append((child, iter(child.contents)))
+            in_pre += child.name == "pre"
+            parts.append(_BEFORE.get(child.name, ""))
+        elif isinstance(child, NavigableString) and not isinstance(child, PreformattedString):
+            parts.append(str(child) if in_pre else re.sub(r"\s+", " ", child))
+    return parts
+
+
+def _with_unix_lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

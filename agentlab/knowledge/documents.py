@@ -1,0 +1,178 @@
+"""Documents: from a `corpus.jsonl` of a data set, or from a folder of a user's own .md, .txt and .html files.
+
+    {"doc_id": "law-11", "title": "Law 11: Offside", "text": "A player is offside if ...", "metadata": {}}
+
+`metadata` is optional and free. Everything else is strict: what cannot be read is a DatasetError that names the file,
+the line and the key. Nothing is split, cleaned or indexed here (HTML apart, which becomes text).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from agentlab.errors import DatasetError
+from agentlab.knowledge import _markup
+
+_MAX_FILE_BYTES = 20_000_000
+_STRINGS = ("doc_id", "title", "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One document of a corpus; `doc_id` is unique in it, `title` may be shared or empty."""
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def load_documents(path: Path) -> tuple[Document, ...]:
+    """Read a corpus: a .jsonl file, or a folder that is searched for .md, .txt and .html files, in order of path.
+
+    In a folder the id of a document is its path from there (`rules/offside.md`) and its title the first heading, the
+    HTML `<title>`, or the file's name. Names that start with a dot are passed over; a link that leads out of the
+    folder, a file over 20 MB or one that is not UTF-8 is a DatasetError, and so is a corpus without documents.
+    """
+    if path.is_dir():
+        documents = tuple(_read_folder(path))
+        empty = "no .md, .txt or .html file in this folder"
+    else:
+        documents = tuple(_read_lines(path))
+        empty = "no documents in this file"
+    if not documents:
+        raise DatasetError(empty, path)
+    return documents
+
+
+def _read_lines(path: Path) -> Iterator[Document]:
+    first_line: dict[str, int] = {}
+    try:
+        # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                document = _parse(line, path, number)
+                if before := first_line.get(document.doc_id):
+                    raise DatasetError(f"doc_id {document.doc_id!r} is taken by line {before}", path, number)
+                first_line[document.doc_id] = number
+                yield document
+    except OSError as error:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", path) from error
+
+
+def _parse(line: bytes, path: Path, number: int) -> Document:
+    try:
+        record = json.loads(
+            line.decode("utf-8-sig" if number == 1 else "utf-8"),
+            object_pairs_hook=_without_repeats,
+            parse_constant=_not_json,
+        )
+        _check(record)
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"not UTF-8 (byte {error.start} of the line)", path, number) from error
+    except json.JSONDecodeError as error:
+        raise DatasetError(f"not JSON: {error.msg} (column {error.colno})", path, number) from error
+    except _Unfit as error:
+        raise DatasetError(str(error), path, number) from None
+    except (RecursionError, ValueError) as error:
+        raise DatasetError("not readable JSON: nested too deep, or a number too long", path, number) from error
+    return Document(**record)
+
+
+class _Unfit(ValueError):
+    """What is wrong with a line."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise _Unfit(f"key {key!r} stands twice in one object")
+        record[key] = value
+    return record
+
+
+def _not_json(name: str) -> NoReturn:
+    raise _Unfit(f"{name} is not JSON")
+
+
+def _check(record: Any) -> None:
+    if not isinstance(record, dict):
+        raise _Unfit("a document is a JSON object with doc_id, title and text")
+    if unknown := sorted(record.keys() - {*_STRINGS, "metadata"}):
+        raise _Unfit(f"unknown key {unknown[0]!r}; a document has doc_id, title, text and metadata")
+    for key in _STRINGS:
+        if key not in record:
+            raise _Unfit(f"key {key!r} is missing")
+        if not isinstance(record[key], str):
+            raise _Unfit(f"key {key!r} must be a string, not {type(record[key]).__name__}")
+        if not _encodable(record[key]):
+            raise _Unfit(f"key {key!r} holds half a surrogate pair, which is not a character")
+    if not record["doc_id"].strip():
+        raise _Unfit("key 'doc_id' is empty")
+    if not isinstance(record.get("metadata", {}), dict):
+        raise _Unfit("key 'metadata' must be an object")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_READERS: dict[str, Callable[[str], tuple[str, str]]] = {
+    ".md": _markup.read_markdown,
+    ".txt": _markup.read_plain,
+    ".html": _markup.read_html,
+    ".htm": _markup.read_html,
+}
+
+
+def _read_folder(root: Path) -> Iterator[Document]:
+    for path in sorted(_files(root), key=lambda path: path.relative_to(root).as_posix()):
+        text = _read_text(path)
+        try:
+            title, text = _READERS[path.suffix.lower()](text)
+        except RecursionError as error:
+            raise DatasetError("nested too deep to be read", path) from error
+        yield Document(doc_id=path.relative_to(root).as_posix(), title=title or path.stem, text=text)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", error.filename or root) from error
+
+    # os.walk does not follow links to folders: what such a link shows is inside and found anyway, or refused.
+    for folder, folders, files in os.walk(root, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            wanted = name in folders or (path.suffix.lower() in _READERS and not name.startswith("."))
+            if wanted and path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+                raise DatasetError("this link leads out of the folder of documents; copy the file instead", path)
+            if wanted and name not in folders:
+                yield path
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise DatasetError("not an ordinary file", path)
+        if (size := path.stat().st_size) > _MAX_FILE_BYTES:
+            raise DatasetError(
+                f"{size / 1e6:.0f} MB is more than the {_MAX_FILE_BYTES / 1e6:.0f} MB of a document", path
+            )
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"not UTF-8 (byte {error.start}); save it as UTF-8", path) from error
+    except OSError as error:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", path) from error

@@ -1,0 +1,30 @@
+"""The one form of a vector: a float32 row of unit length whose numbers all fit float16.
+
+Recordings and the cache keep float16. Live vectors are rounded the same way before anyone sees them, so that replaying
+a run searches with exactly the vectors of the live one. The length of a row is 1 within 0.001.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+
+def unit_rows(raw: NDArray[Any]) -> Vectors:
+    """Scale each row of `raw` (n, d) to length 1 and round it to float16 precision; a row of zeros stays zeros."""
+    rows = np.asarray(raw, dtype=np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return unpack(pack(rows / np.where(lengths > 0, lengths, 1)))
+
+
+def pack(vectors: NDArray[Any]) -> NDArray[np.float16]:
+    """The stored form of `vectors`, little-endian whatever the machine."""
+    return vectors.astype("<f2")
+
+
+def unpack(stored: NDArray[np.float16]) -> Vectors:
+    return stored.astype(np.float32)

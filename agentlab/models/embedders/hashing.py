@@ -1,0 +1,51 @@
+"""Bag-of-words hashing: no weights, no download, the same vector on every machine.
+
+    connect("hashing-256").embed(["the ball is round"])
+
+Two texts are as similar as they share words, so this is the word-overlap floor a real embedder has to beat, and the
+embedder of tests that are not about meaning. Every word is counted in one of the `hashing-<dimensions>` slots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from agentlab.errors import ConfigError
+from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.protocols import Embedder
+
+_WORD = re.compile(r"\w+")
+_MAX_DIMENSIONS = 65_536
+
+
+def connect(name: str) -> Embedder:
+    """Build the embedder called `hashing-<dimensions>`, dimensions from 1 to 65536."""
+    match = re.fullmatch(r"hashing-(\d{1,5})", name)
+    if match is None or not 1 <= int(match[1]) <= _MAX_DIMENSIONS:
+        raise ConfigError(f"embedder 'hashing/{name}' is unknown: write hashing/hashing-256 (the number of dimensions)")
+    return HashingEmbedder(name, int(match[1]))
+
+
+class HashingEmbedder:
+    def __init__(self, name: str, dimensions: int) -> None:
+        self.name = f"hashing/{name}"
+        self.dimensions = dimensions
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return float32 rows of unit length, shape (len(texts), dimensions)."""
+        rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            words = Counter(_WORD.findall(text.lower())) or Counter([text])
+            for word, count in words.items():
+                row[self._slot(word)] += 1 + math.log(count)
+        return unit_rows(rows)
+
+    def _slot(self, word: str) -> int:
+        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self.dimensions

@@ -1,0 +1,103 @@
+"""Embeddings of OpenAI, or of any server with its embeddings protocol (`OPENAI_BASE_URL`, `OPENAI_API_KEY`).
+
+    connect("text-embedding-3-small")
+    connect("text-embedding-3-large", dimensions=256)       # asks the server for shorter vectors
+
+The SDK runs on its aiohttp transport with its own retries off: retries live in the session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentlab.errors import ConfigError, ModelError
+from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.models.openai import translate_error
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+_BATCH = 256
+# OpenAI refuses an input past 8,192 tokens; passages stay far below, a pasted question may not.
+_MAX_CHARACTERS = 24_000
+
+
+def connect(
+    name: str,
+    *,
+    dimensions: int | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout: float = 60.0,
+) -> OpenAIEmbedder:
+    """The embedder `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; ConfigError without a key.
+
+    `dimensions` is sent to the server only if given; `timeout` is in seconds.
+    """
+    base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
+    api_key = api_key or os.environ.get("OPENAI_API_KEY")
+    if not api_key and base_url is None:
+        raise ConfigError(
+            "openai embedders need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"
+        )
+    if base_url and not re.match(r"https?://", base_url):
+        raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+
+    client = AsyncOpenAI(
+        base_url=base_url,
+        api_key=api_key or "none",
+        timeout=timeout,
+        max_retries=0,
+        http_client=DefaultAioHttpClient(),
+    )
+    return OpenAIEmbedder(name, client, dimensions)
+
+
+class OpenAIEmbedder:
+    def __init__(self, model: str, client: AsyncOpenAI, dimensions: int | None) -> None:
+        self.name = f"openai/{model}" if dimensions is None else f"openai/{model}@{dimensions}"
+        self.dimensions = dimensions or _DIMENSIONS.get(model, 0)
+        """0 until the first vectors are here, for a model whose size is not known."""
+        self._model = model
+        self._client = client
+        self._wanted = dimensions
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return float32 rows of unit length, shape (len(texts), dimensions); raises the ModelErrors of a model."""
+        rows: list[list[float]] = []
+        for start in range(0, len(texts), _BATCH):
+            rows += await self._ask(texts[start : start + _BATCH])
+        if rows:
+            self.dimensions = len(rows[0])
+        return unit_rows(np.array(rows, dtype=np.float32).reshape(len(rows), self.dimensions))
+
+    async def _ask(self, texts: Sequence[str]) -> list[list[float]]:
+        import openai
+
+        # An empty input is refused with HTTP 400; a blank one is not.
+        inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
+        try:
+            answer = await self._client.embeddings.create(
+                model=self._model,
+                input=inputs,
+                encoding_format="float",
+                dimensions=openai.omit if self._wanted is None else self._wanted,
+            )
+        except openai.APIError as problem:
+            raise translate_error(problem, self.name) from problem
+        rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
+        if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
+            raise ModelError(
+                f"the server sent {len(rows)} vectors for {len(inputs)} texts, or of unequal length", self.name
+            )
+        return rows
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,56 @@
+"""Any sentence-transformers model, by its name on the hub or by the folder it was saved in.
+
+    connect("BAAI/bge-small-en-v1.5")
+    connect("./my-finetuned-model", device="cuda")
+
+Needs the extra `sentence-transformers` (it brings torch). The prompts some models want before a query or a passage are
+not added: what is embedded is the text alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agentlab.errors import ConfigError, MissingExtra
+from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.protocols import Embedder
+
+_BATCH = 32
+
+
+def connect(name: str, *, device: str = "cpu") -> Embedder:
+    """Load the model `name` onto `device`; raises MissingExtra without the library, ConfigError without the model."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise MissingExtra("sentence-transformers embeddings", "sentence-transformers") from error
+    try:
+        model = SentenceTransformer(name, device=device)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"embedder 'sentence_transformers/{name}' cannot be loaded: {reason}") from error
+    return SentenceTransformersEmbedder(name, model)
+
+
+class SentenceTransformersEmbedder:
+    def __init__(self, name: str, model: Any) -> None:
+        self.name = f"sentence_transformers/{name}"
+        self._model = model
+        self._lock = threading.Lock()
+        self.dimensions = len(self._run(["dimensions"])[0])
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return float32 rows of unit length, shape (len(texts), dimensions)."""
+        rows = [np.zeros((0, self.dimensions), dtype=np.float32)]
+        for start in range(0, len(texts), _BATCH):
+            rows.append(await asyncio.to_thread(self._run, texts[start : start + _BATCH]))
+        return np.concatenate(rows)
+
+    def _run(self, texts: Sequence[str]) -> Vectors:
+        with self._lock:
+            return unit_rows(self._model.encode(list(texts), batch_size=_BATCH, show_progress_bar=False))

@@ -1,0 +1,115 @@
+"""Retrieval alone, without a language model: does the search find the documents a question is about?
+
+    python evals/bench/retrieval.py /path/to/squad2 /path/to/pyfaq [--method hybrid]... [--max-tokens 200] [--json]
+
+The query is the user's message of every scored turn that names relevant documents, as it stands. Passages are mapped to
+their documents, the first passage of each kept, and
+
+    recall@k      the share of the relevant documents among the first k distinct documents, mean over turns
+    passages@k    the same among the documents of the first k passages: what a prompt with k passages holds
+    MRR           1 / the rank of the first relevant document among the distinct ones, mean over turns
+
+All sets are searched with the same settings. Vectors are kept in AGENTLAB_HOME, so a second run takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlab.errors import AgentlabError, DatasetError
+from agentlab.evals.datasets import load_dataset
+from agentlab.knowledge.index import DEFAULT_MAX_TOKENS, Method, open_index
+from agentlab.models.embedders.cache import CachedEmbedder
+from agentlab.models.weights import home
+from agentlab.plugins import resolve
+from agentlab.protocols import Embedder
+
+METHODS: tuple[Method, ...] = ("dense", "bm25", "hybrid")
+_DEPTH = 100
+"""Passages asked for: enough to meet k distinct documents however many passages each is cut into."""
+
+
+async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: int, top_k: int) -> dict[str, Any]:
+    """One row of the table: a data set under one method."""
+    dataset = load_dataset(folder)
+    questions = [
+        (turn.user, set(turn.relevant_doc_ids))
+        for conversation in dataset.conversations
+        for turn in conversation.turns
+        if turn.scored and turn.relevant_doc_ids
+    ]
+    if not questions:
+        raise DatasetError("no scored turn names relevant_doc_ids", folder)
+    began = time.perf_counter()
+    index = await open_index(
+        dataset.documents, embedder, folder=home() / "indexes", method=method, max_tokens=max_tokens
+    )
+    opened = time.perf_counter()
+    recall = in_passages = reciprocal = 0.0
+    for query, relevant in questions:
+        vector = None if index.embedder is None else (await index.embedder.embed([query]))[0]
+        found = [passage.doc_id for passage in await index.search(query, vector, top_k=max(_DEPTH, top_k))]
+        distinct = list(dict.fromkeys(found))
+        recall += len(relevant.intersection(distinct[:top_k])) / len(relevant)
+        in_passages += len(relevant.intersection(found[:top_k])) / len(relevant)
+        reciprocal += next((1 / rank for rank, doc_id in enumerate(distinct, 1) if doc_id in relevant), 0.0)
+    searched = time.perf_counter()
+    index.close()
+    return {
+        "set": folder.name,
+        "method": method,
+        "documents": len(index.documents),
+        "passages": len(index.passages),
+        "turns": len(questions),
+        f"recall@{top_k}": recall / len(questions),
+        f"passages@{top_k}": in_passages / len(questions),
+        "mrr": reciprocal / len(questions),
+        "open_s": opened - began,
+        "query_ms": (searched - opened) / len(questions) * 1000,
+    }
+
+
+async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    provider, _, name = arguments.embedder.partition("/")
+    embedder = CachedEmbedder(resolve("models.embedders", provider).connect(name), home() / "embeddings")
+    return [
+        await measure(folder, method, embedder, arguments.max_tokens, arguments.top_k)
+        for folder in arguments.sets
+        for method in arguments.method or METHODS
+    ]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as aligned text."""
+    lines = [list(rows[0])]
+    for row in rows:
+        lines.append([f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="recall and MRR of the search over data sets")
+    parser.add_argument("sets", nargs="+", type=Path, metavar="SET_DIR")
+    parser.add_argument("--method", action="append", choices=METHODS, help="may be repeated; default all three")
+    parser.add_argument("--embedder", default="local/all-minilm-l6-v2")
+    parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="longest passage")
+    parser.add_argument("--top-k", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="one JSON array instead of the table")
+    arguments = parser.parse_args()
+    try:
+        rows = asyncio.run(run(arguments))
+    except AgentlabError as error:
+        sys.exit(f"error: {error}")
+    print(json.dumps(rows, indent=2) if arguments.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()

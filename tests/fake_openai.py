@@ -1,0 +1,83 @@
+"""A server on this machine that speaks OpenAI's chat completions: scripted answers, streamed, with usage at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+Answer = dict[str, Any]
+
+
+class FakeOpenAI:
+    """`answer(body)` says what comes back; `seen` keeps the bodies and headers that came in."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
+        self.answer = answer
+        self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.base_url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.seen.append(body)
+        self.headers.append(dict(request.headers))
+        answer = self.answer(body)
+        if "status" in answer:
+            return web.json_response(
+                answer.get("body", {"error": {"message": answer.get("message", "no"), "code": answer.get("code")}}),
+                status=answer["status"],
+                headers=answer.get("headers", {}),
+            )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in answer.get("raw", ()):
+            await response.write(piece.encode())
+        for delta in answer.get("deltas", ()):
+            await self._chunk(response, {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+        if answer.get("drop"):
+            request.transport.close()
+            return response
+        if answer.get("finish"):
+            await self._chunk(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": answer["finish"]}]})
+        if answer.get("usage"):
+            await self._chunk(response, {"choices": [], "usage": answer["usage"]})
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    async def _chunk(self, response: web.StreamResponse, content: dict[str, Any]) -> None:
+        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "served-model", **content}
+        await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[FakeOpenAI]:
+    fake = FakeOpenAI(answer)
+    app = web.Application(client_max_size=2**25)
+    app.router.add_post("/v1/chat/completions", fake.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield fake
+    finally:
+        await runner.cleanup()
+
+
+def text(*pieces: str, **more: Any) -> Answer:
+    return {"deltas": [{"content": piece} for piece in pieces], "finish": "stop", **more}
+
+
+USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "total_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 64},
+    "completion_tokens_details": {"reasoning_tokens": 8},
+}

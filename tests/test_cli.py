@@ -1,0 +1,159 @@
+"""The command line as a user meets it: one line and exit code 1 for a mistake, never a traceback; quick help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentlab import __version__
+from agentlab.cli import main
+from agentlab.project import create
+
+SCRIPT = "loop: true\nreplies: ['Eight books at a time.']\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    create(tmp_path)
+    (tmp_path / "replies.yaml").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+OFFLINE = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
+
+
+def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
+    assert main(["run", *OFFLINE, "--out", "results/first"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 flows" not in shown and "6 conversations, 12 turns" in shown
+    for part in ("rag_only", "tools_rag_fallback", "fallback rate", "answer_f1", "smallest visible difference"):
+        assert part in shown
+    summary = json.loads(Path("results/first/summary.json").read_text())
+    assert summary["flows"]["rag_only"]["turns"] == 4
+    assert main(["trace", "results/first", "example-1", "--flow", "rag_only"]) == 0
+    assert "retrieve_documents" in capsys.readouterr().out
+    assert main(["trace", "results/first"]) == 0
+    assert main(["list", "runs"]) == 0
+    assert "complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["run", "nowhere.yaml"], "there is no spec nowhere.yaml"),
+        (["run", *OFFLINE, "--dataset", "nowhere"], "no such data set folder"),
+        (["run", *OFFLINE, "--flow", "rag_onyl"], "Did you mean 'rag_only'?"),
+        (["run", "--model", "rag_only"], "provider/name"),
+        (["run", "--model", "nobody/gpt"], "unknown model provider 'nobody'"),
+        (["run", "--model", "scripted/nowhere.yaml"], "cannot read the script"),
+        (["run", "--model", "local/qwen9"], "qwen9"),
+        (["run", "--model", "openai/gpt"], "OPENAI_API_KEY"),
+        (["run", *OFFLINE, "--set", "retreival.top_k=3"], "unknown key 'retreival'. Did you mean 'retrieval'?"),
+        (["run", *OFFLINE, "--set", "retrieval.topk=3"], "unknown key 'topk'. Did you mean 'top_k'?"),
+        (["run", *OFFLINE, "--set", "retrieval.top_k=many"], "retrieval.top_k: Input should be a valid integer"),
+        (["run", *OFFLINE, "--set", "limit"], "write it as key=value"),
+        (["run", *OFFLINE, "--limit", "0"], "limit"),
+        (["run", *OFFLINE, "--epochs", "3"], "repeat themselves"),
+        (["run", *OFFLINE, "--set", "flows=[{flow: tools, top_k: 3}]"], "unknown key 'top_k'"),
+        (["run", *OFFLINE, "--set", "flows=[tools, tools]"], "stands there twice"),
+        (["run", *OFFLINE, "--set", "prompts={tools: {sistem: x}}"], "unknown prompt 'sistem'"),
+        (["run", *OFFLINE, "--set", "prompts={tools: {system: '{nonsense}'}}"], "no placeholder {nonsense}"),
+        (["run", *OFFLINE, "--set", "prompts={tools: {system: '{'}}"], "lone brace"),
+        (["run", *OFFLINE, "--set", "scorers=[bleu]"], "unknown scorer 'bleu'"),
+        (["run", *OFFLINE, "--set", "prices=nowhere.yaml"], "cannot read the price table"),
+        (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),
+        (["run", *OFFLINE, "--set", "embedder=hashing"], "provider/name"),
+        (["trace", "nowhere"], "not a run folder"),
+        (["pull", "llama-900b"], "llama-900b"),
+        (["init", "."], "is there already"),
+    ],
+)
+def test_a_mistake_is_one_line(project, capsys, arguments, said):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("agentlab: ") and error.count("\n") == 1
+    assert not list(Path("results").glob("*/turns.jsonl")) if Path("results").exists() else True
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("flows: [", "is not YAML"),
+        ("- a list", "a mapping of keys"),
+        ("name: !!python/object/apply:os.system [ls]", "is not YAML"),
+        ("flows: []", "at least one flow"),
+    ],
+)
+def test_a_broken_spec_is_one_line(project, capsys, content, said):
+    Path("broken.yaml").write_text(content)
+    assert main(["run", "broken.yaml"]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_an_empty_corpus_is_one_line(project, capsys):
+    Path("datasets/example/corpus.jsonl").write_text("")
+    assert main(["run", *OFFLINE]) == 1
+    error = capsys.readouterr().err
+    assert "corpus.jsonl" in error and error.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_fails_every_turn_and_loses_none(project, capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    arguments = ["--flow", "rag_only", "--limit", "1", "--set", "embedder=hashing/hashing-64", "--out", "results/x"]
+    assert main(["run", "--model", "openai/any", *arguments]) == 0
+    assert "2 (2)" in capsys.readouterr().out
+    summary = json.loads(Path("results/x/summary.json").read_text())
+    assert (summary["flows"]["rag_only"]["turns"], summary["flows"]["rag_only"]["errors"]) == (2, 2)
+
+
+def test_command_line_beats_spec_beats_environment(project, monkeypatch):
+    from agentlab.spec import load_spec
+
+    monkeypatch.setenv("AGENTLAB_MODEL", "openai/from-environment")
+    Path("bare.yaml").write_text("datasets: [datasets/example]\n")
+    Path("full.yaml").write_text("datasets: [datasets/example]\nmodel: openai/from-spec\n")
+    assert load_spec("bare.yaml").model == "openai/from-environment"
+    assert load_spec("full.yaml").model == "openai/from-spec"
+    assert load_spec("full.yaml", {"model": "openai/from-line"}).model == "openai/from-line"
+
+
+def test_doctor_and_lists(project, capsys):
+    main(["doctor"])
+    shown = capsys.readouterr().out
+    assert "Python" in shown and "weights qwen2.5-coder-0.5b" in shown
+    for what in ("models", "embedders", "flows", "tools", "scorers"):
+        assert main(["list", what]) == 0
+    shown = capsys.readouterr().out
+    for name in ("local/qwen2.5-coder-0.5b", "local/all-minilm-l6-v2", "rag_only", "lookup_documents", "retrieval"):
+        assert name in shown
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["additionalProperties"] is False
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_help_and_import_load_no_sdk():
+    heavy = "{'openai', 'chromadb', 'onnxruntime', 'xllamacpp', 'pandas', 'pydantic', 'numpy', 'rich', 'aiohttp'}"
+    loaded = f"print(sorted({heavy} & set(__import__('sys').modules)))"
+    assert run_python(f"import agentlab; {loaded}") == "[]\n"
+    help_text = "import agentlab.cli\ntry: agentlab.cli.main(['--help'])\nexcept SystemExit: pass\n"
+    assert run_python(help_text + loaded).endswith("[]\n")
+    assert run_python("import agentlab; print(agentlab.__version__)").strip() == __version__
+
+
+def test_every_public_name_is_there():
+    import agentlab
+
+    for name in agentlab.__all__:
+        assert getattr(agentlab, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = agentlab.nonsense

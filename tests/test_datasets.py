@@ -1,0 +1,124 @@
+"""Data sets: strict to the key, exact to the line; our own set and, where they are at hand, the public ones."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentlab.errors import DatasetError
+from agentlab.evals.datasets import load_dataset
+from agentlab.evals.scorers.refusal import declines
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = ROOT.parent / "shared" / "datasets"
+GOOD = {"id": "a", "turns": [{"user": "Hi", "reference_answers": ["Hello"]}]}
+
+
+def write(folder: Path, *lines: object, corpus: list[dict] | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / "conversations.jsonl").write_text(text + "\n", encoding="utf-8")
+    if corpus is not None:
+        (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, corpus)), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        ('{"id": "b", "turns": [', "not JSON"),
+        ("[]", "valid dictionary"),
+        ({"turns": GOOD["turns"]}, "id: Field required"),
+        ({"id": "b", "turns": []}, "turns:"),
+        ({"id": "", "turns": GOOD["turns"]}, "id:"),
+        ({**GOOD, "id": "b", "tags": []}, "unknown key 'tags'"),
+        ({"id": "b", "turns": [{"user": "Hi", "refrence_answers": []}]}, "turns.0.refrence_answers"),
+        ({"id": "b", "turns": [{"user": 3}]}, "turns.0.user"),
+        ({"id": "b", "turns": [{"user": "Hi", "unanswerable": "yes"}]}, "turns.0.unanswerable"),
+        ({"id": "b", "turns": [{"user": "Hi", "relevant_doc_ids": ["nowhere"]}]}, "'nowhere' is not in corpus.jsonl"),
+        (GOOD, "stands in line 1 too"),
+        ({**GOOD, "id": "b", "tools": [{"name": "t"}, {"name": "t"}]}, "same name"),
+    ],
+)
+def test_a_bad_line_is_named_with_file_line_and_key(tmp_path, line, problem):
+    folder = write(tmp_path / "set", GOOD, line)
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(folder)
+    assert problem in str(caught.value)
+    assert "conversations.jsonl:2:" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line == 2
+
+
+def test_missing_and_empty_sets(tmp_path):
+    with pytest.raises(DatasetError, match="no such data set folder"):
+        load_dataset(tmp_path / "none")
+    with pytest.raises(DatasetError, match=r"no conversations\.jsonl"):
+        load_dataset(tmp_path)
+    with pytest.raises(DatasetError, match="holds no conversation"):
+        load_dataset(write(tmp_path / "set", ""))
+    (tmp_path / "set" / "conversations.jsonl").write_bytes(b'{"id": "\xff"}\n')
+    with pytest.raises(DatasetError, match="UTF-8"):
+        load_dataset(tmp_path / "set")
+    with pytest.raises(DatasetError, match="corpus"):
+        load_dataset(write(tmp_path / "set", GOOD, corpus=[]))
+
+
+def test_a_sample_is_stratified_seeded_and_in_order(tmp_path):
+    rows = [
+        {"id": f"{i:02}", "turns": [{"user": "q", "unanswerable": i % 4 == 0, "needs_document_lookup": i % 2 == 0}]}
+        for i in range(40)
+    ]
+    dataset = load_dataset(write(tmp_path / "set", *rows))
+    sample = dataset.take(12, seed=1)
+    ids = [c.id for c in sample.conversations]
+    assert len(ids) == 12 and ids == sorted(ids)
+    assert sum(c.turns[0].unanswerable for c in sample.conversations) == 3
+    assert ids == [c.id for c in dataset.take(12, seed=1).conversations]
+    assert ids != [c.id for c in dataset.take(12, seed=2).conversations]
+    assert [c.id for c in dataset.take(3).conversations] == ["00", "01", "02"]
+    assert len(dataset.take(100, seed=1).conversations) == 40
+    assert dataset.take(3).digest != dataset.digest
+
+
+LAWS = load_dataset(ROOT / "datasets" / "laws")
+
+
+def test_the_laws_are_as_large_and_as_mixed_as_their_card_says():
+    kinds = Counter(turn.metadata["kind"] for c in LAWS.conversations for turn in c.turns)
+    assert len(LAWS.documents) >= 17
+    assert all(300 <= len(d.text.split()) <= 900 for d in LAWS.documents)
+    assert len(LAWS.conversations) >= 40 and LAWS.turns >= 150
+    assert min(kinds[k] for k in ("follow_up", "two_documents", "unanswerable", "no_lookup", "near_miss")) >= 15
+    card = (ROOT / "datasets" / "laws" / "README.md").read_text()
+    for number in (len(LAWS.documents), len(LAWS.conversations), LAWS.turns, *kinds.values()):
+        assert str(number) in card
+
+
+def test_every_reference_answer_of_the_laws_has_its_evidence():
+    texts = {document.doc_id: document.text for document in LAWS.documents}
+    for conversation in LAWS.conversations:
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            evidence = turn.metadata.get("evidence", [])
+            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
+            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
+            assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
+            assert bool(turn.reference_answers) != turn.unanswerable, where
+            assert not any(declines(answer) for answer in turn.reference_answers), where
+
+
+def test_the_demo_is_three_conversations_of_three_turns():
+    assert [len(c.turns) for c in LAWS.take(3).conversations] == [3, 3, 3]
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public sets are not beside this checkout")
+@pytest.mark.parametrize("name", ["squad2", "mtrag_human", "pyfaq", "dstc11_lookup", "musique", "bfcl", "sgd"])
+def test_public_sets_load(name):
+    dataset = load_dataset(PUBLIC / name)
+    assert dataset.turns >= 50
+    answers = [a for c in dataset.conversations for t in c.turns for a in t.reference_answers if t.scored]
+    assert sum(map(declines, answers)) <= 0.02 * len(answers) + 1, "what counts as declining is drawn too wide"

@@ -1,0 +1,46 @@
+"""Stored conversations: chains follow the replies, survive a restart, and are kept apart."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.history import ConversationDatabase
+from agentlab.messages import Citation
+
+
+def test_a_chain_follows_replies_and_survives_a_restart(tmp_path: Path):
+    path = tmp_path / "chats.sqlite"
+    database = ConversationDatabase(path)
+    first = database.save("c", "user", "Hi", speaker="Ann", created=datetime(2026, 1, 1))
+    second = database.save(
+        "c", "agent", "Hello", reply_to=first, citations=[Citation(doc_id="d", passage_id="d#0", title="D")]
+    )
+    database.save("c", "user", "an aside", reply_to=first)
+    third = database.save("c", "user", "'; DROP TABLE messages; --", reply_to=second)
+    database.close()
+    database = ConversationDatabase(path)
+    assert [(m.role, m.text, m.name) for m in database.chain(third)] == [
+        ("user", "Hi", "Ann"),
+        ("agent", "Hello", None),
+        ("user", "'; DROP TABLE messages; --", None),
+    ]
+    assert [m.text for m in database.chain(third, limit=2)] == ["Hello", "'; DROP TABLE messages; --"]
+    stored = database.messages("c")
+    assert len(stored) == 4 and stored[1]["citations"] == [{"doc_id": "d", "passage_id": "d#0", "title": "D"}]
+    assert stored[0]["created"] == "2026-01-01T00:00:00"
+    assert database.messages("another") == []
+    database.close()
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=12), st.integers(1, 15))
+def test_a_chain_gives_back_what_was_saved_in_order(texts, limit):
+    database = ConversationDatabase()
+    tip = None
+    for number, text in enumerate(texts):
+        tip = database.save("c", "user" if number % 2 == 0 else "agent", text, reply_to=tip)
+    assert [m.text for m in database.chain(tip, limit)] == texts[-limit:]
+    database.close()

@@ -1,0 +1,415 @@
+"""The notebook side: the chat widget driven through its own parts, one question through all flows, a live kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import agentlab as al
+from agentlab import notebook
+from agentlab.errors import MissingExtra, Refused
+from agentlab.evals.runner import Progress
+from agentlab.lab import Lab
+from agentlab.messages import Completion, Message, Request, Usage
+from agentlab.models.scripted import Scripted, call
+from agentlab.notebook.chat import ChatWidget
+from agentlab.notebook.progress_bar import ProgressBar, describe
+
+EVIL = "<script>alert('x')</script>"
+LOOKUP = call("lookup_documents", document_names=[], query="goal width")
+ANSWER = "The goal is 7.32 m wide [1]."
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    folder = tmp_path / "goals"
+    folder.mkdir()
+    documents = [
+        {"doc_id": "field", "title": f"The field {EVIL}", "text": f"The goal is 7.32 m wide. {EVIL}"},
+        {"doc_id": "ball", "title": "The ball", "text": "The ball is round."},
+    ]
+    conversation = {
+        "id": "goals-1",
+        "turns": [{"user": "How wide is a goal?", "reference_answers": ["7.32 m"], "relevant_doc_ids": ["field"]}],
+    }
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
+    (folder / "conversations.jsonl").write_text(json.dumps(conversation) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def lab_over(dataset: Path, own_home: Path) -> Iterator[Callable[..., Lab]]:
+    labs: list[Lab] = []
+
+    def make(model, **overrides) -> Lab:
+        labs.append(Lab(datasets=[str(dataset)], model=model, embedder="hashing/hashing-256", **overrides))
+        return labs[-1]
+
+    yield make
+    for lab in labs:
+        lab.close()
+
+
+class Slow:
+    """Says one word at a time and waits before the word that is called `pause` until `go` is set."""
+
+    name, parallel = "slow", None
+
+    def __init__(self, reply: str, pause: str = "") -> None:
+        self.words = reply.split()
+        self.pause = pause
+        self.go = threading.Event()
+
+    async def complete(self, request: Request, emit: Callable[[str], None]) -> Completion:
+        for word in self.words:
+            if word == self.pause:
+                await until(self.go.is_set)
+            emit(f"{word} ")
+        said = Message(role="agent", text=" ".join(self.words))
+        return Completion(message=said, usage=Usage(input_tokens=9, output_tokens=len(self.words), cached_tokens=0))
+
+    async def close(self) -> None:
+        pass
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it did not happen within 20 s"
+        await asyncio.sleep(0.01)
+
+
+def lines(chat: ChatWidget) -> list[str]:
+    return [step.value for step in chat.turns[-1].steps.children]
+
+
+def everything(widget) -> str:
+    """All HTML that a widget and what is in it would show."""
+    own = getattr(widget, "value", "") if type(widget).__name__ == "HTML" else ""
+    return own + "".join(everything(child) for child in getattr(widget, "children", ()))
+
+
+# The chat widget.
+
+
+async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_citations(lab_over):
+    chat = notebook.chat_widget(lab_over(Scripted([LOOKUP, ANSWER]), flows=["rag_only", "tools"]))
+    chat.flow.value = "tools"
+    chat.ask.value = "How wide is a goal?"
+    chat.send_button.click()
+    assert chat.ask.value == "" and chat.send_button.disabled and not chat.stop_button.disabled
+    reply = await asyncio.wrap_future(chat.answering)
+    assert reply.text == ANSWER
+    turn = chat.turns[-1]
+    assert ANSWER in turn.reply.value
+    select, search, tool, answer = lines(chat)
+    assert "select_tool" in select and "calls lookup_documents(document_names=[], query=&quot;goal width" in select
+    assert "retrieve" in search and "passages for &quot;goal width&quot;" in search
+    assert "lookup_documents: Found" in tool and "<details" in tool
+    assert "answer" in answer and "How wide is a goal?" in answer, "a model call unfolds to what was asked"
+    assert "Source: The field" in turn.footer.value
+    assert not chat.send_button.disabled and chat.stop_button.disabled
+
+
+async def test_enter_sends_too_and_a_blank_text_does_not(lab_over):
+    chat = ChatWidget(lab_over(Scripted([ANSWER])))
+    for text, turns in (("   ", 0), ("How wide?", 1)):
+        chat.ask.value = text
+        chat.ask._handle_custom_msg({"event": "submit"}, [])
+        assert len(chat.turns) == turns
+    assert (await asyncio.wrap_future(chat.answering)).text == ANSWER
+
+
+async def test_the_reply_streams_in_with_few_updates(lab_over):
+    model = Slow(" ".join(f"word{number}" for number in range(500)), pause="word400")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    drawn: list[str] = []
+    saying = asyncio.ensure_future(chat.say("Talk"))
+    await until(lambda: bool(chat.turns))
+    chat.turns[-1].reply.observe(lambda change: drawn.append(change["new"]), "value")
+    await until(lambda: "word399" in chat.turns[-1].reply.value)
+    assert "word400" not in chat.turns[-1].reply.value and not saying.done()
+    model.go.set()
+    await saying
+    assert "word499" in chat.turns[-1].reply.value
+    assert len(drawn) < 20, "hundreds of tokens are a handful of updates"
+
+
+async def test_stop_in_mid_reply_keeps_what_was_said_and_the_chat_goes_on(lab_over):
+    model = Slow("one two three four", pause="three")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    chat.ask.value = "Count"
+    chat.send_button.click()
+    await until(lambda: chat.turns[-1].reply.value.count("two") == 1)
+    chat.stop_button.click()
+    assert await asyncio.wrap_future(chat.answering) is None
+    turn = chat.turns[-1]
+    await until(lambda: "interrupted" in "".join(lines(chat)))
+    assert "one two" in turn.reply.value and "three" not in turn.reply.value
+    assert "stopped" in turn.footer.value
+    assert "1 model call " in turn.footer.value and "tokens unknown" in turn.footer.value
+    model.go.set()
+    assert (await chat.say("Count again")).text == "one two three four"
+    assert "one two" in turn.reply.value and "three" not in turn.reply.value, "the stopped reply stays as it was"
+
+
+async def test_the_last_turn_says_what_the_trace_says(lab_over):
+    chat = ChatWidget(lab_over(Scripted(["first", "I think so.", ANSWER]), flows=["rag_only", "tools_rag_fallback"]))
+    await chat.say("Warm up")
+    chat.flow.value = "tools_rag_fallback"
+    await chat.say("How wide is a goal?")
+    totals = chat.chat.trace.totals(0)
+    assert (totals.llm_calls, totals.embedding_calls) == (2, 1)
+    footer = chat.turns[-1].footer.value
+    assert f"2 model calls · 1 embedding call · 0 tool calls · {totals.input_tokens} + {totals.output_tokens}" in footer
+    assert f"{chat.chat.trace.latency(0):.2f} s" in footer and "cost unknown" in footer
+    assert ANSWER in chat.turns[-1].reply.value and "I think so." not in chat.turns[-1].reply.value
+    assert any("I think so." in line for line in lines(chat)), "the first attempt is still to be read in its line"
+    assert any("fallback needed? yes" in line for line in lines(chat))
+
+
+async def test_an_error_is_one_line_and_the_next_message_goes_through(lab_over):
+    chat = ChatWidget(lab_over(Scripted([Refused(f"the key is wrong {EVIL}"), ANSWER]), flows=["rag_only"]))
+    assert await chat.say("How wide?") is None
+    assert "the key is wrong &lt;script&gt;" in chat.turns[-1].footer.value
+    assert "Traceback" not in everything(chat) and "<script" not in everything(chat)
+    assert (await chat.say("And now?")).text == ANSWER
+
+
+async def test_a_data_set_that_is_not_there_and_a_broken_flow_are_lines_too(lab_over, tmp_path):
+    async def broken(turn, session):
+        raise KeyError("oops")
+
+    chat = ChatWidget(lab_over(Scripted([ANSWER]), flows=["rag_only", broken]))
+    chat.flow.value = "broken"
+    assert await chat.say("How wide?") is None
+    assert "KeyError: &#x27;oops&#x27;" in chat.turns[-1].footer.value
+    lab = Lab(datasets=[str(tmp_path / "nowhere")], model=Scripted([ANSWER]))
+    chat = ChatWidget(lab)
+    assert await chat.say("How wide?") is None
+    assert "there is no such data set folder" in chat.turns[-1].footer.value
+    lab.close()
+
+
+async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
+    evil_call = call("lookup_documents", document_names=[], query=EVIL)
+    chat = ChatWidget(lab_over(Scripted([evil_call, f"{EVIL} 7.32 m wide [1]", EVIL]), flows=["tools"]))
+    await chat.say(EVIL)
+    shown = everything(chat)
+    assert shown.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in chat.turns[-1].footer.value, "the cited title"
+
+
+async def test_another_flow_or_model_or_clear_begins_a_new_conversation(lab_over, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: name == "qwen2.5-coder-1.5b")
+    script = tmp_path / "other.yaml"
+    script.write_text("loop: true\nreplies: [from the other model]\n", encoding="utf-8")
+    model = Scripted([ANSWER], loop=True)
+    flows = ["rag_only", {"flow": "rag_only", "label": "second", "model": f"scripted/{script}"}]
+    chat = ChatWidget(lab_over(model, flows=flows))
+    assert list(chat.model.options) == ["scripted", f"scripted/{script}", "local/qwen2.5-coder-1.5b"]
+    await chat.say("How wide?")
+    await chat.say("And how high?")
+    assert any(message.text == "How wide?" for message in model.requests[1].messages)
+    chat.flow.value = "second"
+    assert chat.model.value == f"scripted/{script}", "the flow brings the model of its spec"
+    assert "a new conversation" in everything(chat)
+    assert (await chat.say("How long?")).text == "from the other model"
+    chat.model.value = "scripted"
+    await chat.say("How deep?")
+    assert not any(message.text == "How wide?" for message in model.requests[2].messages)
+    chat.clear_button.click()
+    assert chat.turns == [] and "How deep?" not in everything(chat)
+    await chat.say("Once more?")
+    assert not any(message.text == "How deep?" for message in model.requests[3].messages)
+
+
+async def test_a_model_that_no_flow_of_the_lab_uses_gets_a_lab_of_its_own(lab_over, tmp_path):
+    async def parrot(turn, session):
+        said = await session.complete([al.Message(role="user", text=turn.text)])
+        return al.Reply(text=f"parrot: {said.message.text}")
+
+    script = tmp_path / "other.yaml"
+    script.write_text("loop: true\nreplies: [from the other model]\n", encoding="utf-8")
+    chat = ChatWidget(lab_over(Scripted([ANSWER], loop=True), flows=[parrot]))
+    chat.model.options = [*chat.model.options, f"scripted/{script}"]
+    chat.model.value = f"scripted/{script}"
+    assert (await chat.say("Hello")).text == "parrot: from the other model"
+    assert "1 model call " in chat.turns[-1].footer.value
+    chat.model.value = "scripted"
+    assert (await chat.say("Hello")).text == f"parrot: {ANSWER}"
+    chat.close()
+
+
+async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
+    model = Slow("one two three", pause="two")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    saying = asyncio.ensure_future(chat.say("Count"))
+    await until(lambda: bool(chat.turns) and "one" in chat.turns[-1].reply.value)
+    with pytest.raises(al.AgentlabError, match="still answering"):
+        await chat.say("Hurry up")
+    chat.clear_button.click()
+    await saying
+    model.go.set()
+    await chat.say("Again")
+    assert len(chat.turns) == 1 and "stopped" not in everything(chat)
+
+
+def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with pytest.raises(
+        MissingExtra, match=r"the chat widget needs an extra: pip install 'agentlab-harness\[notebook\]'"
+    ):
+        notebook.chat_widget(lab_over(Scripted([])))
+    notebook.progress()(Progress(done=1, total=2, failed=0, seconds=1.0))
+
+
+# One question through all flows.
+
+
+async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
+    lab = lab_over(Scripted([f"{ANSWER} {EVIL}", LOOKUP, "Seven metres.", "No idea.", ANSWER]))
+    shown = await notebook.show_flows(lab, "How wide is a goal?")
+    text = repr(shown)
+    assert [answer.flow for answer in shown.answers] == ["rag_only", "tools", "tools_rag_fallback"]
+    assert text.index("select_tool: calls lookup_documents") < text.index("tool: lookup_documents: Found")
+    assert text.index("decision: fallback needed? yes") < text.index("fallback: ")
+    assert "    = Seven metres.\n" in text
+    for answer in shown.answers:
+        totals = answer.trace.totals()
+        assert f"{totals.input_tokens} + {totals.output_tokens} tokens" in str(answer).splitlines()[-1]
+    html = shown._repr_html_()
+    assert html.count("<td") == 3 and "<script" not in html and "&lt;script&gt;" in html
+    assert shown["tools"].reply.text == "Seven metres."
+    with pytest.raises(al.AgentlabError, match="unknown flow of this comparison 'tool'"):
+        shown["tool"]
+
+
+def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over):
+    lab = lab_over(Scripted([Refused(f"no {EVIL}"), ANSWER]), flows=["rag_only", "tools"])
+    shown = notebook.show_flows_sync(lab, "How wide is a goal?")
+    assert shown["rag_only"].reply is None and "    ! no" in repr(shown)
+    assert shown["tools"].reply.text == ANSWER
+    assert "<script" not in shown._repr_html_()
+
+
+# Progress.
+
+
+def test_the_progress_bar_says_how_far_a_run_is_and_how_long_it_will_take():
+    bar = ProgressBar()
+    bar.update(Progress(done=1, total=3, failed=0, seconds=10.0, label="tools · laws-001"))
+    assert (bar.bar.value, bar.bar.max) == (1, 3)
+    assert bar.line.value == "turn 1 of 3 · about 20 s left · tools · laws-001"
+    bar.update(Progress(done=2, total=3, failed=0, seconds=20.0))
+    assert bar.bar.value == 1, "not more than ten updates a second"
+    bar.update(Progress(done=3, total=3, failed=1, seconds=30.0))
+    assert (bar.bar.value, bar.bar.bar_style, bar.line.value) == (3, "warning", "turn 3 of 3 · 1 failed")
+    assert "about 4 min left" in describe(Progress(done=1, total=2, failed=0, seconds=240.0))
+
+
+# A live kernel.
+
+
+class Kernel:
+    """A real ipykernel; `drawn` is every state that widgets sent to the browser's side."""
+
+    def __init__(self, folder: Path) -> None:
+        from jupyter_client.manager import start_new_kernel
+
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(folder), env=env)
+        self.drawn: list[dict] = []
+        self.displayed: list[dict] = []
+
+    def begin(self, source: str) -> str:
+        return self.client.execute(dedent(source))
+
+    def finish(self, cell: str) -> None:
+        """Read what the kernel sends until the cell has ended; an error in it fails the test."""
+        while True:
+            message = self.client.get_iopub_msg(timeout=60)
+            kind, content = message["msg_type"], message["content"]
+            if kind in ("comm_open", "comm_msg"):
+                self.drawn.append(content["data"].get("state", {}))
+            if kind in ("display_data", "execute_result"):
+                self.displayed.append(content["data"])
+            assert kind != "error", "\n".join(content["traceback"])
+            if message["parent_header"].get("msg_id") == cell and content.get("execution_state") == "idle":
+                return
+
+    def run(self, source: str) -> None:
+        self.finish(self.begin(source))
+
+    def click(self, comm_id: str) -> None:
+        data = {"method": "custom", "content": {"event": "click"}}
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    kernel = Kernel(tmp_path)
+    yield kernel
+    kernel.close()
+
+
+def test_lab_and_widget_work_in_a_running_kernel(kernel, dataset, own_home, tmp_path):
+    kernel.run(
+        f"""
+        import asyncio, time
+        import agentlab as al
+        from agentlab import notebook
+        from test_notebook import ANSWER, LOOKUP, Slow
+        spec = {{"datasets": [{str(dataset)!r}], "embedder": "hashing/hashing-256", "flows": ["rag_only", "tools"]}}
+        lab = al.Lab(model=al.Scripted([ANSWER, LOOKUP, ANSWER] * 3), **spec)
+        run = await lab.run(out="awaited", on_progress=notebook.progress())
+        assert len(run.turns) == 2 and not run.turns["error"].any()
+        """
+    )
+    kernel.run(
+        """
+        assert lab.run_sync(out="blocking").summary["flows"]["tools"]["llm_calls_per_turn"] == 2
+        await notebook.show_flows(lab, "How wide is a goal?")
+        """
+    )
+    assert (tmp_path / "awaited" / "summary.json").exists() and (tmp_path / "blocking" / "summary.json").exists()
+    assert any(state.get("value") == "turn 2 of 2" for state in kernel.drawn), "the progress bar got to its end"
+    assert "rag_only on scripted" in kernel.displayed[-1]["text/plain"]
+    kernel.run(
+        """
+        model = Slow("one two three four", pause="three")
+        chat = notebook.chat_widget(al.Lab(model=model, **spec))
+        display(chat)
+        display(chat.send_button.comm.comm_id)
+        """
+    )
+    assert "application/vnd.jupyter.widget-view+json" in kernel.displayed[-2]
+    # A hand clicks while a cell awaits: the reply begins before the cell has ended.
+    cell = kernel.begin(
+        """
+        chat.ask.value = "Count"
+        while not chat.turns or "one two" not in chat.turns[-1].reply.value:
+            await asyncio.sleep(0.05)
+        """
+    )
+    time.sleep(0.5)
+    kernel.click(kernel.displayed[-1]["text/plain"].strip("'"))
+    kernel.finish(cell)
+    # A cell that blocks the kernel does not hold up the reply.
+    kernel.run("model.go.set(); assert chat.answering.result(30).text == 'one two three four'")
+    kernel.run("lab.close(); chat.lab.close()")
+    assert any("one two three four" in str(state.get("value")) for state in kernel.drawn)

@@ -1,0 +1,105 @@
+"""Scorers on cases worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.evals.datasets import Turn
+from agentlab.evals.scorers import Outcome, answer, citations, lookup, refusal, retrieval, similarity
+from agentlab.events import Search
+from agentlab.messages import Citation, Passage, Reply
+
+
+def found(*doc_ids: str) -> Search:
+    passages = tuple(Passage(id=f"{d}#0", doc_id=d, title="", text="", start=0, end=0) for d in doc_ids)
+    return Search(id=0, turn=0, phase="retrieve", query="q", passages=passages)
+
+
+def outcome(text: str = "", cited: tuple[str, ...] = (), events: tuple = (), embed=None) -> Outcome:
+    made = tuple(Citation(doc_id=d, passage_id=f"{d}#0", title="") for d in cited)
+    return Outcome(reply=Reply(text=text, citations=made), events=events, embed=embed or (lambda texts: np.eye(2)))
+
+
+def values(scores: dict) -> dict[str, float]:
+    return {name: score.value for name, score in scores.items()}
+
+
+@pytest.mark.parametrize(
+    "said, references, f1, exact",
+    [
+        ("The Netherlands.", ["Netherlands", "Holland"], 1.0, 1.0),
+        ("It was the Netherlands [1].", ["Netherlands"], 0.5, 0.0),
+        ("7.32 m wide", ["7.32 m", "about seven metres"], 0.8, 0.0),
+        ("no idea", ["yes"], 0.0, 0.0),
+        ("", ["yes"], 0.0, 0.0),
+    ],
+)
+def test_answers(said, references, f1, exact):
+    turn = Turn(user="q", reference_answers=references)
+    assert values(answer.score(turn, outcome(said))) == {"answer_f1": pytest.approx(f1), "exact_match": exact}
+
+
+@given(st.text(), st.text())
+def test_f1_is_symmetric_and_bounded(one, other):
+    one, other = answer.normalise(one), answer.normalise(other)
+    assert answer.f1(one, other) == answer.f1(other, one)
+    assert 0 <= answer.f1(one, other) <= 1
+    assert answer.f1(one, one) == 1
+
+
+def test_similarity_takes_the_nearest_reference_and_an_empty_reply_is_0():
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    turn = Turn(user="q", reference_answers=["far", "near"])
+    assert values(similarity.score(turn, outcome("x", embed=lambda texts: vectors))) == {"semantic_similarity": 0.6}
+    assert values(similarity.score(turn, outcome(" "))) == {"semantic_similarity": 0.0}
+
+
+def test_retrieval_and_citations():
+    turn = Turn(user="q", relevant_doc_ids=["a", "b"])
+    seen = outcome(cited=("b", "x"), events=(found("x", "b"), found("b", "c")))
+    assert values(retrieval.score(turn, seen)) == {"retrieval_recall": 0.5, "retrieval_mrr": 0.5}
+    assert values(citations.score(turn, seen)) == {"citation_precision": 0.5, "citation_recall": 0.5}
+    nothing = outcome()
+    assert values(retrieval.score(turn, nothing)) == {"retrieval_recall": 0.0, "retrieval_mrr": 0.0}
+    assert values(citations.score(turn, nothing)) == {"citation_precision": 0.0, "citation_recall": 0.0}
+
+
+@pytest.mark.parametrize(
+    "text, declined",
+    [
+        ("The documents do not say.", True),
+        ("I'm sorry, but the passages don't mention that.", True),
+        ("There is no information about ticket prices.", True),
+        ("I don't know.", True),
+        ("Unfortunately, the answer cannot be determined from the context.", True),
+        ("", True),
+        ("An indirect free kick.", False),
+        ("No, the goal does not count.", False),
+        ("The kick is not given and play goes on.", False),
+        ("The documents do not give a number. However, a team has at most eleven players.", False),
+        ("Sorry to hear that! You may change three players.", False),
+    ],
+)
+def test_declining(text, declined):
+    assert refusal.declines(text) is declined
+    unanswerable = refusal.score(Turn(user="q", unanswerable=True), outcome(text))
+    assert values(unanswerable) == {"refusal_accuracy": float(declined)}
+    answerable = refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))
+    assert values(answerable) == {"answered": float(not declined)}
+
+
+@pytest.mark.parametrize("needed, events, value", [(True, (found("a"),), 1), (True, (), 0), (False, (), 1)])
+def test_the_decision_to_look_up(needed, events, value):
+    turn = Turn(user="q", needs_document_lookup=needed)
+    assert values(lookup.score(turn, outcome(events=events))) == {"lookup_accuracy": value}
+
+
+def test_a_scorer_that_does_not_apply_names_no_metric():
+    bare = Turn(user="q")
+    for scorer in (answer, citations, lookup, refusal, retrieval, similarity):
+        assert scorer.metrics(bare) == ()
+    declining = Turn(user="q", unanswerable=True, reference_answers=["I cannot say."], relevant_doc_ids=[])
+    assert answer.metrics(declining) == ()

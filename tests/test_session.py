@@ -1,0 +1,239 @@
+"""The session's verbs: retries, interrupts, tools as data, parallel work, and requests that meet in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from doubles import OFFSIDE, ListIndex, session_over
+
+from agentlab.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
+from agentlab.events import ModelCall
+from agentlab.inflight import SharedModel, request_key
+from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
+from agentlab.models.scripted import Scripted, call
+from agentlab.trace import critical_path
+
+FLOW = SimpleNamespace()
+HELLO = (Message(role="user", text="Hello"),)
+
+
+class Slow:
+    """Says two pieces, then takes its time."""
+
+    name, parallel = "slow", 1
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self.seconds = seconds
+        self.asked = 0
+        self.cancelled = False
+
+    async def complete(self, request, emit):
+        self.asked += 1
+        emit("Half an ")
+        emit("answer")
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return Completion(message=Message(role="agent", text="Half an answer, and the rest"))
+
+    async def close(self):
+        pass
+
+
+class Tool:
+    def __init__(self, name, run, parameters=None):
+        self.spec = ToolSpec(name=name, description="", parameters=parameters or {"type": "object"})
+        self._run = run
+
+    async def run(self, arguments, session):
+        return await self._run(arguments)
+
+
+def calls_of(session):
+    return [event for event in session.trace.events if isinstance(event, ModelCall)]
+
+
+async def test_retries_are_attempts_of_one_call():
+    session = session_over(FLOW, Scripted([Unreachable("gone"), ServerFault("500"), "Hi"]))
+    completion = await session.complete(HELLO)
+    (event,) = calls_of(session)
+    assert completion.message.text == "Hi"
+    assert (event.attempt, session.trace.totals().llm_calls) == (3, 1)
+
+
+async def test_a_rate_limit_is_waited_out_and_kept_from_the_latency():
+    session = session_over(FLOW, Scripted([RateLimited("slow down", retry_after=0.05), "Hi"]))
+    await session.complete(HELLO)
+    (event,) = calls_of(session)
+    assert event.waited >= 0.05 > event.seconds
+
+
+async def test_what_cannot_be_retried_flies_and_leaves_a_line():
+    session = session_over(FLOW, Scripted([BadRequest("no"), "never asked"]))
+    with pytest.raises(BadRequest):
+        await session.complete(HELLO)
+    (event,) = calls_of(session)
+    assert event.completion is None and "BadRequest" in event.error
+    assert session.trace.totals().llm_calls == 0
+
+
+async def test_retries_end():
+    session = session_over(FLOW, Scripted([Unreachable("gone")] * 10))
+    with pytest.raises(Unreachable):
+        await session.complete(HELLO)
+    assert calls_of(session)[0].attempt == 4
+
+
+async def test_an_interrupt_keeps_what_was_said_and_ends_the_model():
+    model = Slow()
+    session = session_over(FLOW, model)
+    task = asyncio.create_task(session.complete(HELLO))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    (event,) = calls_of(session)
+    assert event.completion.message.text == "Half an answer"
+    assert event.completion.finish_reason == "interrupted"
+    assert model.cancelled
+
+
+async def test_phases_follow_from_the_reply():
+    session = session_over(FLOW, Scripted([call("t"), "Hi", "plan"]))
+    for phase in (None, None, "plan"):
+        await session.complete(HELLO, phase=phase)
+    assert list(session.trace.phases()) == ["select_tool", "answer", "plan"]
+
+
+async def test_tools_that_fail_become_messages():
+    async def fails(arguments):
+        raise ToolError("the shelf is empty")
+
+    async def breaks(arguments):
+        raise ZeroDivisionError("oh")
+
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    session = session_over(FLOW, Scripted([]), tools=[Tool("fails", fails), Tool("breaks", breaks, number)])
+    said = [
+        (await session.call_tool(ToolCall(id="1", name=name, arguments=arguments))).text
+        for name, arguments in [("fails", {}), ("breaks", {"n": 1}), ("breaks", {"n": "one"}), ("nothing", {})]
+    ]
+    assert said[0] == "Error: the shelf is empty"
+    assert "ZeroDivisionError" in said[1]
+    assert "n:" in said[2] and "integer" in said[2]
+    assert "there is no tool 'nothing'" in said[3]
+    assert session.trace.totals().tool_calls == 4
+
+
+async def test_an_odd_schema_does_not_stop_a_call():
+    async def echo(arguments):
+        return str(arguments)
+
+    odd = {"type": "dict", "properties": {"x": {"type": "float"}}}
+    session = session_over(FLOW, Scripted([]), tools=[Tool("echo", echo, odd)])
+    result = await session.call_tool(ToolCall(id="1", name="echo", arguments={"x": 1.5}))
+    assert result.text == "{'x': 1.5}"
+
+
+async def test_parallel_work_joins_and_latency_is_its_longest_branch():
+    async def rest(arguments):
+        await asyncio.sleep(arguments["s"])
+        return "done"
+
+    session = session_over(FLOW, Scripted(["start", "end"]), tools=[Tool("rest", rest)])
+    await session.complete(HELLO)
+    calls = [ToolCall(id=str(i), name="rest", arguments={"s": s}) for i, s in enumerate((0.02, 0.06))]
+    results = await session.parallel(*(session.call_tool(c) for c in calls))
+    assert [r.tool_call_id for r in results] == ["0", "1"]
+    await session.complete(HELLO)
+    events = session.trace.events
+    assert set(events[-1].after) == {e.id for e in events if e.kind == "tool"}
+    assert 0.06 <= critical_path(events) < 0.08
+
+
+async def test_parallel_raises_what_failed():
+    async def fails():
+        raise KeyError("lost")
+
+    async def rests():
+        await asyncio.sleep(5)
+
+    session = session_over(FLOW, Scripted([]))
+    with pytest.raises(KeyError):
+        await session.parallel(fails(), rests())
+
+
+async def test_memory_is_charged_to_its_phases():
+    class Notes:
+        def __init__(self):
+            self.notes = []
+
+        async def search(self, text, top_k):
+            return self.notes[:top_k]
+
+        async def add(self, text):
+            self.notes.append(text)
+            return f"note-{len(self.notes)}"
+
+    session = session_over(FLOW, Scripted([]))
+    assert (await session.recall("x"), await session.remember("x")) == ((), None)
+    session.memory = Notes()
+    assert await session.remember("Ann likes tea") == "note-1"
+    assert await session.recall("tea") == ("Ann likes tea",)
+    assert session.trace.totals().memory_ops == 2
+    assert list(session.trace.phases()) == ["memory_read", "memory_write"]
+
+
+async def test_without_an_index_nothing_is_found():
+    assert await session_over(FLOW, Scripted([])).retrieve("x") == ()
+
+
+async def test_passages_are_kept_in_the_trace():
+    session = session_over(FLOW, Scripted([]), ListIndex(OFFSIDE))
+    (passage,) = await session.retrieve("offside", doc_ids=["law-11"])
+    assert session.passages_of_turn() == (passage,)
+
+
+async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency():
+    model = Slow(0.05)
+    shared = SharedModel(model)
+    request = Request(messages=HELLO)
+    first, second = await asyncio.gather(*(shared.complete(request, lambda t: None, epoch=0) for _ in range(2)))
+    assert model.asked == 1
+    assert first.seconds == second.seconds
+    await shared.complete(request, lambda t: None, epoch=0)
+    assert model.asked == 2, "only what is in flight is shared; there is no cache"
+
+
+async def test_epochs_do_not_share_answers():
+    model = Slow(0.01)
+    shared = SharedModel(model, parallel=2)
+    request = Request(messages=HELLO)
+    await asyncio.gather(*(shared.complete(request, lambda t: None, epoch=epoch) for epoch in (0, 1)))
+    assert model.asked == 2
+    assert request_key(request, 0) != request_key(request, 1)
+
+
+async def test_one_who_leaves_does_not_end_the_call_for_the_other():
+    model = Slow(0.05)
+    shared = SharedModel(model)
+    request = Request(messages=HELLO)
+    leaver = asyncio.create_task(shared.complete(request, lambda t: None, epoch=0))
+    stayer = asyncio.create_task(shared.complete(request, lambda t: None, epoch=0))
+    await asyncio.sleep(0.01)
+    leaver.cancel()
+    assert (await stayer).completion.message.text.endswith("the rest")
+    assert not model.cancelled
+
+
+async def test_the_queue_of_a_model_is_waiting_not_working():
+    shared = SharedModel(Slow(0.05))
+    requests = [Request(messages=(Message(role="user", text=str(i)),)) for i in range(3)]
+    answers = await asyncio.gather(*(shared.complete(r, lambda t: None, epoch=0) for r in requests))
+    assert all(answer.seconds < 0.09 for answer in answers)
+    assert max(answer.waited for answer in answers) >= 0.09
