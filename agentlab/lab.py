@@ -11,54 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import string
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agentlab import plugins
-from agentlab.errors import AgentlabError, ConfigError
-from agentlab.events import Event
+from agentlab.errors import ConfigError
 from agentlab.history import ConversationDatabase
 from agentlab.inflight import SharedModel
-from agentlab.messages import Reply, UserTurn
 from agentlab.prices import PriceTable, load_prices
 from agentlab.protocols import Embedder, Index, Model, Tool
 from agentlab.session import Generation, Session
-from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec, load_spec
+from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec
 from agentlab.trace import Trace
+from agentlab.variants import Variant, make_variant
 
 if TYPE_CHECKING:
+    from agentlab.chat import Chat
     from agentlab.evals.datasets import Dataset
     from agentlab.evals.results import Run
     from agentlab.knowledge.documents import Document
 
 T = TypeVar("T")
-
-
-class Flow(Protocol):
-    async def respond(self, turn: UserTurn, session: Session) -> Reply: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """A flow with all its settings filled in, under the label that results carry."""
-
-    label: str
-    respond: Callable[[UserTurn, Session], Awaitable[Reply]]
-    settings: Any
-    prompts: Mapping[str, str]
-    model: str
-    retrieval: RetrievalSpec
-    generation: GenerationSpec
-    needs: tuple[str, ...]
-    tools: tuple[str, ...]
-    calls_per_turn: float | None
 
 
 class Lab:
@@ -87,7 +64,9 @@ class Lab:
             self.spec = Spec.model_validate({**spec.model_dump(), **overrides})
         else:
             self.spec = load_spec(spec, overrides)
-        self.variants = tuple(self._variant(flow) for flow in self.spec.flows)
+        self.variants = tuple(
+            make_variant(self.spec, flow, self._given_flows.get(flow.flow)) for flow in self.spec.flows
+        )
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: SharedModel(self._given_models.get(name) or _connect("models", name)) for name in named}
@@ -147,6 +126,8 @@ class Lab:
 
     def chat(self, flow: str | None = None, **options: Any) -> Chat:
         """A conversation with one of the lab's flows, kept in memory unless `database` names a file."""
+        from agentlab.chat import Chat
+
         return Chat(self, self.variant(flow or self.variants[0].label), **options)
 
     def datasets(self) -> tuple[Dataset, ...]:
@@ -252,26 +233,6 @@ class Lab:
         self._given_flows[name] = entry
         return {"flow": name}
 
-    def _variant(self, flow: FlowSpec) -> Variant:
-        found = self._given_flows.get(flow.flow) or plugins.resolve("flows", flow.flow)
-        respond = getattr(found, "respond", found)
-        if not inspect.iscoroutinefunction(respond):
-            raise ConfigError(f"flow {flow.name!r} has no `async def respond(turn, session)`")
-        spec = self.spec
-        where = f"flow {flow.name!r}"
-        return Variant(
-            label=flow.name,
-            respond=respond,
-            settings=_validated(getattr(found, "Settings", None), flow.settings, where),
-            prompts=_prompts(getattr(found, "PROMPTS", {}), {**spec.prompts.get(flow.flow, {}), **flow.prompts}, where),
-            model=flow.model or spec.model,
-            retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
-            generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
-            needs=tuple(getattr(found, "NEEDS", ())),
-            tools=tuple(getattr(found, "TOOLS", ())),
-            calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
-        )
-
     # The end.
 
     def close(self) -> None:
@@ -299,112 +260,8 @@ class Lab:
         return f"<Lab {self.spec.name}: {flows} on {self.spec.model}>"
 
 
-class Chat:
-    """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`."""
-
-    def __init__(
-        self,
-        lab: Lab,
-        variant: Variant,
-        *,
-        documents: Iterable[Document] | str | Path | None = None,
-        database: str | Path = ":memory:",
-        on_text: Callable[[str], None] = lambda text: None,
-        on_event: Callable[[Event], None] = lambda event: None,
-    ) -> None:
-        self.lab = lab
-        self.variant = variant
-        self.trace = Trace(variant.label, "chat")
-        self.trace.listeners.append(lambda trace, event: on_event(event))
-        self._documents = self._read(documents)
-        self._database = ConversationDatabase(database)
-        self._on_text = on_text
-        self._session: Session | None = None
-        self._turn = -1
-        self._talking: Any = None
-
-    def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
-        from agentlab.knowledge.documents import load_documents
-
-        if documents is None:
-            return tuple(document for dataset in self.lab.datasets() for document in dataset.documents)
-        if isinstance(documents, (str, Path)):
-            return load_documents(Path(documents))
-        return tuple(documents)
-
-    async def say(self, text: str) -> Reply:
-        self._talking = self.lab.start(self._say(text))
-        return await asyncio.wrap_future(self._talking)
-
-    def say_sync(self, text: str) -> Reply:
-        return self.lab.wait(self._say(text))
-
-    def stop(self) -> None:
-        """Break off the reply that is under way; what was not finished is not remembered."""
-        if self._talking is not None:
-            self._talking.cancel()
-
-    async def _say(self, text: str) -> Reply:
-        if self._session is None:
-            index = await self.lab.index(self._documents, self.variant.retrieval)
-            self._session = await self.lab.session(
-                self.variant,
-                self.trace,
-                index=index,
-                database=self._database,
-                now=datetime.now(),
-                on_text=lambda event_id, piece: self._on_text(piece),
-            )
-        self._turn += 1
-        self._session.begin_turn(self._turn)
-        return await self.variant.respond(UserTurn(text=text), self._session)
-
-
 def _connect(room: str, name: str) -> Any:
     provider, slash, model = name.partition("/")
     if not slash or not model:
         raise ConfigError(f"{name!r} is not a {plugins.ROOMS[room].split()[0]} name; it has the form provider/name")
     return plugins.resolve(room, provider).connect(model)
-
-
-def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
-
-    from agentlab.spec import explain
-
-    if model is None:
-        if values:
-            raise ConfigError(f"{where}: it has no settings of its own, and {sorted(values)[0]!r} is no key of a spec")
-        return None
-    known = getattr(model, "model_fields", None) or model.__dataclass_fields__
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"{where}: {plugins.unknown('key', key, known)}")
-    try:
-        return TypeAdapter(model).validate_python(values)
-    except ValidationError as problem:
-        raise ConfigError(f"{where}: {explain(problem, model)}") from None
-
-
-def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: str) -> dict[str, str]:
-    for name, text in overrides.items():
-        if name not in defaults:
-            raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
-        allowed, used = _placeholders(defaults[name]), _placeholders(text)
-        if used is None:
-            raise ConfigError(f"{where}: prompt {name!r} has a lone brace; write {{{{ or }}}} for a brace itself")
-        extra = used - (allowed or set())
-        if extra:
-            known = ", ".join(f"{{{field}}}" for field in sorted(allowed or ())) or "none"
-            raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
-    return {**defaults, **overrides}
-
-
-def _placeholders(text: str) -> set[str] | None:
-    try:
-        return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
-    except ValueError:
-        return None
-
-
-__all__ = ["AgentlabError", "Chat", "Lab", "Variant"]

@@ -10,7 +10,7 @@ import pytest
 
 from agentlab.errors import DatasetError
 from agentlab.evals.datasets import load_dataset
-from agentlab.evals.scorers.refusal import declines
+from agentlab.knowledge.refusal import declines
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = ROOT.parent / "shared" / "datasets"
@@ -108,7 +108,7 @@ def test_every_reference_answer_of_the_laws_has_its_evidence():
             assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
             assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
             assert bool(turn.reference_answers) != turn.unanswerable, where
-            assert not any(declines(answer) for answer in turn.reference_answers), where
+            assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), where
 
 
 def test_the_demo_is_three_conversations_of_three_turns():
@@ -120,5 +120,6 @@ def test_the_demo_is_three_conversations_of_three_turns():
 def test_public_sets_load(name):
     dataset = load_dataset(PUBLIC / name)
     assert dataset.turns >= 50
-    answers = [a for c in dataset.conversations for t in c.turns for a in t.reference_answers if t.scored]
+    turns = [t for c in dataset.conversations for t in c.turns if t.scored and not t.unanswerable]
+    answers = [answer for turn in turns for answer in turn.reference_answers]
     assert sum(map(declines, answers)) <= 0.02 * len(answers) + 1, "what counts as declining is drawn too wide"

@@ -23,6 +23,8 @@ FLOORS = [
     {"session"},
     {"inflight", "history", "models", "knowledge", "tools", "plugins"},
     {"flows", "spec", "prices"},
+    {"variants"},
+    {"chat"},
     {"lab"},
     {"evals"},
     {"notebook", "terminal", "doctor", "project"},

@@ -120,13 +120,19 @@ async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_c
     assert not chat.send_button.disabled and chat.stop_button.disabled
 
 
-async def test_enter_sends_too_and_a_blank_text_does_not(lab_over):
-    chat = ChatWidget(lab_over(Scripted([ANSWER])))
-    for text, turns in (("   ", 0), ("How wide?", 1)):
-        chat.ask.value = text
-        chat.ask._handle_custom_msg({"event": "submit"}, [])
-        assert len(chat.turns) == turns
+async def test_enter_sends_the_text_that_the_browser_sends_after_it_and_a_blank_one_is_not_sent(lab_over):
+    model = Scripted([ANSWER])
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    chat.ask._handle_custom_msg({"event": "submit"}, [])
+    chat.ask.value = "   "
+    await asyncio.sleep(0.5)
+    assert chat.turns == []
+    chat.ask.value = "How wi"
+    chat.ask._handle_custom_msg({"event": "submit"}, [])
+    chat.ask.value = "How wide?"
+    await until(lambda: chat.answering is not None)
     assert (await asyncio.wrap_future(chat.answering)).text == ANSWER
+    assert "Question: How wide?" in model.requests[0].messages[-1].text
 
 
 async def test_the_reply_streams_in_with_few_updates(lab_over):
@@ -156,6 +162,7 @@ async def test_stop_in_mid_reply_keeps_what_was_said_and_the_chat_goes_on(lab_ov
     await until(lambda: "interrupted" in "".join(lines(chat)))
     assert "one two" in turn.reply.value and "three" not in turn.reply.value
     assert "stopped" in turn.footer.value
+    await until(lambda: f"{chat.chat.trace.latency(0):.2f} s" in turn.footer.value and chat.chat.trace.latency(0) > 0)
     assert "1 model call " in turn.footer.value and "tokens unknown" in turn.footer.value
     model.go.set()
     assert (await chat.say("Count again")).text == "one two three four"

@@ -13,31 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agentlab.knowledge.refusal import MARKERS, claims
 from agentlab.messages import Citation, Passage
 
-_NUMBERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\]"
-_CHAIN = rf"{_NUMBERS}(?:\s?{_NUMBERS})*"
 # `[1]`, `[1, 2]`, `[1][2]`, but neither `x = [1, 2]` nor the index of `argv[1]`: glued to a word, a marker has to end
 # the clause.
 _MARKERS = re.compile(
-    rf"(?<![\w)\]=])(?<!= )(?<!return )(?<!>>> ){_CHAIN}|(?<=[\w)]){_CHAIN}(?=[.,;:!?](?:\s|\Z)|\s*\Z)"
+    rf"(?<![\w)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}|(?<=[\w)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|\s*\Z)"
 )
 _BLANK_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|[^\S\n]*(?:{_MARKERS.pattern})")
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
-# A marker after the full stop belongs to the sentence it follows.
-_SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{_CHAIN})?(?=\s|\Z)|(?=\n|\Z))")
 _WORD = re.compile(r"[^\W_]+")
-
-_SOURCE = r"(?:documents?|passages?|context|sources?|text|articles?|information)"
-_REFUSAL = re.compile(
-    r"\bi(?: am|'m)? (?:do not|don't|did not|didn't|cannot|can't|could not|couldn't|not able to|unable to|not sure)\b"
-    r"|\bunable to (?:find|answer|determine|help)|\b(?:cannot|can't|could not) be (?:determined|answered|found)"
-    rf"|\b{_SOURCE} (?:\w+ )?(?:does|do|did)(?: not|n't)\b"
-    rf"|\bnot (?:\w+ )?(?:in|by) (?:the|these|this|any|your) (?:\w+ )?{_SOURCE}\b"
-    r"|\b(?:no|not enough|insufficient|lack of) (?:\w+ )?(?:information|mention)\b"
-    r"|^\W*(?:unanswerable|unknown|no answer)\W*$"
-)
-_BUT = re.compile(r"\b(?:but|however|although|though)\b")
 
 _FUNCTION_WORDS = """
     a about after all also am an and any are aren as at be because been before being but by can could couldn d did
@@ -61,12 +47,12 @@ def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[
     passage are ignored. Without a usable marker: the passages that hold the largest share of the reply's content words,
     half or more, the earlier passage first where shares are equal.
     """
-    claims = "\n".join(_claims(reply_text))
-    named = [number for number in _marked(claims) if 1 <= number <= len(passages)]
+    claimed = "\n".join(claims(reply_text))
+    named = [number for number in _marked(claimed) if 1 <= number <= len(passages)]
     if named:
         cited = [passages[number - 1] for number in named]
     else:
-        cited = _holding(set(_content_words(strip_markers(claims))), passages)
+        cited = _holding(set(_content_words(strip_markers(claimed))), passages)
     distinct = {passage.id: passage for passage in cited}
     return tuple(
         Citation(doc_id=passage.doc_id, passage_id=passage.id, title=passage.title)
@@ -88,17 +74,6 @@ def format_citations(citations: Sequence[Citation]) -> str:
         f"(document {citation.doc_id}, passage {citation.passage_id})"
         for citation in citations
     )
-
-
-def _claims(text: str) -> list[str]:
-    """The sentences that say something: one that refuses and stops there is left out, with its markers."""
-    sentences = _SENTENCE.findall(text)
-    plain = [sentence.lower().replace("\u2019", "'") for sentence in sentences]
-    return [
-        sentence
-        for sentence, said in zip(sentences, plain, strict=True)
-        if not (refusal := _REFUSAL.search(said)) or _BUT.search(said, refusal.end())
-    ]
 
 
 def _marked(text: str) -> list[int]:

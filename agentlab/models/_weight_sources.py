@@ -36,6 +36,8 @@ ANSWER_SECONDS = 10.0
 STALL_SECONDS = 30.0
 POLL_SECONDS = 0.2
 BLOCK = 1 << 20
+HUB_BLOCK = 1 << 16
+"""What a connection that breaks off costs at most."""
 
 
 class SourceFailed(Exception):
@@ -124,7 +126,7 @@ def _append(response: requests.Response, partial: Path, have: int, size: int, mo
         response.raise_for_status()
         have = 0
     with partial.open("ab" if resumes else "wb") as out:
-        for block in response.iter_content(BLOCK):
+        for block in response.iter_content(HUB_BLOCK):
             have += out.write(block)
             moved(min(have, size))
             if have > size:  # not the pinned file, whatever it is; do not fill the disk with it
@@ -140,6 +142,8 @@ def _in_words(error: requests.RequestException) -> str:
         return "no answer in time"
     if isinstance(error, requests.exceptions.SSLError):
         return "its certificate was not accepted"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke off"
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return type(error).__name__
@@ -210,7 +214,7 @@ def _download_wheel(requirement: str, scratch: Path, moved: Moved) -> Path:
         complaints = [line.strip() for line in log if "error" in line.lower() or "No module" in line]
     found = list(dest.glob("*.whl"))
     if process.returncode or len(found) != 1:
-        reason = complaints[-1] if complaints else f"pip ended with {process.returncode}"
+        reason = complaints[-1].removeprefix("ERROR: ") if complaints else f"pip ended with {process.returncode}"
         if reason.endswith("No module named pip"):
             reason = "this environment has no pip (python -m ensurepip)"
         raise SourceFailed(f"package index ({requirement}): {reason}")

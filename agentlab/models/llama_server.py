@@ -66,6 +66,8 @@ def main() -> NoReturn:
     try:
         import xllamacpp
 
+        # Grammars are handed over in llguidance's form; another build would abort at the first one.
+        assert xllamacpp.json_schema_to_grammar({}).startswith("%llguidance"), "xllamacpp was built without llguidance"
         server = xllamacpp.Server(parameters(options, key))
         port = int(server.listening_address.rsplit(":", 1)[1])
     except Exception as error:

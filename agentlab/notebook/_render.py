@@ -37,8 +37,13 @@ def headline(event: Event) -> str:
     if event.costed:
         parts.append(f"{event.seconds:.2f} s")
     if event.error:
-        parts.append(event.error if event.error == "interrupted" else f"FAILED: {shorten(event.error, 200)}")
+        parts.append(f"FAILED: {shorten(event.error, 200)}" if failed(event) else event.error)
     return " · ".join(parts)
+
+
+def failed(event: Event) -> bool:
+    """False also for a call that the user broke off."""
+    return event.error not in (None, "interrupted")
 
 
 def details(event: Event) -> str:
@@ -105,7 +110,7 @@ def html_step(event: Event) -> str:
         f'<span style="background: {_BADGES[event.kind]}; color: white; border-radius: 3px; padding: 0 5px;'
         f' font-size: 85%">{html.escape(tag(event))}</span>'
     )
-    colour = f' style="{RED}"' if event.error else ""
+    colour = f' style="{RED}"' if failed(event) else ""
     line = f"{badge} <span{colour}>{html.escape(headline(event))}</span>"
     unfolded = details(event)
     if not unfolded:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
+from agentlab.chat import Chat
 from agentlab.errors import AgentlabError
 from agentlab.events import Event, ModelCall
-from agentlab.lab import Chat, Lab
+from agentlab.lab import Lab
 from agentlab.messages import Reply
 from agentlab.models import weights
 from agentlab.notebook._render import GREY, RED, SHOWN, html_citations, html_step, html_text, numbers
@@ -34,16 +35,18 @@ log = logging.getLogger(__name__)
 
 BETWEEN_DRAWINGS = 0.1
 SMALL = f"{GREY}; font-size: 90%"
-WORKING = "working… (the first message also starts the model and opens the documents)"
+BEFORE_ENTER = 0.2
+WORKING = "working…"
+OPENING = "starting the model and opening the documents…"
 
 
 class TurnView:
     """One question, the calls it led to, the reply as it grows, and what the turn cost in the end."""
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, state: str) -> None:
         self.steps = ipywidgets.VBox()
         self.reply = ipywidgets.HTML()
-        self.footer = ipywidgets.HTML(html_text(WORKING, SMALL))
+        self.footer = ipywidgets.HTML(html_text(state, SMALL))
         asked = ipywidgets.HTML(
             html_text(question, "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px")
         )
@@ -53,7 +56,7 @@ class TurnView:
         self._said: list[str] = []
         self._call_ended = False
         self._drawn = ""
-        self._ending = self.footer.value
+        self._ending: str | None = None
 
     def add_text(self, piece: str) -> None:
         # What an earlier model call of the turn said is in its line by now; the next call starts afresh.
@@ -63,13 +66,17 @@ class TurnView:
         self._said.append(piece)
 
     def add_event(self, event: Event) -> None:
-        self._turn = event.turn
+        if self._turn is None:
+            self._turn = event.turn
+            self.footer.value = html_text(WORKING, SMALL)
         if isinstance(event, ModelCall):
             self._call_ended = True
             self.draw()
         if isinstance(event, SHOWN):
             self.steps.children += (ipywidgets.HTML(html_step(event)),)
-            self._draw_footer()
+        if self._ending is not None:
+            # A reply that was stopped is still closing its events.
+            self._draw_footer(self._ending)
 
     def draw(self) -> None:
         """Show what has been said so far; called on a beat, because every update is a message to the browser."""
@@ -94,13 +101,13 @@ class TurnView:
     def _end(self, ending: str) -> None:
         self.draw()
         self._ending = ending
-        self._draw_footer()
+        self._draw_footer(ending)
 
-    def _draw_footer(self) -> None:
+    def _draw_footer(self, ending: str) -> None:
         counted = ""
         if self.trace is not None and self._turn is not None:
             counted = html_text(numbers(self.trace, self._turn), SMALL)
-        self.footer.value = self._ending + counted
+        self.footer.value = ending + counted
 
 
 class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
@@ -119,7 +126,11 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
             options=[variant.label for variant in lab.variants], description="flow", layout={"width": "260px"}
         )
         self.model = ipywidgets.Dropdown(options=models_of(lab), description="model", layout={"width": "360px"})
-        self.ask = ipywidgets.Text(placeholder="Ask about the documents", layout={"flex": "1 1 auto", "width": "auto"})
+        self.ask = ipywidgets.Text(
+            placeholder="Ask about the documents",
+            continuous_update=False,
+            layout={"flex": "1 1 auto", "width": "auto"},
+        )
         self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=small)
         self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=small)
         self.clear_button = ipywidgets.Button(
@@ -133,7 +144,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         self.stop_button.on_click(lambda button: self.stop())
         self.clear_button.on_click(lambda button: self.clear())
         # `Text.on_submit` is deprecated, and what replaces it also fires when the cursor merely leaves the field.
-        self.ask.on_msg(lambda widget, content, buffers: self._send() if content.get("event") == "submit" else None)
+        self.ask.on_msg(lambda widget, content, buffers: self._enter(content))
         # In reverse order the browser keeps the end of the conversation in view as it grows.
         window = ipywidgets.VBox(
             [self.transcript],
@@ -186,8 +197,17 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
             self.ask.value = ""
             self._start(text)
 
+    def _enter(self, content: dict[str, Any]) -> None:
+        # The browser says that Enter was pressed before it sends the text.
+        if content.get("event") == "submit":
+            self.lab.start(self._send_soon())
+
+    async def _send_soon(self) -> None:
+        await asyncio.sleep(BEFORE_ENTER)
+        self._send()
+
     def _start(self, text: str) -> Any:
-        turn = TurnView(text)
+        turn = TurnView(text, OPENING if self.chat is None else WORKING)
         self.turns.append(turn)
         self.transcript.children += (turn.view,)
         self._show_busy(True)

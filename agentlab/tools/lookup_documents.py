@@ -19,12 +19,15 @@ SPEC = ToolSpec(
     parameters={
         "type": "object",
         "properties": {
+            # The query comes first because a small model fills in properties in this order, and chooses documents
+            # better once it has said what it looks for.
+            "query": {"type": "string", "description": "What to look for, in a few words that stand on their own."},
             "document_names": {
                 "type": "array",
                 "items": {"type": "string"},
+                "maxItems": 5,
                 "description": "Names from the list of documents; an empty list searches all of them.",
             },
-            "query": {"type": "string", "description": "What to look for, in a few words that stand on their own."},
         },
         "required": ["document_names", "query"],
         "additionalProperties": False,

@@ -1,0 +1,45 @@
+"""Tells a reply that declines from one that answers, sentence by sentence and without asking a model.
+
+    declines("The documents do not say.")                                      # True
+    declines("The documents give no number, but eleven players are usual.")    # False: it goes on to answer
+"""
+
+from __future__ import annotations
+
+import re
+
+MARKERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\](?:\s?\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\])*"
+"""A run of citation markers as a pattern: `[1]`, `[1, 2]`, `[1] [2]`."""
+
+# A marker after the full stop belongs to the sentence it follows.
+_SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|(?=\n|\Z))")
+_SOURCE = r"(?:documents?|passages?|context|sources?|texts?|articles?|rules?|sections?|results?|information)"
+_NOT = r"(?:(?:does|do|did|is|are|was|were|can|could|has|have)(?: not|n't)|cannot)"
+_REFUSAL = re.compile(
+    rf"\bi(?: am|'m)? (?:{_NOT}|not able to|unable to|not sure)\b"
+    rf"|\b(?:we|you) {_NOT} (?:\w+ )?(?:know|have|find|see|answer|tell|say|determine)\b"
+    r"|\bunable to (?:find|answer|determine|help)|\b(?:cannot|can't|could not) be (?:determined|answered|found)"
+    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT}\b"
+    rf"|\bnot (?:\w+ )?(?:in|by) (?:the|these|this|any|your) (?:\w+ )?{_SOURCE}\b"
+    r"|\b(?:no|not enough|insufficient|lack of) (?:\w+ )?(?:information|mention)\b"
+    r"|\bgives? no \w+"
+    r"|^\W*(?:unanswerable|unknown|no answer)\W*$"
+)
+_BUT = re.compile(r"\b(?:but|however|although|though)\b")
+_REGRET = re.compile(r"\W*(?:i am|i'm|i apologi[sz]e|we are)? ?(?:very )?(?:sorry)?\W*")
+
+
+def claims(text: str) -> list[str]:
+    """The sentences of `text` that say something: one that refuses and stops there is left out."""
+    kept = []
+    for sentence in _SENTENCE.findall(text):
+        said = sentence.lower().replace("\u2019", "'").strip()
+        refusal = _REFUSAL.search(said)
+        if said and (refusal is None or _BUT.search(said, refusal.end())):
+            kept.append(sentence)
+    return kept
+
+
+def declines(text: str) -> bool:
+    """True for an empty reply and for one in which nothing but regret is left once refusals are taken out."""
+    return all(_REGRET.fullmatch(sentence.lower()) for sentence in claims(text))

@@ -1,0 +1,91 @@
+"""A flow with all its settings filled in from the spec: what a label in the results stands for."""
+
+from __future__ import annotations
+
+import inspect
+import string
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentlab import plugins
+from agentlab.errors import ConfigError
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec, explain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A flow with all its settings filled in, under the label that results carry."""
+
+    label: str
+    respond: Callable[[UserTurn, Session], Awaitable[Reply]]
+    settings: Any
+    prompts: Mapping[str, str]
+    model: str
+    retrieval: RetrievalSpec
+    generation: GenerationSpec
+    needs: tuple[str, ...]
+    tools: tuple[str, ...]
+    calls_per_turn: float | None
+
+
+def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
+    """Resolve the flow (or take the object `given`) and lay its keys over the spec's; raises ConfigError."""
+    found = given if given is not None else plugins.resolve("flows", flow.flow)
+    where = f"flow {flow.name!r}"
+    respond = getattr(found, "respond", found)
+    if not inspect.iscoroutinefunction(respond):
+        raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
+    overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
+    return Variant(
+        label=flow.name,
+        respond=respond,
+        settings=_validated(getattr(found, "Settings", None), flow.settings, where),
+        prompts=_prompts(getattr(found, "PROMPTS", {}), overrides, where),
+        model=flow.model or spec.model,
+        retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
+        generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
+        needs=tuple(getattr(found, "NEEDS", ())),
+        tools=tuple(getattr(found, "TOOLS", ())),
+        calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
+    )
+
+
+def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
+    if model is None:
+        if values:
+            raise ConfigError(f"{where}: it has no settings of its own, and {sorted(values)[0]!r} is no key of a spec")
+        return None
+    known = getattr(model, "model_fields", None) or model.__dataclass_fields__
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: {plugins.unknown('key', key, known)}")
+    try:
+        return TypeAdapter(model).validate_python(values)
+    except ValidationError as problem:
+        raise ConfigError(f"{where}: {explain(problem, model)}") from None
+
+
+def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: str) -> dict[str, str]:
+    for name, text in overrides.items():
+        if name not in defaults:
+            raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
+        allowed, used = _placeholders(defaults[name]), _placeholders(text)
+        if used is None:
+            raise ConfigError(f"{where}: prompt {name!r} has a lone brace; write {{{{ or }}}} for a brace itself")
+        extra = used - (allowed or set())
+        if extra:
+            known = ", ".join(f"{{{field}}}" for field in sorted(allowed or ())) or "none"
+            raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
+    return {**defaults, **overrides}
+
+
+def _placeholders(text: str) -> set[str] | None:
+    try:
+        return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+    except ValueError:
+        return None
