@@ -31,9 +31,9 @@ ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
 MAY_CALL = """Tools:
 {tools}
 
-Reply with one JSON object. To call the tool that fits the question: {{"tool": NAME, "arguments": {{...}}}}; \
-if more calls are needed, add them as "more". \
-To speak to the user (greetings, thanks, chat, or when the results are given): {{"tool": "{answer}", "text": "..."}}."""
+Reply with one JSON object. When the user asks a question or gives a task, call the tool that fits: \
+{{"tool": NAME, "arguments": {{...}}}}, with further calls as "more": [...]. \
+When the user greets, thanks or chats, or the results are given: {{"tool": "{answer}", "text": "..."}}."""
 
 MUST_CALL = """Reply with one JSON object that calls a tool: {{"tool": NAME, "arguments": {{...}}}}; \
 if more calls are needed, add them as "more".
@@ -42,7 +42,7 @@ Tools:
 
 RESULT = "{call} returned:\n{text}"
 USE_RESULTS = "Answer the question from these results."
-ANSWER_BIAS = -5.5
+ANSWER_BIAS = -4.0
 """Added to the logit of the answer's name."""
 
 _GRAMMAR = "%llguidance {}\nstart: %json "

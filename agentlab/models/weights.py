@@ -164,6 +164,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
 
 
 def entry(name: str) -> Weights:
+    """The catalogue's entry; raises ConfigError with the nearest known name."""
     if name in CATALOGUE:
         return CATALOGUE[name]
     close = difflib.get_close_matches(name, CATALOGUE, n=1)

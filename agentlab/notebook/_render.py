@@ -145,7 +145,8 @@ def _happened(event: Event) -> str:
             return f"calls {'; '.join(map(called, calls))}" if calls else f'"{shorten(completion.message.text)}"'
         case Search(query=query, passages=passages):
             where = "" if event.doc_ids is None else f" in {', '.join(event.doc_ids)}"
-            return f'{len(passages)} passages for "{shorten(query)}"{shorten(where)}'
+            noun = "passage" if len(passages) == 1 else "passages"
+            return f'{len(passages)} {noun} for "{shorten(query)}"{shorten(where)}'
         case ToolRun(call=call, output=output):
             return f"{call.name}: {shorten(output)}"
         case MemoryOp(op=op, items=items):

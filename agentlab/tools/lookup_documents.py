@@ -21,15 +21,15 @@ SPEC = ToolSpec(
         "properties": {
             # The query comes first because a small model fills in properties in this order, and chooses documents
             # better once it has said what it looks for.
-            "query": {"type": "string", "description": "What to look for, in a few words that stand on their own."},
+            "query": {"type": "string", "description": "What to look for, in words that stand on their own."},
             "document_names": {
                 "type": "array",
                 "items": {"type": "string"},
                 "maxItems": 5,
-                "description": "Names from the list of documents; an empty list searches all of them.",
+                "description": "Normally [], which searches all documents. Only if the user asks for one: its name.",
             },
         },
-        "required": ["document_names", "query"],
+        "required": ["query"],
         "additionalProperties": False,
     },
 )
@@ -43,7 +43,7 @@ class LookupDocuments:
         query = str(arguments["query"]).strip()
         if not query:
             raise ToolError("lookup_documents: query: is empty; say what to look for")
-        doc_ids, unknown = _select(arguments["document_names"], session)
+        doc_ids, unknown = _select(arguments.get("document_names", []), session)
         passages = await session.retrieve(query, doc_ids=doc_ids)
         return _format(passages, unknown, session.passages_of_turn())
 
