@@ -29,7 +29,7 @@ SPEC = ToolSpec(
                 "description": "Normally [], which searches all documents. Only if the user asks for one: its name.",
             },
         },
-        "required": ["query"],
+        "required": ["query", "document_names"],
         "additionalProperties": False,
     },
 )
@@ -43,7 +43,7 @@ class LookupDocuments:
         query = str(arguments["query"]).strip()
         if not query:
             raise ToolError("lookup_documents: query: is empty; say what to look for")
-        doc_ids, unknown = _select(arguments.get("document_names", []), session)
+        doc_ids, unknown = _select(arguments["document_names"], session)
         passages = await session.retrieve(query, doc_ids=doc_ids)
         return _format(passages, unknown, session.passages_of_turn())
 
