@@ -10,7 +10,7 @@ The only file that imports every room.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
@@ -83,32 +83,26 @@ class Lab:
 
     # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Run `work` on the lab's loop; the future returned is one of `concurrent.futures`."""
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the lab's loop, which is started when it is first needed."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="agentlab", daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[return-value]
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the lab's loop and wait for it; an interrupt ends the work before it is raised again."""
-        future: Any = self.start(work)
+        future = self.start(work)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
-            with contextlib.suppress(BaseException):
-                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._running).result(5)
+            self.start(asyncio.sleep(0)).result(5)
             raise
 
-    @property
-    def _running(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None
-        return self._loop
-
     async def _elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(self.start(work))  # type: ignore[arg-type]
+        return await asyncio.wrap_future(self.start(work))
 
     # Runs and chats.
 

@@ -160,7 +160,7 @@ def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concu
         if progress.done == 3:
             raise Killed
 
-    with al.Lab(model=model, **spec) as laboratory, pytest.raises(BaseException):  # noqa: B017, PT011
+    with al.Lab(model=model, **spec) as laboratory, pytest.raises(BaseException):  # noqa: B017
         laboratory.run_sync(out=out, on_progress=die_after_three)
     with (out / "turns.jsonl").open("a") as torn:
         torn.write('{"flow": "rag_on')
@@ -195,7 +195,10 @@ def test_a_budget_ends_the_run_early_and_says_so(dataset, tmp_path):
     with lab(dataset, flows=["rag_only"], budget={"calls": 3}) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     assert (run.summary["status"], run.summary["flows"]["rag_only"]["llm_calls"]) == ("partial", 4)
-    with lab(dataset, flows=["rag_only"], budget={"usd": 1}) as laboratory, pytest.raises(ConfigError, match="no price"):
+    with (
+        lab(dataset, flows=["rag_only"], budget={"usd": 1}) as laboratory,
+        pytest.raises(ConfigError, match="no price"),
+    ):
         laboratory.run_sync(out=tmp_path / "priced")
     assert not (tmp_path / "priced").exists()
 
@@ -269,7 +272,10 @@ def test_tools_a_conversation_brings_are_served_from_its_recorded_results(tmp_pa
     results = [m.text for m in model.requests[-1].messages if m.role == "tool"]
     assert results == ['{"results": [{"sky": "grey"}], "total": 1}', '{"status": "success"}']
     assert run.summary["flows"]["tools"]["tool_calls"] == 2
-    with al.Lab(model=model, flows=["rag_only"], **spec) as laboratory, pytest.raises(ConfigError, match="needs documents"):
+    with (
+        al.Lab(model=model, flows=["rag_only"], **spec) as laboratory,
+        pytest.raises(ConfigError, match="needs documents"),
+    ):
         laboratory.run_sync(out=tmp_path / "never")
 
 

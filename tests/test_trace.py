@@ -30,7 +30,10 @@ from agentlab.trace import Totals, Trace, check_conservation, critical_path, fol
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
 
 
-def model_call(id: int, seconds: float = 1.0, usage: Usage = Usage(input_tokens=10, output_tokens=2), **more) -> ModelCall:
+USAGE = Usage(input_tokens=10, output_tokens=2)
+
+
+def model_call(id: int, seconds: float = 1.0, usage: Usage = USAGE, **more) -> ModelCall:
     facts = {"turn": 0, "phase": "answer", "model": "m", "request": REQUEST, "cost_usd": 0.5, **more}
     completion = Completion(message=Message(role="agent", text="yes"), usage=usage)
     return ModelCall(id=id, seconds=seconds, **{"completion": completion, **facts})
@@ -91,7 +94,7 @@ numbers = st.one_of(st.none(), st.integers(0, 10**6))
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 4), st.sampled_from(PHASES), numbers, numbers, st.one_of(st.none(), st.floats(0, 1e3))),
+        st.tuples(st.integers(0, 4), st.sampled_from(PHASES), numbers, numbers, st.none() | st.floats(0, 1e3)),
         max_size=30,
     )
 )

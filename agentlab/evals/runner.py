@@ -32,8 +32,9 @@ from agentlab.tools.stub import StubTools
 from agentlab.trace import Trace
 
 if TYPE_CHECKING:
-    from agentlab.lab import Lab, Variant
+    from agentlab.lab import Lab
     from agentlab.session import Session
+    from agentlab.variants import Variant
 
 log = logging.getLogger(__name__)
 

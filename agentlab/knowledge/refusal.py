@@ -1,7 +1,7 @@
 """Tells a reply that declines from one that answers, sentence by sentence and without asking a model.
 
-    declines("The documents do not say.")                                      # True
-    declines("The documents give no number, but eleven players are usual.")    # False: it goes on to answer
+declines("The documents do not say.")                                      # True
+declines("The documents give no number, but eleven players are usual.")    # False: it goes on to answer
 """
 
 from __future__ import annotations

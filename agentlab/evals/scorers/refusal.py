@@ -1,7 +1,7 @@
 """Does the reply decline where the documents hold no answer, and answer where they do?
 
-`refusal_accuracy` is graded on unanswerable turns, `answered` on answerable ones: a flow that always declines is perfect
-on the first and worthless on the second, so they must be read together.
+`refusal_accuracy` is graded on unanswerable turns, `answered` on answerable ones: a flow that always declines is
+perfect on the first and worthless on the second, so they must be read together.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from agentlab.evals.datasets import Turn
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.knowledge.refusal import declines
+
 
 def metrics(turn: Turn) -> tuple[str, ...]:
     if turn.unanswerable:
