@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Chat:
-    """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`."""
+    """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
+
+    With a file as `database`, the conversation goes on where the last chat with that file ended.
+    """
 
     def __init__(
         self,

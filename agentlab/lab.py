@@ -201,12 +201,14 @@ class Lab:
         built_in = [name for name in variant.tools if not (name == "lookup_documents" and index is None)]
         if tools:
             built_in = [name for name in built_in if name == "lookup_documents"]
+        history = database or ConversationDatabase()
         generation = variant.generation
         seed = None if generation.seed is None else generation.seed + trace.epoch
         return Session(
             trace=trace,
             wire=await self.model(variant.model),
-            history=database or ConversationDatabase(),
+            history=history,
+            reply_to=history.last_message(trace.conversation),
             now=now or self.spec.today,
             generation=Generation(temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens),
             index=index,

@@ -72,6 +72,7 @@ class Session:
         tools: Sequence[Tool] = (),
         settings: Any = None,
         prompts: Mapping[str, str] | None = None,
+        reply_to: int | None = None,
         price: Callable[[str, Completion], float | None] = lambda model, completion: None,
         retries: int = 3,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
@@ -87,7 +88,7 @@ class Session:
         """Whatever a flow keeps from turn to turn of this conversation."""
         self._wire = wire
         self._history = history
-        self._tip: int | None = None
+        self._tip = reply_to
         self._generation = generation
         self.top_k = top_k
         self._prompts = dict(prompts or {})

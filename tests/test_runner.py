@@ -306,6 +306,15 @@ def test_a_ledger_that_was_tampered_with_is_noticed(dataset, tmp_path):
             laboratory.run_sync(out=tmp_path / "run", resume=True)
 
 
+def test_a_chat_on_a_file_goes_on_where_it_ended(dataset, tmp_path):
+    model = Scripted(["one", "two"])
+    for text in ("First", "Second"):
+        spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
+        with al.Lab(model=model, **spec) as laboratory:
+            laboratory.chat("rag_only", database=tmp_path / "chat.sqlite").say_sync(text)
+    assert [m.text for m in model.requests[1].messages[1:-1]] == ["First", "one"]
+
+
 async def test_the_lab_works_inside_a_running_loop(dataset, tmp_path):
     with lab(dataset, flows=["rag_only"]) as laboratory:
         awaited = await laboratory.run(out=tmp_path / "awaited")

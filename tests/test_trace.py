@@ -24,7 +24,7 @@ from agentlab.events import (
     revive,
     to_row,
 )
-from agentlab.messages import Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage
+from agentlab.messages import Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.trace import Totals, Trace, check_conservation, critical_path, fold
 
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
@@ -33,10 +33,10 @@ REQUEST = Request(messages=(Message(role="user", text="hi"),))
 USAGE = Usage(input_tokens=10, output_tokens=2)
 
 
-def model_call(id: int, seconds: float = 1.0, usage: Usage = USAGE, **more) -> ModelCall:
+def model_call(number: int, seconds: float = 1.0, usage: Usage = USAGE, **more) -> ModelCall:
     facts = {"turn": 0, "phase": "answer", "model": "m", "request": REQUEST, "cost_usd": 0.5, **more}
     completion = Completion(message=Message(role="agent", text="yes"), usage=usage)
-    return ModelCall(id=id, seconds=seconds, **{"completion": completion, **facts})
+    return ModelCall(id=number, seconds=seconds, **{"completion": completion, **facts})
 
 
 def test_an_unknown_part_makes_the_sum_unknown():
@@ -146,6 +146,4 @@ def test_a_request_survives_json_field_by_field(field):
         "max_tokens": 1,
     }
     changed = dataclasses.replace(REQUEST, **{field: values[field]})
-    from agentlab.messages import to_json
-
     assert Request.from_json(json.loads(json.dumps(to_json(changed)))) == changed
