@@ -231,7 +231,7 @@ def _tree(events: list[Event], details: bool) -> list[str]:
                 if event.costed:
                     text += f"  {event.seconds:.2f}s"
                 if event.detail:
-                    text += f"  {event.detail}"
+                    text += f"  {shorten(event.detail, 160)}"
             if event.error:
                 text += f"  FAILED: {shorten(event.error, 200)}"
             lines.append(f"{indent}{'└─' if last else '├─'} {text}")

@@ -101,12 +101,17 @@ class TestPrompt:
             'When?\n\nlookup_documents(query="né") returned:\nIn 1816.\n\nweather.now({"city) returned:\nNo.\n\n'
             + protocol.USE_RESULTS
         )
-        assert "logit_bias" not in protocol.constraint(Request(messages=history, tools=(LOOKUP,)), (LOOKUP,))
+        assert "logit_bias" not in protocol.constraint(Request(messages=history, tools=(LOOKUP,)), (LOOKUP,), MODEL)
         assert [m["role"] for m in rendered(*history, Message(role="agent", text="1816"), user("Thanks"))] == [
             "user",
             "assistant",
             "user",
         ]
+
+    def test_only_an_open_question_to_a_measured_model_is_biased(self) -> None:
+        request = Request(messages=(user("When?"),), tools=(LOOKUP,))
+        assert protocol.constraint(request, (LOOKUP,), MODEL)["logit_bias"] == [["answer", -4.0]]
+        assert "logit_bias" not in protocol.constraint(request, (LOOKUP,), "mine")
 
     def test_words_beside_a_call_stay(self) -> None:
         call = ToolCall(id="c", name="lookup_documents", arguments={})
@@ -132,7 +137,7 @@ class TestPrompt:
     def test_the_schema_allows_what_the_choice_allows(self, choice: str, allowed: list[str] | None) -> None:
         tool = ToolSpec(name="a", description="", parameters={})
         request = Request(messages=(user("?"),), tools=(tool,), tool_choice=choice)
-        grammar = protocol.constraint(request, protocol.offered_tools(request)).get("grammar")
+        grammar = protocol.constraint(request, protocol.offered_tools(request), MODEL).get("grammar")
         if allowed is None:
             assert grammar is None
         else:
@@ -144,7 +149,7 @@ class TestPrompt:
         request = Request(messages=(user("?"),), tools=(tool,))
         assert read('{"tool": "answer", "arguments": {}}', tools=(tool,))[2][0].name == "answer"
         assert read('{"tool": "reply", "text": "Hi"}', tools=(tool,))[:2] == ("Hi", "Hi")
-        assert '"reply"' in protocol.constraint(request, (tool,))["grammar"]
+        assert '"reply"' in protocol.constraint(request, (tool,), MODEL)["grammar"]
 
 
 class TestReply:
@@ -453,7 +458,7 @@ class TestRealModel:
                 body = {
                     "messages": [{"role": "user", "content": "Go!"}],
                     "max_tokens": 3,
-                    **protocol.constraint(request, tools),
+                    **protocol.constraint(request, tools, MODEL),
                 }
                 async with session.post(url, json=body) as response:
                     reply = await response.json()

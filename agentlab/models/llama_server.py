@@ -26,6 +26,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=8192, help="tokens of prompt and reply together")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--prompt-cache", type=int, default=0, metavar="MIB", help="keep prompts in this much memory")
+    parser.add_argument("--log", type=Path, help="where standard error goes; deleted when the parent is gone")
     return parser.parse_args(arguments)
 
 
@@ -62,7 +63,7 @@ def main() -> NoReturn:
     # llama.cpp may write to standard output; the one line the parent reads keeps it to itself.
     report = os.dup(1)
     os.dup2(2, 1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(options.log,), daemon=True).start()
     try:
         import xllamacpp
 
@@ -80,9 +81,11 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(log: Path | None) -> None:
     while os.read(0, 4096):
         pass
+    if log is not None:
+        log.unlink(missing_ok=True)
     os._exit(0)
 
 
