@@ -144,6 +144,8 @@ class Lab:
 
     async def model(self, name: str) -> SharedModel:
         """The model, started; one for the whole lab, so that identical requests meet."""
+        if name not in self._models:
+            self._models[name] = SharedModel(_connect("models", name))
         shared = self._models[name]
         async with self._opening:
             start = getattr(shared.model, "start", None)

@@ -120,7 +120,6 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         """The turns on display; the last one is the one under way."""
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
-        self._other_lab: Lab | None = None
         small = {"width": "auto"}
         self.flow = ipywidgets.Dropdown(
             options=[variant.label for variant in lab.variants], description="flow", layout={"width": "260px"}
@@ -186,9 +185,8 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         self.transcript.children = ()
 
     def close(self) -> None:
-        """End the reply under way and the models the widget started itself; the lab it was given stays open."""
+        """End the reply under way; the lab stays open."""
         self.stop()
-        self._close_other_lab()
         super().close()
 
     def _send(self) -> None:
@@ -245,26 +243,12 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
 
         variant = replace(self.lab.variant(self.flow.value), model=self.model.value)
         chat = Chat(
-            self._lab_with(variant.model),
+            self.lab,
             variant,
             on_text=lambda piece: deliver(TurnView.add_text, piece),
             on_event=lambda event: deliver(TurnView.add_event, event),
         )
         return chat
-
-    def _lab_with(self, model: str) -> Lab:
-        """The lab, or where none of its flows uses the model one more, for that model alone."""
-        if any(variant.model == model for variant in self.lab.variants):
-            return self.lab
-        if self._other_lab is None or self._other_lab.spec.model != model:
-            self._close_other_lab()
-            self._other_lab = Lab(self.lab.spec, model=model, flows=["rag_only"])
-        return self._other_lab
-
-    def _close_other_lab(self) -> None:
-        if self._other_lab is not None:
-            self._other_lab.close()
-            self._other_lab = None
 
     def _show_busy(self, busy: bool) -> None:
         self.send_button.disabled = self.flow.disabled = self.model.disabled = busy
