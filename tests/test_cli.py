@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fake_openai import USAGE, serving, text
 
 from agentlab import __version__
 from agentlab.cli import main
@@ -157,3 +159,26 @@ def test_every_public_name_is_there():
         assert getattr(agentlab, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = agentlab.nonsense
+
+
+async def test_the_same_spec_runs_against_another_server(project, capsys, monkeypatch):
+    def answer(body):
+        if "tools" in body and body["messages"][-1]["role"] == "user":
+            called = {"name": "lookup_documents", "arguments": '{"query": "loan", "document_names": ["Loans"]}'}
+            return {"deltas": [{"tool_calls": [{"index": 0, "id": "x", "function": called}]}], "finish": "tool_calls"}
+        return text("Eight books at a time.", usage=USAGE)
+
+    async with serving(answer) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        arguments = ["run", "--model", "openai/other", "--set", "embedder=hashing/hashing-64", "--out", "results/other"]
+        assert await asyncio.to_thread(main, arguments) == 0
+    summary = json.loads(Path("results/other/summary.json").read_text())
+    flows = summary["flows"]
+    assert {label: f["llm_calls_per_turn"] for label, f in flows.items()} == {
+        "rag_only": 1,
+        "tools": 2,
+        "tools_rag_fallback": 2,
+    }
+    assert flows["rag_only"]["input_tokens"] == 400 and flows["rag_only"]["cached_tokens"] == 256
+    assert flows["tools"]["input_tokens"] is None, "one reply in two reported no usage"
+    assert flows["tools"]["errors"] == 0 and flows["tools"]["scores"]["retrieval_recall"]["mean"] > 0.5
