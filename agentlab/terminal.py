@@ -114,7 +114,12 @@ def visible_differences(run: Run) -> list[str]:
         clusters = [str(conversation) for conversation in pairs.index.get_level_values("conversation")]
         differences = (pairs[label] - pairs[labels[0]]).tolist()
         visible = smallest_visible_difference(differences, clusters) if differences else None
-        shown = "more than one conversation is needed to tell" if visible is None else f"{visible:.2f}"
+        if visible is None:
+            shown = "unknown, with fewer than two conversations"
+        elif not any(differences):
+            shown = "unknown, as no turn differs"
+        else:
+            shown = f"{visible:.2f}"
         lines.append(f"smallest visible difference in answer_f1, {label} against {labels[0]} (80 % power): {shown}")
     return lines
 

@@ -25,7 +25,8 @@ def section(run: Run) -> list[str]:
     header = run.folder.header
     (name,) = summary["datasets"]
     spec = header["spec"]
-    command = f"agentlab run evals/published.yaml --dataset ../shared/datasets/{name} --limit {spec['limit']} --out {run.path}"
+    data = f"../shared/datasets/{name}"
+    command = f"agentlab run evals/published.yaml --dataset {data} --limit {spec['limit']} --out results/{name}"
     each = list(flows.values())
     lines = [
         f"## {name}",
