@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with Lab(path, **_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        _fetch(lab.local_weights())
         with RunDisplay() as display:
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update)
         show_comparison(run)
@@ -186,15 +187,22 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _pull(arguments: argparse.Namespace) -> int:
     from agentlab.models import weights
-    from agentlab.terminal import DownloadDisplay
 
     named = [name.removeprefix("local/") for name in arguments.model]
     wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
-    with DownloadDisplay() as display:
-        for name in wanted:
-            files = weights.fetch(name, display.update)
-            print(f"{name}: {', '.join(str(file) for file in files.values())}")
+    _fetch(wanted)
+    for name in wanted:
+        print(f"{name}: {weights.home() / 'weights' / name}")
     return 0
+
+
+def _fetch(names: Iterable[str]) -> None:
+    from agentlab.models import weights
+    from agentlab.terminal import DownloadDisplay
+
+    with DownloadDisplay() as display:
+        for name in names:
+            weights.fetch(name, None if weights.is_present(name) else display.update)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

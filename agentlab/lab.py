@@ -153,6 +153,18 @@ class Lab:
                 await start()
         return shared
 
+    def local_weights(self) -> list[str]:
+        """Catalogue names of the embedded models this lab will load."""
+        # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
+        models = [name for name, answering in self.answering().items() if name == answering]
+        given = {*self._given_models, *self._given_embedders}
+        named = [name for name in dict.fromkeys([self.spec.embedder, *models]) if name not in given]
+        return [name.removeprefix("local/") for name in named if name.startswith("local/")]
+
+    def answering(self) -> dict[str, str]:
+        """The models of the spec, and the names of those that really answer for them."""
+        return {name: shared.name for name, shared in self._models.items()}
+
     def seconds_per_call(self, model: str) -> float | None:
         """How long a call takes by the provider's own rough word; None where it has none."""
         if model in self._given_models:

@@ -219,7 +219,7 @@ def summarise(
         "datasets": [dataset.name for dataset in datasets],
         "conversations": sum(len(dataset.conversations) for dataset in datasets),
         "turns": len(rows),
-        "model": header["spec"]["model"],
+        "model": header["models"].get(header["spec"]["model"], header["spec"]["model"]),
         "mode": header["spec"]["mode"],
         "flows": {
             label: _summarise_flow(run, mine, [s for s in scores if s["flow"] == label])

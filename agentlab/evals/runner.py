@@ -304,6 +304,7 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], out: str | Path | None
         "datasets": {
             d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
         },
+        "models": lab.answering(),
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": lab.prices.dated,
