@@ -234,3 +234,16 @@ async def test_a_new_part_of_a_conversation_forgets_the_chain():
     session.forget_history()
     await rag_only.respond(UserTurn(text="Hello"), session)
     assert len(requests(session)[1].messages) == 2
+
+
+async def test_a_rewritten_query_is_one_more_call_in_a_phase_of_its_own():
+    session = session_over(
+        rag_only, Scripted([ANSWER, "weight of the ball", "450 grams."]), ListIndex(BALL), rewrite_query=True
+    )
+    await rag_only.respond(ASK, session)
+    session.begin_turn(1)
+    await rag_only.respond(UserTurn(text="And how heavy is it?"), session)
+    assert session.index.embedder.asked == [ASK.text, "weight of the ball"]
+    assert [counts(session.trace.totals(turn)) for turn in (0, 1)] == [(1, 1, 0), (2, 1, 0)]
+    assert list(session.trace.phases(1)) == ["rewrite", "retrieve", "answer"]
+    assert requests(session)[-1].messages[-1].text.endswith("And how heavy is it?")

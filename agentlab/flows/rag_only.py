@@ -18,6 +18,6 @@ CALLS_PER_TURN = 1.0
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
-    passages = await retrieve_documents(session, turn.text)
+    passages = await retrieve_documents(session, turn, history)
     text = await generate_from_passages(session, turn, history, passages)
     return finish(session, turn, text)

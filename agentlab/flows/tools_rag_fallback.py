@@ -30,7 +30,7 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
     text = await generate_with_tools(session, turn, history)
     if session.decide("fallback needed", not lookup_was_called(session)):
-        passages = await retrieve_documents(session, turn.text)
+        passages = await retrieve_documents(session, turn, history)
         if session.decide("passages found", bool(passages), "" if passages else "the first reply stands"):
             text = await generate_from_passages(session, turn, history, passages, phase="fallback")
     return finish(session, turn, text)
