@@ -222,6 +222,7 @@ def test_concurrency_changes_no_number(dataset, tmp_path):
         with lab(dataset, concurrency=concurrency) as laboratory:
             run = laboratory.run_sync(out=tmp_path / str(concurrency))
         frame = run.turns.set_index(["flow", "conversation", "turn"]).sort_index()
+        assert list(run.summary["flows"]) == ["rag_only", "tools", "tools_rag_fallback"]
         totals.append(frame[["llm_calls", "input_tokens", "output_tokens", "tool_calls", "reply"]])
     assert totals[0].equals(totals[1])
 

@@ -222,8 +222,9 @@ def summarise(
         "model": header["models"].get(header["spec"]["model"], header["spec"]["model"]),
         "mode": header["spec"]["mode"],
         "flows": {
-            label: _summarise_flow(run, mine, [s for s in scores if s["flow"] == label])
-            for label, mine in by_flow.items()
+            label: _summarise_flow(run, by_flow[label], [s for s in scores if s["flow"] == label])
+            for label in (flow["label"] or flow["flow"] for flow in header["spec"]["flows"])
+            if label in by_flow
         },
     }
 
