@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from agentlab.errors import ToolError
 from agentlab.messages import ToolSpec
 
+log = logging.getLogger(__name__)
+
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     """Raise ToolError where `arguments` break the schema of `spec`."""
     import jsonschema
+    import referencing
 
+    # A registry of its own, because the default one fetches what a schema refers to.
+    validator = jsonschema.Draft202012Validator(spec.parameters, registry=referencing.Registry())
     try:
-        problems = sorted(jsonschema.Draft202012Validator(spec.parameters).iter_errors(arguments), key=str)
-    except jsonschema.exceptions.UnknownType:
-        # Schemas come from other people's data sets, where `dict` or `float` stand for JSON types; the call goes ahead.
+        problems = sorted(validator.iter_errors(arguments), key=str)
+    except Exception:
+        # Schemas come from other people's data sets, with types such as `dict`, broken patterns and dead references.
+        log.debug("the schema of %s cannot be used; the call goes ahead unchecked", spec.name, exc_info=True)
         return
     if problems:
         first = problems[0]

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from agentlab import __version__
 from agentlab.errors import AgentlabError, ConfigError
@@ -38,8 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
+        print(f"agentlab: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(1)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="agentlab",
         description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
         epilog="Start with: agentlab doctor; agentlab run --limit 2\n`agentlab COMMAND --help` has examples.",

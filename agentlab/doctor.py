@@ -47,7 +47,8 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     yield None, f"OPENAI_API_KEY: {'set' if os.environ.get('OPENAI_API_KEY') else 'not set'}"
     base_url = os.environ.get("OPENAI_BASE_URL")
     if base_url:
-        yield _answers(base_url), f"OPENAI_BASE_URL {base_url}"
+        shown = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
+        yield _answers(base_url), f"OPENAI_BASE_URL {shown}"
 
 
 def _answers(url: str) -> bool:

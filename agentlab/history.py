@@ -56,6 +56,8 @@ class ConversationDatabase:
         created: datetime | None = None,
     ) -> int:
         """Store a message and return its id, to be given as `reply_to` of the next one."""
+        # SQLite refuses half a surrogate pair, which a model may write.
+        text = text.encode("utf-8", "replace").decode()
         values = (
             conversation,
             reply_to,
@@ -76,6 +78,8 @@ class ConversationDatabase:
 
     def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]:
         """The messages that lead up to `message_id`, itself included: oldest first, the last `limit` of them."""
+        if limit is not None and limit < 1:
+            return ()
         rows = self._db.execute(_CHAIN, {"tip": message_id, "limit": limit})
         return tuple(Message(role=role, text=text, name=speaker) for role, speaker, text in rows)
 

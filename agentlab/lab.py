@@ -25,7 +25,7 @@ from agentlab.inflight import SharedModel
 from agentlab.prices import PriceTable, load_prices
 from agentlab.protocols import Embedder, Index, Model, Tool
 from agentlab.session import Generation, Session
-from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec
+from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec, make_spec
 from agentlab.trace import Trace
 from agentlab.variants import Variant, make_variant
 
@@ -58,15 +58,16 @@ class Lab:
             embedder = overrides["embedder"]
             self._given_embedders[embedder.name] = embedder
             overrides["embedder"] = embedder.name
-        if "flows" in overrides:
+        if isinstance(overrides.get("flows"), (list, tuple)):
             overrides["flows"] = [self._flow_entry(entry) for entry in overrides["flows"]]
         if isinstance(spec, Spec):
-            self.spec = Spec.model_validate({**spec.model_dump(), **overrides})
+            self.spec = make_spec(spec.model_dump(), overrides)
         else:
             self.spec = load_spec(spec, overrides)
         self.variants = tuple(
             make_variant(self.spec, flow, self._given_flows.get(flow.flow)) for flow in self.spec.flows
         )
+        self._check_consistency()
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: SharedModel(self._given_models.get(name) or _connect("models", name)) for name in named}
@@ -80,6 +81,20 @@ class Lab:
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def _check_consistency(self) -> None:
+        for variant in self.variants:
+            sampling = variant.generation
+            if self.spec.epochs > 1 and (not sampling.temperature or sampling.seed is None):
+                raise ConfigError(
+                    f"epochs: {self.spec.epochs} epochs of {variant.label} at temperature {sampling.temperature} with"
+                    f" seed {sampling.seed} would only repeat themselves; set generation.temperature above 0 and a seed"
+                    " (each epoch adds one to it)"
+                )
+        flows = {flow.flow for flow in self.spec.flows}
+        for name in self.spec.prompts:
+            if name not in flows:
+                raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
 
     # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
 

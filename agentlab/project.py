@@ -86,9 +86,12 @@ def create(folder: Path) -> list[Path]:
     for path in contents:
         if path.exists():
             raise ConfigError(f"{path} is there already; choose another folder: agentlab init FOLDER")
-    for path, text in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    try:
+        for path, text in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     return list(contents)
 
 

@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from agentlab.errors import ConfigError
 from agentlab.plugins import unknown
@@ -64,10 +64,19 @@ class FlowSpec(BaseModel):
         return self.label or self.flow
 
 
+FlowEntry = Annotated[
+    FlowSpec,
+    BeforeValidator(
+        lambda entry: {"flow": entry} if isinstance(entry, str) else entry, json_schema_input_type=str | FlowSpec
+    ),
+]
+"""A flow in a spec: its name, or a variant."""
+
+
 class Spec(Strict):
-    name: str = "run"
+    name: str = Field("run", pattern=r"^\w[\w.-]*$", description="part of the run's id")
     datasets: tuple[str, ...] = ("datasets/laws",)
-    flows: tuple[FlowSpec, ...] = (
+    flows: tuple[FlowEntry, ...] = (
         FlowSpec(flow="rag_only"),
         FlowSpec(flow="tools"),
         FlowSpec(flow="tools_rag_fallback"),
@@ -91,14 +100,6 @@ class Spec(Strict):
     budget: BudgetSpec = BudgetSpec()
     prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and isinstance(data.get("flows"), (list, tuple)):
-            flows = [{"flow": entry} if isinstance(entry, str) else entry for entry in data["flows"]]
-            data = {**data, "flows": flows}
-        return data
-
     @model_validator(mode="after")
     def _consistent(self) -> Spec:
         labels = [flow.name for flow in self.flows]
@@ -109,12 +110,6 @@ class Spec(Strict):
             raise ValueError(f"flows: {sorted(twice)[0]!r} stands there twice; give each variant a label of its own")
         if self.sample is not None and self.limit is None:
             raise ValueError("sample: needs a limit, the number of conversations to draw")
-        temperature = self.generation.temperature
-        if self.epochs > 1 and (temperature == 0 or self.generation.seed is None):
-            raise ValueError(
-                f"epochs: {self.epochs} epochs at temperature {temperature} with seed {self.generation.seed} would only"
-                " repeat themselves; set generation.temperature above 0 and a seed (each epoch adds one to it)"
-            )
         return self
 
 
@@ -125,10 +120,17 @@ def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = Non
     if path is not None:
         where = str(path)
         data |= _read_yaml(Path(path))
-    for key, value in (overrides or {}).items():
+    return make_spec(data, overrides or {}, where)
+
+
+def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "spec") -> Spec:
+    """Lay `overrides`, dotted keys, over `data` and check the whole; raises ConfigError."""
+    for key, value in overrides.items():
         inner = data
         *outer, last = key.split(".")
         for part in outer:
+            if not isinstance(inner.get(part) or {}, Mapping):
+                raise ConfigError(f"{key}: {part} is not a mapping, so nothing in it can be set")
             inner[part] = dict(inner.get(part) or {})
             inner = inner[part]
         inner[last] = value

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from agentlab.evals.results import Run
+from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
 from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.models import weights
@@ -36,7 +37,7 @@ class _Display:
 
 class RunDisplay(_Display):
     def __init__(self) -> None:
-        label = TextColumn("{task.description}")
+        label = TextColumn("{task.description}", markup=False)
         super().__init__(TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), label)
 
     def update(self, progress: RunProgress) -> None:
@@ -69,10 +70,11 @@ def show_comparison(run: Run, console: Console | None = None) -> None:
     console = console or Console(width=None if Console().is_terminal else 120)
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
-    table = Table(title=f"{', '.join(summary['datasets'])} on {summary['model']}", title_justify="left")
+    title = escape(f"{', '.join(summary['datasets'])} on {summary['model']}")
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for label in flows:
-        table.add_column(label, justify="right")
+        table.add_column(escape(label), justify="right")
 
     def row(name: str, values: list[str]) -> None:
         table.add_row(name, *values)
@@ -93,8 +95,8 @@ def show_comparison(run: Run, console: Console | None = None) -> None:
         row(f"{metric} (n={n})", [_score(f["scores"].get(metric)) for f in each])
     console.print(table)
     for line in visible_differences(run):
-        console.print(line, highlight=False)
-    console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False)
+    console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
     if summary["status"] != "complete":
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
@@ -146,6 +148,6 @@ def list_weights(kind: Any) -> None:
 
 def list_runs() -> None:
     for file in sorted(Path("results").glob("*/run.json")):
-        header = json.loads(file.read_text(encoding="utf-8"))
+        header = RunFolder.open(file.parent).header
         state = "complete" if (file.parent / "summary.json").exists() else "not finished"
         print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")

@@ -7,6 +7,7 @@ read off a clock that other work shares.
 from __future__ import annotations
 
 import functools
+import html
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -162,7 +163,9 @@ class Trace:
         return f"<Trace {self.flow}/{self.conversation}: {len(self.events)} events in {len(self.turns())} turns>"
 
     def _repr_markdown_(self) -> str:
-        return f"**{self.flow}** · {self.conversation}\n\n```text\n{self.steps()}\n```"
+        title = html.escape(f"{self.flow} · {self.conversation}")
+        # A fence in a reply would end ours; an unlikely one of our own is longer.
+        return f"**{title}**\n\n``````text\n{self.steps()}\n``````"
 
 
 def by_phase(events: Iterable[Event]) -> dict[str, Totals]:

@@ -76,7 +76,10 @@ def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: s
             raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
         allowed, used = _placeholders(defaults[name]), _placeholders(text)
         if used is None:
-            raise ConfigError(f"{where}: prompt {name!r} has a lone brace; write {{{{ or }}}} for a brace itself")
+            raise ConfigError(
+                f"{where}: prompt {name!r} has a brace that opens no plain {{placeholder}};"
+                " write {{ or }} for a brace itself"
+            )
         extra = used - (allowed or set())
         if extra:
             known = ", ".join(f"{{{field}}}" for field in sorted(allowed or ())) or "none"
@@ -86,6 +89,7 @@ def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: s
 
 def _placeholders(text: str) -> set[str] | None:
     try:
-        return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+        parts = [(field, form, how) for _, field, form, how in string.Formatter().parse(text) if field is not None]
     except ValueError:
         return None
+    return None if any(form or how for _, form, how in parts) else {field for field, _, _ in parts}

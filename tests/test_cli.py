@@ -65,7 +65,7 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
         (["run", *OFFLINE, "--set", "flows=[tools, tools]"], "stands there twice"),
         (["run", *OFFLINE, "--set", "prompts={tools: {sistem: x}}"], "unknown prompt 'sistem'"),
         (["run", *OFFLINE, "--set", "prompts={tools: {system: '{nonsense}'}}"], "no placeholder {nonsense}"),
-        (["run", *OFFLINE, "--set", "prompts={tools: {system: '{'}}"], "lone brace"),
+        (["run", *OFFLINE, "--set", "prompts={tools: {system: '{'}}"], "opens no plain {placeholder}"),
         (["run", *OFFLINE, "--set", "scorers=[bleu]"], "unknown scorer 'bleu'"),
         (["run", *OFFLINE, "--set", "prices=nowhere.yaml"], "cannot read the price table"),
         (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),

@@ -10,11 +10,13 @@ An unknown key, a wrong type or a broken line is a DatasetError that names file,
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,11 +91,22 @@ class Conversation(_Strict):
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):
             raise ValueError("tools: two tools have the same name")
+        today = self.metadata.get("today")
+        if today is not None and not _is_date(today):
+            raise ValueError(f"metadata.today: {today!r} is not a date such as 2019-03-01")
         return self
 
     @property
     def scored_turns(self) -> list[int]:
         return [number for number, turn in enumerate(self.turns) if turn.scored]
+
+
+def _is_date(text: Any) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class Dataset:
@@ -108,9 +121,9 @@ class Dataset:
     def digest(self) -> str:
         content = hashlib.sha256()
         for conversation in self.conversations:
-            content.update(conversation.model_dump_json().encode())
+            content.update(json.dumps(conversation.model_dump()).encode())
         for document in self.documents:
-            content.update(f"\x00{document.doc_id}\x00{document.title}\x00{document.text}".encode())
+            content.update(json.dumps([document.doc_id, document.title, document.text]).encode())
         return content.hexdigest()
 
     @property
@@ -184,20 +197,39 @@ def load_dataset(path: str | Path) -> Dataset:
     return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)
 
 
+def _parse(line: bytes) -> Any:
+    """Strict JSON: no NaN, no key twice, nothing that cannot be written down again."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"the key {max(keys, key=keys.count)!r} stands there twice")
+        return dict(pairs)
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    parsed = json.loads(line, object_pairs_hook=unique, parse_constant=refuse)
+    json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair raises a UnicodeEncodeError
+    return parsed
+
+
 def _read_conversations(file: Path) -> Iterable[tuple[int, Conversation]]:
     seen: dict[str, int] = {}
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.removeprefix(codecs.BOM_UTF8).strip():
                 continue
             try:
-                conversation = Conversation.model_validate(json.loads(line))
+                conversation = Conversation.model_validate(_parse(line))
             except UnicodeDecodeError:
                 raise DatasetError("the line is not UTF-8", file, number) from None
             except json.JSONDecodeError as problem:
                 raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
             except ValidationError as problem:
                 raise DatasetError(explain(problem, Conversation), file, number) from None
+            except (ValueError, RecursionError) as problem:
+                raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
             if conversation.id in seen:
                 raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
             seen[conversation.id] = number

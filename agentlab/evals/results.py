@@ -25,7 +25,7 @@ from agentlab.evals.scorers import Outcome, Score
 from agentlab.evals.statistics import mean_with_interval
 from agentlab.events import ModelCall
 from agentlab.messages import Reply
-from agentlab.trace import Totals, Trace, critical_path
+from agentlab.trace import Totals, Trace, check_conservation, critical_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,8 +147,11 @@ async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, co
     """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
     run = Run(folder)
     rows = folder.turns()
-    for trace in run.traces.values():
-        trace.check()
+    answered = {(*play_of(row), row["turn"]) for row in rows}
+    for play, trace in run.traces.items():
+        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+        whole = [event for event in trace.events if (*play, event.turn) in answered]
+        check_conservation(whole, "/".join(map(str, play)))
     for row in rows:
         trace = run.traces.get(play_of(row), Trace(*play_of(row)))
         if not trace.totals(row["turn"]).agrees_with(Totals(**row["totals"])):
@@ -234,14 +237,11 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
     traces = [run.traces[play] for play in plays if play in run.traces]
     totals = sum((trace.totals() for trace in traces), Totals())
     phases: dict[str, Totals] = {}
-    phase_calls: dict[str, int] = defaultdict(int)
     fallbacks = set()
     for trace in traces:
         for phase, part in trace.phases().items():
             phases[phase] = phases.get(phase, Totals()) + part
         for event in trace.events:
-            if event.costed:
-                phase_calls[event.phase or ""] += 1
             if event.phase == "fallback":
                 fallbacks.add((trace.conversation, trace.epoch, event.turn))
     latencies = [run._latency(row) for row in rows]
@@ -271,7 +271,7 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
         },
         "phases": {
             phase: {
-                "calls": phase_calls[phase],
+                "calls": part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
                 "input_tokens": part.input_tokens,
                 "output_tokens": part.output_tokens,
                 "seconds": part.seconds,

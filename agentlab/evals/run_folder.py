@@ -16,6 +16,7 @@ from agentlab.events import Event, revive, to_row
 from agentlab.trace import Trace
 
 FORMAT = 1
+LOCK = ".lock"
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 
@@ -29,11 +30,14 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, header: dict[str, Any]) -> RunFolder:
         """A new folder with its `run.json`; raises RunError where a run is there already."""
-        if (path / "run.json").exists():
-            raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
-        if path.exists() and any(path.iterdir()):
-            raise RunError(f"{path} is not empty and holds no run; choose another --out")
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            if (path / "run.json").exists():
+                raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
+            if path.exists() and any(file.name != LOCK for file in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         folder = cls(path)
         folder.write_json("run.json", {"format": FORMAT, **header})
         return folder
@@ -43,8 +47,10 @@ class RunFolder:
         """An existing run; raises RunError where it is none, or of a format this version cannot read."""
         folder = cls(path)
         header = folder.header
-        if header.get("format") != FORMAT:
-            raise RunError(f"{path}: this is run format {header.get('format')}, agentlab reads format {FORMAT}")
+        if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
+            raise RunError(f"{path / 'run.json'} is not the header of a run")
+        if header["format"] != FORMAT:
+            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads format {FORMAT}")
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
@@ -62,13 +68,15 @@ class RunFolder:
 
     def write_scores(self, rows: list[dict[str, Any]]) -> None:
         fresh = self.path / ".scores.jsonl.new"
-        with fresh.open("w", encoding="utf-8") as file:
+        with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         fresh.replace(self.path / "scores.jsonl")
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        # Half a surrogate pair, which a model may write, becomes its JSON escape.
+        line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        with (self.path / name).open("ab") as file:
+            file.write(line + b"\n")
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished."""
@@ -108,16 +116,14 @@ class RunFolder:
 
     def turns(self) -> list[dict[str, Any]]:
         """One row a turn; of a conversation that was begun again, the last take."""
-        rows = list(self.rows("turns.jsonl"))
-        last = _last_takes(rows)
-        return [row for row in rows if row["take"] == last[play_of(row)]]
+        last = self.takes()
+        return [row for row in self.rows("turns.jsonl") if row["take"] == last[play_of(row)]]
 
     def traces(self) -> dict[Play, Trace]:
         """Every conversation's events, revived; of a conversation that was begun again, the last take."""
-        rows = list(self.rows("calls.jsonl"))
-        last = _last_takes(rows)
+        last = self.takes()
         traces: dict[Play, Trace] = {}
-        for row in rows:
+        for row in self.rows("calls.jsonl"):
             play = play_of(row)
             if row["take"] == last[play]:
                 trace = traces.setdefault(play, Trace(*play, take=row["take"]))
@@ -126,16 +132,12 @@ class RunFolder:
 
     def takes(self) -> dict[Play, int]:
         """The last take of every conversation that left an event or a turn behind."""
-        return _last_takes([*self.rows("calls.jsonl"), *self.rows("turns.jsonl")])
+        last: dict[Play, int] = {}
+        for name in ("calls.jsonl", "turns.jsonl"):
+            for row in self.rows(name):
+                last[play_of(row)] = max(last.get(play_of(row), 0), row["take"])
+        return last
 
 
 def play_of(row: dict[str, Any]) -> Play:
     return row["flow"], row["conversation"], row["epoch"]
-
-
-def _last_takes(rows: list[dict[str, Any]]) -> dict[Play, int]:
-    last: dict[Play, int] = {}
-    for row in rows:
-        play = play_of(row)
-        last[play] = max(last.get(play, 0), row["take"])
-    return last

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import platform
 import sys
@@ -26,8 +27,8 @@ import agentlab
 from agentlab.errors import ConfigError, RunError
 from agentlab.evals.datasets import Conversation, Dataset
 from agentlab.evals.results import Run, finish
-from agentlab.evals.run_folder import Play, RunFolder
-from agentlab.messages import Reply, ToolSpec, UserTurn, to_json
+from agentlab.evals.run_folder import LOCK, Play, RunFolder
+from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
 from agentlab.trace import Trace
 
@@ -130,11 +131,14 @@ async def run(
         for variant in lab.variants:
             _check_needs(variant, dataset)
     _check_budget(lab)
-    folder = _open_folder(lab, datasets, out, resume)
-    with _log_file(folder.path):
-        runner = _Runner(lab, datasets, folder, on_progress)
-        await runner.play_all()
-        return await finish(lab, folder, datasets, complete=runner.complete)
+    run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
+    path = Path(out) if out is not None else Path("results") / run_id
+    with _locked(path):
+        folder = _open_folder(lab, datasets, path, resume)
+        with _log_file(folder.path):
+            runner = _Runner(lab, datasets, folder, on_progress)
+            await runner.play_all()
+            return await finish(lab, folder, datasets, complete=runner.complete)
 
 
 class _Runner:
@@ -159,6 +163,9 @@ class _Runner:
         for play in left:
             await self.lab.model(play.variant.model)
             await self.lab.index(play.dataset.documents, play.variant.retrieval)
+        if left:
+            # Loading the embedder must not be charged to the flow that happens to ask first.
+            await self.lab.embedder.embed(["warm up"])
         self._began = time.perf_counter()
         self._report("")
         waiting = iter(left)
@@ -166,13 +173,17 @@ class _Runner:
         async def worker() -> None:
             for play in waiting:
                 if self._over_budget():
-                    self.complete = False
                     return
                 await self._play(play)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.lab.spec.concurrency, len(left))):
-                group.create_task(worker())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.lab.spec.concurrency, len(left))):
+                    group.create_task(worker())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        played = _finished(self.folder, self._plays)
+        self.complete = all(play.key in played for play in self._plays)
 
     async def _play(self, play: _Play) -> None:
         trace = Trace(play.variant.label, play.name, play.epoch, self._takes.get(play.key, -1) + 1)
@@ -214,12 +225,12 @@ class _Runner:
         began = time.perf_counter()
         reply, error = None, None
         try:
-            reply = await play.variant.respond(asked, session)
-            if not isinstance(reply, Reply):
-                raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply")
-        except asyncio.CancelledError:
-            raise
-        except Exception as failure:
+            reply = _checked(await play.variant.respond(asked, session))
+        except BaseException as failure:
+            # A flow may raise anything, CancelledError and SystemExit too; only a cancelled run is not its doing.
+            task = asyncio.current_task()
+            if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             reply, error = None, f"{type(failure).__name__}: {failure}"
             self._failed += 1
             log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, number, error)
@@ -253,11 +264,25 @@ class _Runner:
         if budget.usd is None and budget.calls is None:
             return False
         spent = [trace.totals() for trace in self._traces]
-        usd, calls = sum(t.cost_usd or 0.0 for t in spent), sum(t.llm_calls for t in spent)
+        calls = sum(t.llm_calls for t in spent)
+        if budget.usd is not None and any(t.cost_usd is None for t in spent):
+            log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
+            return True
+        usd = sum(t.cost_usd or 0.0 for t in spent)
         over = (budget.usd is not None and usd >= budget.usd) or (budget.calls is not None and calls >= budget.calls)
         if over:
             log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", usd, calls)
         return over
+
+
+def _checked(reply: Any) -> Reply:
+    """The reply, if it can be stored and graded; TypeError otherwise, which makes it a failed turn."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply")
+    if not isinstance(reply.text, str) or not all(isinstance(citation, Citation) for citation in reply.citations):
+        raise TypeError("the flow returned a Reply whose text is no string or whose citations are no Citations")
+    json.dumps(to_json(reply))
+    return reply
 
 
 def _plays(lab: Lab, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
@@ -280,6 +305,8 @@ def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
 def _check_needs(variant: Variant, dataset: Dataset) -> None:
     has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
     for need in variant.needs:
+        if not set(need.split(" or ")) <= set(has):
+            raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
         if not any(has[part] for part in need.split(" or ")):
             raise ConfigError(f"flow {variant.label!r} needs {need}, and the data set {dataset.name!r} has none")
 
@@ -294,11 +321,24 @@ def _check_budget(lab: Lab) -> None:
                 )
 
 
-def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], out: str | Path | None, resume: bool) -> RunFolder:
-    run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
-    path = Path(out) if out is not None else Path("results") / run_id
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; raises RunError where one is at work there."""
+    from filelock import FileLock, Timeout
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with FileLock(path / LOCK, timeout=0):
+            yield
+    except Timeout:
+        raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
+    except (FileExistsError, NotADirectoryError):
+        raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+
+
+def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
     header: dict[str, Any] = {
-        "run_id": path.name if out is not None else run_id,
+        "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "spec": lab.spec.model_dump(mode="json"),
         "datasets": {
@@ -313,7 +353,7 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], out: str | Path | None
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
-    for part in ("spec", "datasets"):
+    for part in ("spec", "datasets", "models"):
         if _comparable(before[part]) != _comparable(header[part]):
             raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
     folder.mend()

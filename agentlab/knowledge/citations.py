@@ -21,7 +21,7 @@ from agentlab.messages import Citation, Passage
 _MARKERS = re.compile(
     rf"(?<![\w)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}|(?<=[\w)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|\s*\Z)"
 )
-_BLANK_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|[^\S\n]*(?:{_MARKERS.pattern})")
+_BLANK_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})")
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
 _WORD = re.compile(r"[^\W_]+")
 

@@ -88,11 +88,12 @@ class OpenAIModel:
             stream = await self._connected().chat.completions.create(**self._body(request, names))
             return await self._read(stream, emit, {wire: name for name, wire in names.items()})
         except openai.APIError as problem:
-            raise translate_error(problem, self.name) from problem
+            # Without its cause: servers quote the key they refuse, and a log would print it.
+            raise translate_error(problem, self.name, self._api_key) from None
         except httpx2.HTTPError as problem:
-            raise Unreachable(f"the connection broke: {problem}", self.name) from problem
+            raise Unreachable(f"the connection broke: {type(problem).__name__}", self.name) from None
         except json.JSONDecodeError as problem:
-            raise ServerFault(f"the server sent what is not JSON: {problem}", self.name) from problem
+            raise ServerFault(f"the server sent what is not JSON: {problem.msg}", self.name) from None
 
     def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -219,17 +220,19 @@ def read_usage(usage: Any) -> Usage:
     )
 
 
-def translate_error(problem: Any, model: str) -> ModelError:
+def translate_error(problem: Any, model: str, api_key: str = "") -> ModelError:
     """Our error for an exception of the SDK; the message keeps what the server said, shortened, never a key."""
     import openai
 
-    said = " ".join(str(getattr(problem, "message", problem)).split())[:300]
-    said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)
+    said = " ".join(str(getattr(problem, "message", problem)).split())
+    if len(api_key) > 4:
+        said = said.replace(api_key, "<key>")
+    said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)[:300]
     # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
     if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):
         return Unreachable("no answer in time", model)
     if isinstance(problem, openai.APIConnectionError):
-        return Unreachable(f"cannot reach the server: {problem.__cause__ or said}", model)
+        return Unreachable(f"cannot reach the server: {said}", model)
     status = getattr(problem, "status_code", None)
     if status == 429 and getattr(problem, "code", None) != "insufficient_quota":
         try:

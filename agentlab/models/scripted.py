@@ -106,7 +106,8 @@ def _reply(entry: Any, where: str) -> Reply:
             return Message(role="agent", text=entry.get("text", ""), tool_calls=tuple(calls))
         except TypeError as problem:
             raise ConfigError(f"{where}: {problem}") from None
-    if isinstance(entry, Mapping) and set(entry) == {"error"} and hasattr(errors, str(entry["error"])):
-        failure: Exception = getattr(errors, entry["error"])("scripted failure")
-        return failure
+    if isinstance(entry, Mapping) and set(entry) == {"error"}:
+        failure = getattr(errors, str(entry["error"]), None)
+        if isinstance(failure, type) and issubclass(failure, errors.ModelError):
+            return failure("scripted failure")
     raise ConfigError(f"{where}: neither text nor a mapping with `text`, `tool_calls` or `error`")
