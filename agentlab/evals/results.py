@@ -233,8 +233,7 @@ def summarise(
 
 
 def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> dict[str, Any]:
-    plays = {play_of(row) for row in rows}
-    traces = [run.traces[play] for play in plays if play in run.traces]
+    traces = [trace for trace in run.traces.values() if trace.flow == rows[0]["flow"]]
     totals = sum((trace.totals() for trace in traces), Totals())
     phases: dict[str, Totals] = {}
     fallbacks = set()

@@ -1,0 +1,267 @@
+"""What people and models do to a run that nobody planned for: each ends in a counted turn or one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from fake_openai import serving
+from test_runner import CONVERSATIONS, DOCUMENTS, write_set
+
+import agentlab as al
+from agentlab.arguments import check_arguments
+from agentlab.cli import main
+from agentlab.errors import ConfigError, DatasetError, RunError
+from agentlab.knowledge.citations import strip_markers
+from agentlab.messages import Reply, ToolSpec
+from agentlab.models.scripted import Scripted, call
+from agentlab.spec import Spec
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, own_home: Path) -> Path:
+    return write_set(tmp_path / "rules", CONVERSATIONS, DOCUMENTS)
+
+
+def play(dataset: Path, out: Path, *replies, flows=("rag_only",), **spec):
+    with al.Lab(
+        model=Scripted(replies or ["yes"], loop=True),
+        datasets=[str(dataset)],
+        embedder="hashing/hashing-64",
+        flows=list(flows),
+        **spec,
+    ) as lab:
+        return lab.run_sync(out=out)
+
+
+@pytest.mark.parametrize("key", ["sk-abcdefghijklmnop", "gsk_abcdefghijklmnop"])
+async def test_a_key_the_server_quotes_is_nowhere_in_the_run(dataset, tmp_path, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    refusal = {"status": 401, "message": f"Incorrect API key provided: {key}"}
+    async with serving(lambda body: refusal) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
+        with al.Lab(model="openai/m", **spec) as lab:
+            run = await lab.run(out=tmp_path / "run")
+    assert run.summary["flows"]["rag_only"]["errors"] == 6
+    for file in (tmp_path / "run").iterdir():
+        assert key not in file.read_text(), file.name
+
+
+@pytest.mark.parametrize("reply", ["half \ud83d", call("lookup_documents", query="\ud83d", document_names=[])])
+def test_half_a_surrogate_pair_loses_nothing(dataset, tmp_path, reply):
+    summary = play(dataset, tmp_path / "run", reply, flows=["tools"]).summary
+    assert (summary["status"], summary["turns"]) == ("complete", 6)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None,
+        "text",
+        Reply(text=None),
+        Reply(text=5),
+        Reply(text="x", citations=("ball",)),
+        Reply(text="x", data={"a": {1}}),
+    ],
+)
+def test_a_reply_that_cannot_be_graded_is_a_failed_turn(dataset, tmp_path, reply):
+    async def odd(turn, session):
+        return reply
+
+    flow = play(dataset, tmp_path / "run", flows=[odd]).summary["flows"]["odd"]
+    assert (flow["turns"], flow["errors"]) == (6, 6)
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, RecursionError])
+def test_whatever_a_flow_raises_is_counted(dataset, tmp_path, failure):
+    async def fatal(turn, session):
+        raise failure
+
+    summary = play(dataset, tmp_path / "run", flows=[fatal]).summary
+    assert (summary["status"], summary["flows"]["fatal"]["errors"]) == ("complete", 6)
+
+
+def test_two_runs_cannot_share_a_folder(dataset, tmp_path):
+    out = tmp_path / "run"
+
+    async def greedy(turn, session):
+        other = al.Lab(model=Scripted(["x"]), datasets=[str(dataset)], embedder="hashing/hashing-64")
+        with other, pytest.raises(RunError, match="another run is at work"):
+            await other.run(out=out, resume=True)
+        return Reply(text="x")
+
+    assert play(dataset, out, flows=[greedy], limit=1).summary["flows"]["greedy"]["errors"] == 0
+
+
+def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
+    out = tmp_path / "run"
+    play(dataset, out, budget={"calls": 1})
+    ledger = (out / "calls.jsonl").read_text().splitlines(keepends=True)
+    cut = [json.loads(line) for line in ledger if '"embedding"' in line][:1]
+    cut[0] |= {"conversation": "c2", "id": 5, "parent": 4}
+    with (out / "calls.jsonl").open("a") as file:
+        file.write(json.dumps(cut[0]) + "\n")
+    with al.Lab(
+        model=Scripted(["yes"], loop=True),
+        datasets=[str(dataset)],
+        embedder="hashing/hashing-64",
+        flows=["rag_only"],
+        budget={"calls": 2},
+    ) as lab:
+        summary = lab.run_sync(out=out, resume=True).summary
+    assert (summary["status"], summary["flows"]["rag_only"]["embedding_calls"]) == ("partial", 3)
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        (b'{"id": "a", "turns": [{"user": "x", "user": "y"}]}', "'user' stands there twice"),
+        (b'{"id": "a", "turns": [{"user": "x", "metadata": {"n": NaN}}]}', "NaN"),
+        (b'{"id": "a", "turns": [{"user": "\\ud83d"}]}', "surrogate"),
+        (b'{"id": "a", "turns": [{"user": "x", "metadata": {"n": ' + b"9" * 5000 + b"}}]}", "not usable"),
+        (b"[" * 100_000 + b"]" * 100_000, "not usable"),
+        (b'{"id": "a", "turns": [{"user": "x"}], "metadata": {"today": "yesterday"}}', "metadata.today"),
+    ],
+)
+def test_odd_json_is_named_with_its_line(tmp_path, line, said):
+    (tmp_path / "conversations.jsonl").write_bytes(b"\xef\xbb\xbf\r\n" + line + b"\r\n")
+    with pytest.raises(DatasetError) as caught:
+        al.load_dataset(tmp_path)
+    assert said in str(caught.value) and caught.value.line == 2
+
+
+def test_a_schema_is_never_fetched():
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    spec = ToolSpec(name="t", description="", parameters={"$ref": f"http://127.0.0.1:{server.server_port}/secret"})
+    check_arguments(spec, {"a": 1})
+    server.shutdown()
+    server.server_close()
+    assert asked == []
+
+
+@pytest.mark.parametrize("schema", [{"properties": []}, {"required": True}, {"properties": {"a": {"pattern": "("}}}])
+def test_a_schema_that_is_none_lets_the_call_go_ahead(schema):
+    check_arguments(ToolSpec(name="t", description="", parameters=schema), {"a": "b"})
+
+
+def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path):
+    from agentlab.messages import Completion, Message
+
+    table = tmp_path / "prices.yaml"
+    table.write_text('dated: "2026"\nmodels:\n  scripted: {input: 2, output: 10}\n')
+    silent = Completion(message=Message(role="agent", text="x"))
+    run = play(dataset, tmp_path / "run", silent, prices=str(table), budget={"usd": 5})
+    assert (run.summary["status"], run.summary["turns"]) == ("partial", 2)
+
+
+def test_calls_of_a_phase_are_calls(dataset, tmp_path):
+    phases = play(dataset, tmp_path / "run").summary["flows"]["rag_only"]["phases"]
+    assert {name: phase["calls"] for name, phase in phases.items()} == {"retrieve": 6, "answer": 6}
+
+
+def test_history_can_be_switched_off(dataset, tmp_path):
+    model = Scripted(["one"], loop=True)
+    flows = [{"flow": "rag_only", "history": 0}]
+    spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "limit": 1}
+    with al.Lab(model=model, flows=flows, **spec) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert [len(request.messages) for request in model.requests] == [2, 2]
+    with pytest.raises(ConfigError, match="history"):
+        al.Lab(model=model, flows=[{"flow": "rag_only", "history": -1}], **spec)
+
+
+def test_epochs_are_checked_for_each_variant(dataset):
+    sampled = {"temperature": 0.5, "seed": 1}
+    with pytest.raises(ConfigError, match="repeat themselves"):
+        al.Lab(
+            model=Scripted([]),
+            epochs=2,
+            generation=sampled,
+            flows=[{"flow": "rag_only", "generation": {"temperature": 0}}],
+        )
+    al.Lab(model=Scripted([]), epochs=2, flows=[{"flow": "rag_only", "generation": sampled}])
+
+
+def test_tools_without_documents_are_not_told_of_a_look_up(tmp_path, own_home):
+    conversation = {"id": "c", "tools": [{"name": "clock"}], "turns": [{"user": "What time is it?"}]}
+    model = Scripted(["Noon."])
+    folder = write_set(tmp_path / "set", [conversation])
+    with al.Lab(model=model, datasets=[str(folder)], embedder="hashing/hashing-64", flows=["tools"]) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert "lookup_documents" not in str(model.requests[0].messages)
+
+
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        ({"retrieval": 5, "retrieval.top_k": 3}, "retrieval is not a mapping"),
+        ({"flows.0.label": "x"}, "flows is not a mapping"),
+        ({"flows": "rag_only"}, "flows:"),
+        ({"prompts": {"rag_onl": {"system": "x"}}}, "Did you mean 'rag_only'?"),
+        ({"prompts": {"rag_only": {"question": "{question:d}"}}}, "no plain {placeholder}"),
+        ({"name": "../up"}, "name:"),
+        ({"limit": 0}, "limit:"),
+    ],
+)
+def test_a_spec_object_is_checked_like_a_file(overrides, said):
+    base = Spec(flows=("rag_only",))
+    with pytest.raises(ConfigError) as caught:
+        al.Lab(base, model=Scripted([]), **overrides)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_dotted_keys_reach_into_a_spec_object():
+    assert al.Lab(Spec(), model=Scripted([]), retrieval__top_k=8).spec.retrieval.top_k == 8
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_file_where_the_run_should_go_is_one_line(dataset, tmp_path, out):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(RunError, match="cannot be a run folder"):
+        play(dataset, tmp_path / out)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_markup_in_names_is_shown_as_it_is(dataset, tmp_path, capsys):
+    from agentlab.terminal import show_comparison
+
+    run = play(dataset, tmp_path / "[/run]", flows=[{"flow": "rag_only", "label": "a[red]b[/x]"}])
+    show_comparison(run)
+    assert "a[red]b[/x]" in capsys.readouterr().out
+    assert "<img" not in al.open_run(run.path).traces["a[red]b[/x]", "c0", 0]._repr_markdown_()
+
+
+def test_usage_errors_are_one_line_and_exit_1(capsys):
+    for arguments in (["run", "--limit", "abc"], [], ["fly"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 1
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["flows", "published"])
+def test_the_published_schema_takes_our_own_specs(name):
+    spec = yaml.safe_load((ROOT / "evals" / f"{name}.yaml").read_text())
+    jsonschema.validate(spec, Spec.model_json_schema())
+
+
+def test_a_reply_full_of_blanks_is_stripped_in_no_time():
+    assert strip_markers("a" + " " * 50_000 + "b").startswith("a")
