@@ -35,9 +35,8 @@ _VERB = {
 
 def names(room: str) -> dict[str, str]:
     """Every name in a room with the first line of its file's docstring; nothing is imported."""
-    folder = Path(__file__).parent.joinpath(*room.split("."))
     found: dict[str, str] = {}
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(_folder(room).glob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         defined = {getattr(node, "name", None) for node in tree.body}
         if not file.stem.startswith("_") and _VERB[room] in defined:
@@ -47,12 +46,19 @@ def names(room: str) -> dict[str, str]:
     return found
 
 
+def _folder(room: str) -> Path:
+    return Path(__file__).parent.joinpath(*room.split("."))
+
+
 def resolve(room: str, name: str) -> Any:
     """The module or object called `name`; raises ConfigError with the nearest known name."""
-    if name in names(room):
-        for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
-            return entry.load()
-        return importlib.import_module(f"agentlab.{room}.{name}")
+    # The one file is looked at, not the whole room: a run resolves its tools anew for every conversation and flow.
+    if name.isidentifier() and not name.startswith("_") and (_folder(room) / f"{name}.py").is_file():
+        found = importlib.import_module(f"agentlab.{room}.{name}")
+        if hasattr(found, _VERB[room]):
+            return found
+    for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
+        return entry.load()
     module, _, attribute = name.partition(":")
     if "." in module or attribute:
         return _import(module, attribute, f"{ROOMS[room]} {name!r}")

@@ -326,14 +326,18 @@ def _locked(path: Path) -> Iterator[None]:
     """Keep every other run out of the folder; raises RunError where one is at work there."""
     from filelock import FileLock, Timeout
 
+    lock = FileLock(path / LOCK, timeout=0)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with FileLock(path / LOCK, timeout=0):
-            yield
+        lock.acquire()
     except Timeout:
         raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
     except (FileExistsError, NotADirectoryError):
         raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
