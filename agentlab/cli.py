@@ -14,10 +14,12 @@ from agentlab import __version__
 from agentlab.errors import AgentlabError, ConfigError
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
+RECORDED_SPECS = Path("evals/recorded")
+MODES = ("live", "record", "replay", "auto")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 an error, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
     arguments = _parser().parse_args(argv)
     verbose = getattr(arguments, "verbose", 0)
     logging.basicConfig(
@@ -74,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         "  agentlab run                                    the spec evals/flows.yaml\n"
         "  agentlab run --dataset datasets/laws --limit 2 --flow rag_only --flow tools\n"
         "  agentlab run evals/flows.yaml --out results/a --resume\n"
-        "  agentlab run --set retrieval.top_k=8 --set generation.max_tokens=128",
+        "  agentlab run --set retrieval.top_k=8 --set generation.max_tokens=128\n"
+        "  agentlab run evals/recorded/laws.yaml --mode replay     no model, no network, the same numbers",
     )
     run.add_argument("spec", nargs="?", help=f"a spec file (default: {DEFAULT_SPEC}, if it is there)")
     run.add_argument("--flow", action="append", metavar="F", help="a flow by name; several for a comparison")
@@ -83,9 +86,25 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--limit", type=int, metavar="N", help="conversations of each data set")
     run.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
     run.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")
+    run.add_argument("--mode", choices=MODES, help="ask, or look up what was recorded (default: live)")
+    run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+
+    replay = command(
+        "replay",
+        _replay,
+        "say what a replay would find among the recordings, and why the rest is missing",
+        "  agentlab replay                                 is everything of evals/recorded/*.yaml there?\n"
+        "  agentlab replay evals/flows.yaml --explain      field by field, for each call that is not\n"
+        "  agentlab replay --prune                         drop the recordings that no call asks for any more",
+    )
+    replay.add_argument("spec", nargs="*", help=f"spec files (default: all in {RECORDED_SPECS})")
+    replay.add_argument("--explain", action="store_true", help="every miss, not only the first of each conversation")
+    replay.add_argument("--prune", action="store_true", help="rewrite the spec's own file without what was not used")
+    replay.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
+    replay.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     trace = command(
         "trace",
@@ -98,6 +117,38 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("run")
     trace.add_argument("id", nargs="?", help="a conversation")
     trace.add_argument("--flow", metavar="F", help="only this flow")
+
+    compare = command(
+        "compare",
+        _compare,
+        "compare two flows turn by turn, in one run or in two",
+        "  agentlab compare results/a                                 the first flow with each other one\n"
+        "  agentlab compare results/a --flow rag_only --flow tools    these two\n"
+        "  agentlab compare results/a results/b                       every flow with itself, a before b\n"
+        "  agentlab compare results/a results/b --flow tools --flow tools_k8 --json",
+    )
+    compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
+    compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
+    compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
+
+    gate = command(
+        "gate",
+        _gate,
+        "hold a run against a baseline: exit code 0 pass, 1 error, 2 regression, 3 inconclusive",
+        "  agentlab gate results/a --baseline evals/baselines/laws.jsonl --update    make it from this run\n"
+        "  agentlab gate results/b --baseline evals/baselines/laws.jsonl\n"
+        "  agentlab gate results/b --baseline evals/baselines/laws.jsonl --margin answer_f1=.1 --margin latency_s=inf\n"
+        "  agentlab gate results/b --baseline evals/baselines/laws.jsonl --junit gate.xml --summary gate.md\n\n"
+        "A measure passes when its loss is at most the margin: .05 for quality, a share of the baseline's mean for\n"
+        "costs (.05, latency .20). `inf` leaves it out; naming tool_calls or embedding_calls gates them too.",
+    )
+    gate.add_argument("run", metavar="RUN", help="a run folder")
+    gate.add_argument("--baseline", required=True, metavar="FILE", help="the baseline, one line a turn")
+    gate.add_argument("--update", action="store_true", help="write the baseline from this run instead")
+    gate.add_argument("--margin", action="append", default=[], metavar="M=X", help="the loss of a measure to allow")
+    gate.add_argument("--alpha", type=float, default=0.05, metavar="A", help="the rate of false alarms (default: 0.05)")
+    gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
+    gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
 
     listing = command(
         "list", _list, "list what can be named in a spec", "  agentlab list models\n  agentlab list flows"
@@ -123,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from agentlab.evals.runner import estimate
+    from agentlab.evals.estimate import estimate
     from agentlab.lab import Lab
     from agentlab.terminal import RunDisplay, show_comparison
 
@@ -137,7 +188,41 @@ def _run(arguments: argparse.Namespace) -> int:
         with RunDisplay() as display:
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update)
         show_comparison(run)
-    return 0
+    return 1 if _show_reuse(run.summary["recordings"]) else 0
+
+
+def _show_reuse(reused: dict[str, Any] | None) -> bool:
+    """Print what came from recordings; True where a replay missed something."""
+    from agentlab.evals.reuse import describe
+
+    if reused is None:
+        return False
+    print("\n".join(describe(reused)))
+    return bool(reused["missing"])
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    import tempfile
+
+    from agentlab.evals.reuse import misses
+    from agentlab.lab import Lab
+
+    arguments.mode = "replay"
+    specs = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
+    if not specs:
+        raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
+    failed = False
+    for spec in specs:
+        with tempfile.TemporaryDirectory() as scratch, Lab(spec, **_overrides(arguments)) as lab:
+            print(f"{spec}:")
+            run = lab.run_sync(out=Path(scratch) / "run")
+            missing = _show_reuse(run.summary["recordings"])
+            failed |= missing
+            if arguments.explain:
+                print("\n".join(misses(run.traces.values())))
+            if arguments.prune and not missing:
+                print(f"{lab.prune_recordings()} recordings dropped")
+    return 1 if failed else 0
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -153,8 +238,8 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
         except yaml.YAMLError:
             raise ConfigError(f"--set {assignment!r}: the value is not YAML") from None
     flags = {"flow": "flows", "dataset": "datasets"}
-    for flag in ("flow", "dataset", "model", "limit", "epochs", "concurrency"):
-        value = getattr(arguments, flag)
+    for flag in ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings"):
+        value = getattr(arguments, flag, None)
         if value is not None:
             given[flags.get(flag, flag)] = value
     return given
@@ -172,6 +257,56 @@ def _trace(arguments: argparse.Namespace) -> int:
     for flow in flows:
         print(f"{flow} · {arguments.id}\n{run.trace(flow, arguments.id).steps()}\n")
     return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    import json
+
+    from agentlab.evals.comparison import compare
+    from agentlab.evals.results import open_run
+    from agentlab.terminal import show_pairs
+
+    if len(arguments.run) > 2:
+        raise ConfigError("compare takes one run or two")
+    runs = [open_run(path) for path in arguments.run]
+    comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
+    if arguments.json:
+        print(json.dumps(comparison.to_json(), indent=2))
+    else:
+        show_pairs(comparison)
+    return 0
+
+
+def _gate(arguments: argparse.Namespace) -> int:
+    from agentlab.evals.gate import gate, write_baseline
+    from agentlab.evals.gate_report import junit, markdown, save
+    from agentlab.evals.results import open_run
+    from agentlab.terminal import show_verdict
+
+    run = open_run(arguments.run)
+    if arguments.update:
+        write_baseline(run, arguments.baseline)
+        print(f"wrote {arguments.baseline} from {run.run_id}")
+        return 0
+    verdict = gate(run, arguments.baseline, margins=_margins(arguments.margin), alpha=arguments.alpha)
+    show_verdict(verdict)
+    if arguments.junit:
+        save(junit(verdict), arguments.junit)
+    summary = arguments.summary or os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        save(markdown(verdict), summary, append=True)
+    return verdict.exit_code
+
+
+def _margins(given: Iterable[str]) -> dict[str, float]:
+    margins = {}
+    for assignment in given:
+        name, _, value = assignment.partition("=")
+        try:
+            margins[name] = float(value)
+        except ValueError:
+            raise ConfigError(f"--margin {assignment!r}: write it as measure=number, as in answer_f1=0.1") from None
+    return margins
 
 
 def _list(arguments: argparse.Namespace) -> int:

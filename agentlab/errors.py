@@ -5,7 +5,10 @@ AgentlabError                    one line for the user: what is wrong, where, an
 │  └─ MissingExtra               an optional dependency is not installed
 ├─ DatasetError                  a data set that cannot be read; knows file and line
 ├─ RunError                      a run folder that cannot be used or continued
+├─ RecordingError                a recording that is damaged, or that must not be made
+├─ NotRecorded                   a replay was asked for a call that was never recorded; knows why
 ├─ WeightsError                  model weights that cannot be fetched or are not the pinned bytes
+├─ MemoryUnavailable             the store behind a memory is gone or does not answer; it may come back
 ├─ ToolError                     a tool refused or failed; its text is shown to the model
 └─ ModelError                    a model call failed; knows the model
    ├─ Retryable                  the same call may go through later
@@ -49,7 +52,23 @@ class RunError(AgentlabError):
     pass
 
 
+class RecordingError(AgentlabError):
+    def __init__(self, problem: str, where: str = "") -> None:
+        super().__init__(f"{where}: {problem}" if where else problem)
+
+
+class NotRecorded(AgentlabError):
+    def __init__(self, problem: str, cause: str) -> None:
+        self.cause = cause
+        """What differs from the nearest recording, in a few words that can be counted."""
+        super().__init__(problem)
+
+
 class WeightsError(AgentlabError):
+    pass
+
+
+class MemoryUnavailable(AgentlabError):
     pass
 
 

@@ -41,7 +41,11 @@ PHASES: tuple[str, ...] = get_args(Phase)
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What all events share. `start` is seconds since the trace began, `seconds` the accepted attempt alone."""
+    """What all events share.
+
+    `seconds` is the accepted attempt alone; of an event with parts, the longest path through them. `start` is on the
+    same clock: seconds of work that had to come before, since the trace began.
+    """
 
     kind: ClassVar[str]
     costed: ClassVar[bool] = False
@@ -58,12 +62,19 @@ class Event:
     """Queueing, back-off and failed attempts, in seconds; never part of a latency."""
     attempt: int = 1
     origin: str = "live"
-    """`live` or `replay`."""
+    """`live`, or `replay` where the numbers are those of a recording or of another row that asked the same."""
+    background: bool = False
+    """True for work that the reply did not wait for; never part of a latency."""
     error: str | None = None
 
     def __post_init__(self) -> None:
         if self.costed and self.phase not in PHASES:
             raise ValueError(f"{self.kind} event with phase {self.phase!r}; known phases: {', '.join(PHASES)}")
+
+    @property
+    def work(self) -> Any:
+        """What was done in this process and what came of it, as JSON; None where nothing was that takes time."""
+        return None
 
     @property
     def title(self) -> str:
@@ -138,6 +149,10 @@ class Search(Event):
     passages: tuple[Passage, ...] = ()
 
     @property
+    def work(self) -> Any:
+        return ["search", self.query, self.doc_ids, [passage.id for passage in self.passages]]
+
+    @property
     def detail(self) -> str:
         return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
 
@@ -159,6 +174,10 @@ class ToolRun(Event):
 
     call: ToolCall
     output: str = ""
+
+    @property
+    def work(self) -> Any:
+        return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
 
     @property
     def title(self) -> str:
@@ -184,6 +203,10 @@ class MemoryOp(Event):
     text: str
     items: tuple[str, ...] = ()
     """What was found, or the ids of what was written."""
+
+    @property
+    def work(self) -> Any:
+        return ["memory", self.op, self.text, self.items]
 
     @property
     def title(self) -> str:
@@ -259,7 +282,7 @@ EVENTS: dict[str, type[Event]] = {
 
 def to_row(event: Event) -> dict[str, Any]:
     """An event as one JSON record; `revive` is the way back."""
-    shared = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin")
+    shared = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin", "background")
     row: dict[str, Any] = {"kind": event.kind}
     for name in (*shared, *(f.name for f in fields(event) if f.name not in shared)):
         row[name] = to_json(getattr(event, name))

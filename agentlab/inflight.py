@@ -1,4 +1,4 @@
-"""The seam between sessions and a model: identical requests in flight are asked once, and waiting is told from working.
+"""Identical requests in flight are asked once, and waiting in a queue is told from working.
 
 A model that serves one request at a time would make parallel conversations look slow; the time in its queue is
 measured here and kept out of `seconds`.
@@ -8,47 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from agentlab.messages import Request, to_json
-from agentlab.protocols import Answer, Emit, Model
+from agentlab.messages import Completion, Request
+from agentlab.protocols import Embedder, Emit, Model
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def request_key(request: Request, epoch: int) -> str:
-    """SHA-256 over everything that reaches the model, and the epoch, so that repeats stay repeats."""
-    return hashlib.sha256(json.dumps([to_json(request), epoch], sort_keys=True).encode()).hexdigest()
+T = TypeVar("T")
 
 
 @dataclass
 class _Flight:
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[Any]
     waiting: int = 0
 
 
-class SharedModel:
-    """A model behind a queue; both askers of one request get the same answer with the same `seconds`."""
+class Flights:
+    """Work that is under way, by key."""
 
-    def __init__(self, model: Model, parallel: int | None = None) -> None:
-        self.model = model
-        self.name = model.name
-        limits = [limit for limit in (parallel, model.parallel) if limit]
-        self._slots: contextlib.AbstractAsyncContextManager[object] = (
-            asyncio.Semaphore(min(limits)) if limits else contextlib.nullcontext()
-        )
+    def __init__(self) -> None:
         self._flights: dict[str, _Flight] = {}
 
-    async def complete(self, request: Request, emit: Emit, *, epoch: int) -> Answer:
-        key = request_key(request, epoch)
+    async def share(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
+        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's."""
         flight = self._flights.get(key)
+        joined = flight is not None
         if flight is None:
-            task = asyncio.create_task(self._ask(request, emit))
-            flight = self._flights[key] = _Flight(task)
+            flight = self._flights[key] = _Flight(asyncio.create_task(work()))
         flight.waiting += 1
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(flight.task), joined
         finally:
             flight.waiting -= 1
             if flight.waiting == 0 or flight.task.done():
@@ -56,13 +50,99 @@ class SharedModel:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
 
-    async def _ask(self, request: Request, emit: Emit) -> Answer:
+
+@dataclass(frozen=True)
+class Timed(Generic[T]):
+    result: T
+    seconds: float
+    """To the microsecond, as recordings keep it."""
+    waited: float
+
+
+class Queue:
+    """As many at once as the other side can serve; None: no limit."""
+
+    def __init__(self, parallel: int | None) -> None:
+        self._slots: contextlib.AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
+        )
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> Timed[T]:
         queued = time.perf_counter()
         async with self._slots:
             began = time.perf_counter()
-            completion = await self.model.complete(request, emit)
-            done = time.perf_counter()
-        return Answer(completion=completion, seconds=done - began, waited=began - queued)
+            result = await work()
+            return Timed(result, round(time.perf_counter() - began, 6), began - queued)
+
+
+class QueuedModel:
+    """A model that is connected and started when it is first asked, behind its queue."""
+
+    def __init__(self, name: str, endpoint: str, connect: Callable[[], Model]) -> None:
+        self.name = name
+        """What it answers under."""
+        self.endpoint = endpoint
+        """What beside its name and the request decides its answers."""
+        self._connecting = connect
+        self._model: Model | None = None
+        self._queue = Queue(None)
+        self._starting = asyncio.Lock()
+        self._started = False
+
+    def connect(self) -> Model:
+        """The model itself; raises ConfigError where it cannot be had."""
+        if self._model is None:
+            self._model = self._connecting()
+            self._queue = Queue(self._model.parallel)
+        return self._model
+
+    async def start(self) -> None:
+        """Do what the model has to do once before it can answer; that time is nobody's latency."""
+        async with self._starting:
+            start = getattr(self.connect(), "start", None)
+            if start is not None and not self._started:
+                await start()
+            self._started = True
+
+    async def ask(self, request: Request, emit: Emit) -> Timed[Completion]:
+        await self.start()
+        return await self._queue.run(lambda: self.connect().complete(request, emit))
 
     async def close(self) -> None:
-        await self.model.close()
+        if self._model is not None:
+            await self._model.close()
+
+
+class QueuedEmbedder:
+    """An embedder that is connected when it is first asked, behind its queue."""
+
+    def __init__(self, name: str, connect: Callable[[], Embedder]) -> None:
+        self.name = name
+        self._connecting = connect
+        self._embedder: Embedder | None = None
+        self._queue = Queue(None)
+        self._started = False
+
+    def connect(self) -> Embedder:
+        """The embedder itself; raises ConfigError where it cannot be had."""
+        if self._embedder is None:
+            self._embedder = self._connecting()
+            self._queue = Queue(getattr(self._embedder, "parallel", None))
+        return self._embedder
+
+    @property
+    def dimensions(self) -> int:
+        return self.connect().dimensions
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return await self.connect().embed(texts)
+
+    async def ask(self, text: str) -> Timed[np.ndarray]:
+        """One query, timed, shape (dimensions,)."""
+        start = getattr(self.connect(), "start", None)
+        if start is not None and not self._started:
+            # Loading the weights is not charged to whoever happens to ask first.
+            await start()
+        self._started = True
+        timed = await self._queue.run(lambda: self.embed([text]))
+        return Timed(timed.result[0], timed.seconds, timed.waited)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -21,13 +23,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from agentlab import plugins
 from agentlab.errors import ConfigError
 from agentlab.history import ConversationDatabase
-from agentlab.inflight import SharedModel
+from agentlab.inflight import QueuedEmbedder, QueuedModel
 from agentlab.prices import PriceTable, load_prices
 from agentlab.protocols import Embedder, Index, Model, Tool
+from agentlab.recording import Recordings
 from agentlab.session import Generation, Session
 from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec, make_spec
 from agentlab.trace import Trace
 from agentlab.variants import Variant, make_variant
+from agentlab.wire import KeptEmbedder, Line, Recorder
 
 if TYPE_CHECKING:
     from agentlab.chat import Chat
@@ -70,14 +74,18 @@ class Lab:
         self._check_consistency()
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
-        self._models = {name: SharedModel(self._given_models.get(name) or _connect("models", name)) for name in named}
-        self.embedder: Embedder = self._given_embedders.get(self.spec.embedder) or _connect(
-            "models.embedders", self.spec.embedder
-        )
+        self._models = {name: self._queued(name) for name in named}
+        self._queries = QueuedEmbedder(self.spec.embedder, self._connect_embedder)
+        if self.asks_first:
+            # A missing key is said before anything is loaded; what only replays needs none.
+            self._queries.connect()
+            for queued in self._models.values():
+                queued.connect()
         asked = self.spec.scorers
         names = plugins.names("evals.scorers") if asked == "default" else asked
         self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
         self._indexes: dict[tuple[int, str], Index] = {}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -95,6 +103,40 @@ class Lab:
         for name in self.spec.prompts:
             if name not in flows:
                 raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
+
+    @property
+    def asks_first(self) -> bool:
+        """True where models are asked without a look at what is recorded."""
+        return self.spec.mode in ("live", "record")
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Where calls are recorded and found; raises ConfigError or RecordingError where the folder cannot be used."""
+        mode, folder = self.spec.mode, Path(self.spec.recordings)
+        if mode == "live":
+            return Recorder()
+        write = None if mode == "replay" else self.spec.name
+        return Recorder(mode, Recordings.open(folder, write=write, only_own=mode == "record"))
+
+    def prune_recordings(self) -> int:
+        """Drop from the spec's own file what nobody has asked for since this lab was made; returns how many."""
+        return Recordings.open(Path(self.spec.recordings), write=self.spec.name, only_own=True).keep_only(
+            self.recorder.used
+        )
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """For passages and graded texts: from the recordings or the cache on disk where they are there."""
+        from agentlab.models.embedders.cache import CachedEmbedder
+        from agentlab.models.weights import home
+
+        return KeptEmbedder(CachedEmbedder(self._queries, home() / "embeddings"), self.recorder)
+
+    def _connect_embedder(self) -> Embedder:
+        if self.spec.embedder in self._given_embedders:
+            return self._given_embedders[self.spec.embedder]
+        provider, name = _provider("models.embedders", self.spec.embedder)
+        return provider.connect(name)  # type: ignore[no-any-return]
 
     # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
 
@@ -157,19 +199,27 @@ class Lab:
 
     # What sessions are made of. These run on the lab's loop.
 
-    async def model(self, name: str) -> SharedModel:
-        """The model, started; one for the whole lab, so that identical requests meet."""
+    async def model(self, name: str) -> QueuedModel:
+        """The model behind its queue, one for the whole lab; started, unless everything may be recorded already."""
         if name not in self._models:
-            self._models[name] = SharedModel(_connect("models", name))
-        shared = self._models[name]
-        async with self._opening:
-            start = getattr(shared.model, "start", None)
-            if start is not None:
-                await start()
-        return shared
+            self._models[name] = self._queued(name)
+        if self.asks_first:
+            await self._models[name].start()
+        return self._models[name]
+
+    def _queued(self, name: str) -> QueuedModel:
+        given = self._given_models.get(name)
+        if given is not None:
+            return QueuedModel(name, getattr(given, "endpoint", ""), lambda: given)
+        provider, rest = _provider("models", name)
+        identity = getattr(provider, "identity", lambda rest: (name, ""))
+        answering, endpoint = identity(rest)
+        return QueuedModel(answering, endpoint, lambda: provider.connect(rest))
 
     def local_weights(self) -> list[str]:
-        """Catalogue names of the embedded models this lab will load."""
+        """Catalogue names of the embedded models this lab will load for certain."""
+        if not self.asks_first:
+            return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
         models = [name for name, answering in self.answering().items() if name == answering]
         given = {*self._given_models, *self._given_embedders}
@@ -184,14 +234,13 @@ class Lab:
         """How long a call takes by the provider's own rough word; None where it has none."""
         if model in self._given_models:
             return None
-        provider, _, name = model.partition("/")
-        pace = getattr(plugins.resolve("models", provider), "seconds_per_call", None)
+        provider, name = _provider("models", model)
+        pace = getattr(provider, "seconds_per_call", None)
         return pace(name) if pace else None
 
     async def index(self, documents: Sequence[Document], retrieval: RetrievalSpec) -> Index | None:
         """The index over `documents`, built once and kept on disk; None without documents."""
         from agentlab.knowledge.index import open_index
-        from agentlab.models.embedders.cache import CachedEmbedder
         from agentlab.models.weights import home
 
         if not documents:
@@ -202,16 +251,21 @@ class Lab:
         )
         async with self._opening:
             if key not in self._indexes:
+                folder = home() / "indexes"
+                if self.spec.mode != "live":
+                    # Built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
+                    self._scratch = self._scratch or tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+                    folder = Path(self._scratch.name)
                 opened = await open_index(
                     documents,
-                    CachedEmbedder(self.embedder, home() / "embeddings"),
-                    folder=home() / "indexes",
+                    self.embedder,
+                    folder=folder,
                     method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
                 )
                 if opened.embedder is not None:
                     # A cached query would make the flow that asks second look faster.
-                    opened.embedder = self.embedder
+                    opened.embedder = self._queries
                 self._indexes[key] = opened
         return self._indexes[key]
 
@@ -235,7 +289,7 @@ class Lab:
         seed = None if generation.seed is None else generation.seed + trace.epoch
         return Session(
             trace=trace,
-            wire=await self.model(variant.model),
+            wire=Line(self.recorder, await self.model(variant.model), self._queries, trace),
             history=history,
             reply_to=history.last_message(trace.conversation),
             now=now or self.spec.today,
@@ -271,6 +325,8 @@ class Lab:
         self._thread.join(10)
         self._loop.close()
         self._loop = self._thread = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -285,8 +341,9 @@ class Lab:
         return f"<Lab {self.spec.name}: {flows} on {self.spec.model}>"
 
 
-def _connect(room: str, name: str) -> Any:
-    provider, slash, model = name.partition("/")
-    if not slash or not model:
+def _provider(room: str, name: str) -> tuple[Any, str]:
+    """The module behind the first part of `provider/name`, and the rest."""
+    provider, slash, rest = name.partition("/")
+    if not slash or not rest:
         raise ConfigError(f"{name!r} is not a {plugins.ROOMS[room].split()[0]} name; it has the form provider/name")
-    return plugins.resolve(room, provider).connect(model)
+    return plugins.resolve(room, provider), rest

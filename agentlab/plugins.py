@@ -21,6 +21,7 @@ ROOMS = {
     "flows": "flow",
     "models": "model provider",
     "models.embedders": "embedder provider",
+    "memory": "memory backend",
     "tools": "tool",
     "evals.scorers": "scorer",
 }
@@ -28,6 +29,7 @@ _VERB = {
     "flows": "respond",
     "models": "connect",
     "models.embedders": "connect",
+    "memory": "connect",
     "tools": "build",
     "evals.scorers": "score",
 }

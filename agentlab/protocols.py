@@ -36,8 +36,10 @@ class Model(Protocol):
 
 
 class Embedder(Protocol):
-    name: str
-    dimensions: int
+    @property
+    def name(self) -> str: ...
+    @property
+    def dimensions(self) -> int: ...
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Return float32 rows of unit length, shape (len(texts), dimensions)."""
@@ -102,17 +104,43 @@ class History(Protocol):
 
 
 class Wire(Protocol):
-    """The one seam to the models: it shares identical requests in flight and measures them."""
+    """A conversation's one way out of the process, where calls are measured, recorded and replayed."""
 
     name: str
+    """The model that answers."""
 
-    async def complete(self, request: Request, emit: Emit, *, epoch: int) -> Answer: ...
+    def prepare(self, request: Request, turn: int) -> Any:
+        """Make a request ready to be sent, tried again as often as need be."""
+        ...
+
+    async def complete(self, asked: Any, emit: Emit) -> Answer: ...
+    async def embed(self, text: str) -> Embedded: ...
+    def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
+        """Seconds and origin of work that was done in this process; `work` says in JSON what it was."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     completion: Completion
     seconds: float
-    waited: float
+    waited: float = 0.0
     """Seconds in the queue before the model took the request."""
     origin: str = "live"
+    missed: Miss | None = None
+    """Why it was not among the recordings, where there are some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    vector: np.ndarray
+    """float32, shape (dimensions,)."""
+    seconds: float
+    waited: float = 0.0
+    origin: str = "live"
+
+
+class Miss(Protocol):
+    @property
+    def cause(self) -> str: ...
+    def __str__(self) -> str: ...

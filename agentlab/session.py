@@ -15,15 +15,15 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 from agentlab.arguments import check_arguments
-from agentlab.errors import ModelError, RateLimited, Retryable, ToolError
+from agentlab.errors import ModelError, NotRecorded, RateLimited, Retryable, ToolError
 from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
+from agentlab.ledger import Ledger
 from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec
 from agentlab.protocols import History, Index, Memory, Tool, Wire
 from agentlab.trace import Trace
@@ -41,18 +41,6 @@ class Generation:
     temperature: float | None = 0.0
     seed: int | None = 7
     max_tokens: int | None = 256
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """Where in the trace the running code is: the event it belongs to, and what it came after."""
-
-    turn: int = 0
-    parent: int | None = None
-    after: tuple[int, ...] = ()
-
-
-_scope: ContextVar[_Scope] = ContextVar("agentlab_scope", default=_Scope())  # noqa: B039 (it is frozen)
 
 
 class Session:
@@ -87,6 +75,7 @@ class Session:
         self.state: dict[str, Any] = {}
         """Whatever a flow keeps from turn to turn of this conversation."""
         self._wire = wire
+        self._ledger = Ledger(trace, wire.lasted)
         self._history = history
         self._tip = reply_to
         self._generation = generation
@@ -95,12 +84,22 @@ class Session:
         self._price = price
         self._retries = retries
         self._on_text = on_text
-        self._opened = time.perf_counter()
         self._ids = 0
+        self._background: set[asyncio.Task[None]] = set()
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
-        _scope.set(_Scope(turn=turn))
+        self._ledger.begin_turn(turn)
+
+    async def join(self) -> None:
+        """Wait for background work; called between turns, so that no number depends on who was faster."""
+        while self._background:
+            await asyncio.gather(*self._background)
+
+    def stop_background(self) -> None:
+        """End background work that nobody waits for any more."""
+        for task in self._background:
+            task.cancel()
 
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept."""
@@ -125,7 +124,7 @@ class Session:
 
     def events_of_turn(self) -> list[Event]:
         """What has happened in the turn that is being answered."""
-        return self.trace.of_turn(_scope.get().turn)
+        return self.trace.of_turn(self._ledger.scope.turn)
 
     def passages_of_turn(self) -> tuple[Passage, ...]:
         """The passages retrieved so far in this turn, in the order they were found, each once."""
@@ -154,7 +153,7 @@ class Session:
             seed=self._generation.seed,
             max_tokens=max_tokens or self._generation.max_tokens,
         )
-        opened = self._open(phase)
+        opened = self._ledger.open(phase)
         said: list[str] = []
 
         def emit(text: str) -> None:
@@ -166,13 +165,14 @@ class Session:
             measured["phase"] = phase or ("select_tool" if calls_tools else "answer")
             measured["cost_usd"] = self._price(self._wire.name, completion) if completion else None
             facts = {"model": self._wire.name, "request": request, "completion": completion}
-            self._close(ModelCall(**{**opened, **facts, **measured}))
+            self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
+        asked = self._wire.prepare(request, opened["turn"])
         attempt, lost = 1, 0.0
         while True:
             began = time.perf_counter()
             try:
-                answer = await self._wire.complete(request, emit, epoch=self.trace.epoch)
+                answer = await self._wire.complete(asked, emit)
                 break
             except asyncio.CancelledError:
                 spent = time.perf_counter() - began
@@ -182,6 +182,10 @@ class Session:
                     finish_reason="interrupted",
                 )
                 record(partial, seconds=spent, waited=lost, attempt=attempt, error="interrupted")
+                raise
+            except NotRecorded as miss:
+                record(None, error=f"{type(miss).__name__}: {miss}")
+                self.notify("not_recorded", str(miss), cause=miss.cause)
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
@@ -203,6 +207,8 @@ class Session:
             attempt=attempt,
             origin=answer.origin,
         )
+        if answer.missed is not None:
+            self.notify("not_recorded", str(answer.missed), cause=answer.missed.cause)
         return answer.completion
 
     async def retrieve(
@@ -217,19 +223,33 @@ class Session:
         with self.step("retrieve_context"):
             vector = None
             if self.index.embedder is not None:
-                with self._timed(EmbeddingCall, "retrieve", model=self.index.embedder.name):
-                    vector = (await self.index.embedder.embed([query]))[0]
+                vector = await self._embed(query, "retrieve", self.index.embedder.name)
             wanted = None if doc_ids is None else tuple(doc_ids)
-            with self._timed(Search, "retrieve", query=query, doc_ids=wanted) as facts:
+            with self._ledger.timed(Search, "retrieve", query=query, doc_ids=wanted) as facts:
                 passages = await self.index.search(query, vector, top_k=top_k or self.top_k, doc_ids=wanted)
                 facts["passages"] = passages
         return passages
 
+    async def _embed(self, text: str, phase: Phase, model: str) -> Any:
+        opened = self._ledger.open(phase)
+        try:
+            embedded = await self._wire.embed(text)
+        except Exception as failure:
+            self._ledger.close(EmbeddingCall(**opened, model=model, error=f"{type(failure).__name__}: {failure}"))
+            if isinstance(failure, NotRecorded):
+                self.notify("not_recorded", str(failure), cause=failure.cause)
+            raise
+        measured = {"seconds": embedded.seconds, "waited": embedded.waited, "origin": embedded.origin}
+        self._ledger.close(EmbeddingCall(**{**opened, **measured}, model=model))
+        return embedded.vector
+
     async def call_tool(self, call: ToolCall) -> Message:
         """Run a tool and return the message that answers the call; whatever goes wrong is said in it."""
-        with self._timed(ToolRun, "tool", call=call) as facts:
+        with self._ledger.timed(ToolRun, "tool", call=call) as facts:
             try:
                 output = await self._run_tool(call)
+            except NotRecorded:
+                raise
             except ToolError as refusal:
                 facts["error"], output = str(refusal), f"Error: {refusal}"
             except Exception as failure:
@@ -252,7 +272,7 @@ class Session:
         """What long-term memory holds that is near to `text`, nearest first; () where there is no memory."""
         if self.memory is None:
             return ()
-        with self._timed(MemoryOp, "memory_read", op="recall", text=text) as facts:
+        with self._ledger.timed(MemoryOp, "memory_read", op="recall", text=text) as facts:
             facts["items"] = tuple(await self.memory.search(text, top_k))
         return tuple(facts["items"])
 
@@ -260,19 +280,19 @@ class Session:
         """Write `text` to long-term memory and return its id; None where there is no memory."""
         if self.memory is None:
             return None
-        with self._timed(MemoryOp, "memory_write", op="remember", text=text) as facts:
+        with self._ledger.timed(MemoryOp, "memory_write", op="remember", text=text) as facts:
             stored = await self.memory.add(text)
             facts["items"] = (stored,)
         return stored
 
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
         """Write a decision of the flow into the trace and return it."""
-        with self._timed(Decision, None, name=name, choice=choice, why=why):
+        with self._ledger.timed(Decision, None, name=name, choice=choice, why=why):
             return choice
 
     def notify(self, name: str, text: str = "", **data: Any) -> None:
         """Tell whoever listens (notebook, log, ledger); the reply does not depend on it."""
-        with self._timed(Notice, None, name=name, text=text, data=data):
+        with self._ledger.timed(Notice, None, name=name, text=text, data=data):
             pass
 
     def load_conversation(self, limit: int | None = None) -> tuple[Message, ...]:
@@ -301,14 +321,14 @@ class Session:
     @contextlib.contextmanager
     def step(self, name: str, text: str = "") -> Iterator[None]:
         """Group the events of the block under a named step."""
-        with self._timed(Step, None, name=name, text=text):
+        with self._ledger.timed(Step, None, name=name, text=text):
             yield
 
     async def parallel(self, *work: Awaitable[T]) -> list[T]:
         """Run awaitables side by side; what comes next waits for all of them. If one fails, the others are ended."""
 
         async def tracked(inner: Awaitable[T]) -> tuple[T, tuple[int, ...]]:
-            return await inner, _scope.get().after
+            return await inner, self._ledger.scope.after
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -318,33 +338,23 @@ class Session:
         done = [task.result() for task in tasks]
         if done:
             after = sorted({event_id for _, ids in done for event_id in ids})
-            _scope.set(replace(_scope.get(), after=tuple(after)))
+            self._ledger.came_after(tuple(after))
         return [result for result, _ in done]
 
-    # How an event gets its place in the trace.
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do `work` beside the conversation: its calls are counted, but the reply's latency does not wait for them.
 
-    def _open(self, phase: Phase | None) -> dict[str, Any]:
-        scope = _scope.get()
-        start = time.perf_counter() - self._opened
-        where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after}
-        return {"id": self.trace.next_id(), "phase": phase, "start": start, **where}
+        It is ended before the next turn begins. What it raises becomes a notice; the turn it began in stands.
+        """
 
-    def _close(self, event: Event) -> None:
-        self.trace.append(event)
-        _scope.set(replace(_scope.get(), after=(event.id,)))
+        async def beside() -> None:
+            self._ledger.go_background()
+            try:
+                await work
+            except Exception as failure:
+                log.warning("background work %s failed", name, exc_info=True)
+                self.notify("background_failed", f"{name}: {type(failure).__name__}: {failure}")
 
-    @contextlib.contextmanager
-    def _timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Measure the block as one event; what the block puts into the yielded dict becomes fields of the event."""
-        opened = self._open(phase)
-        outer = _scope.get()
-        _scope.set(replace(outer, parent=opened["id"], after=()))
-        began = time.perf_counter()
-        try:
-            yield facts
-        except BaseException as failure:
-            facts["error"] = f"{type(failure).__name__}: {failure}"
-            raise
-        finally:
-            _scope.set(outer)
-            self._close(kind(**opened, seconds=time.perf_counter() - began, **facts))
+        task = asyncio.create_task(beside())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

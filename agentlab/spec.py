@@ -94,7 +94,10 @@ class Spec(Strict):
     today: datetime = Field(
         datetime(2026, 1, 1, 12), description="the clock of conversations that do not say their own `metadata.today`"
     )
-    mode: Literal["live"] = "live"
+    mode: Literal["live", "record", "replay", "auto"] = Field(
+        "live", description="ask; ask and write down; only look up; look up, and ask and write down what is not there"
+    )
+    recordings: str = Field("evals/recordings", description="the folder of recorded calls")
     scorers: Literal["default"] | tuple[str, ...] = "default"
     prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
     budget: BudgetSpec = BudgetSpec()

@@ -1,7 +1,8 @@
-"""What the command line shows: progress with an ETA, the comparison table, download bars, lists."""
+"""What the command line shows: progress with an ETA, tables of runs, pairs and verdicts, download bars, lists."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +12,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agentlab.evals.comparison import Comparison
+from agentlab.evals.gate import Verdict
+from agentlab.evals.gate_report import CAPTION, COLUMNS, by_flow, cells
+from agentlab.evals.measures import summary_rows
 from agentlab.evals.results import Run
 from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
@@ -66,39 +71,75 @@ class DownloadDisplay(_Display):
 
 def show_comparison(run: Run, console: Console | None = None) -> None:
     """The table of a run: one row a measure, one column a flow, intervals at 95 %."""
-    # Cut to 80 columns the table would be unreadable in a log, where nobody asked for 80.
-    console = console or Console(width=None if Console().is_terminal else 120)
+    console = console or _console()
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
-    title = escape(f"{', '.join(summary['datasets'])} on {summary['model']}")
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for label in flows:
-        table.add_column(escape(label), justify="right")
-
-    def row(name: str, values: list[str]) -> None:
-        table.add_row(name, *values)
-
-    each = list(flows.values())
-    row("turns (failed)", [f"{f['turns']} ({f['errors']})" for f in each])
-    for name, key in (("LLM", "llm"), ("embedding", "embedding"), ("tool", "tool")):
-        row(f"{name} calls / turn", [f"{f[f'{key}_calls_per_turn']:.2f}" for f in each])
-    row("fallback rate", [f"{f['fallback_rate']:.2f}" for f in each])
-    row("input tokens / turn", [_per_turn(f["input_tokens"], f["turns"]) for f in each])
-    row("output tokens / turn", [_per_turn(f["output_tokens"], f["turns"]) for f in each])
-    row("cost USD", ["-" if f["cost_usd"] is None else f"{f['cost_usd']:.4f}" for f in each])
-    row("latency s, mean (p95)", [f"{f['latency_s']['mean']:.1f} ({f['latency_s']['p95']:.1f})" for f in each])
-    table.add_section()
-    metrics = list(dict.fromkeys(metric for f in each for metric in f["scores"]))
-    for metric in metrics:
-        n = max(f["scores"].get(metric, {"n": 0})["n"] for f in each)
-        row(f"{metric} (n={n})", [_score(f["scores"].get(metric)) for f in each])
+    table = _table(f"{', '.join(summary['datasets'])} on {summary['model']}", ["", *flows])
+    for section in summary_rows(list(flows.values())):
+        for title, values in section:
+            table.add_row(escape(title), *values)
+        table.add_section()
     console.print(table)
     for line in visible_differences(run):
         console.print(line, highlight=False, markup=False)
     console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
     if summary["status"] != "complete":
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
+
+
+def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
+    """A table a pair: one row a measure; then the turns whose answers crossed .5."""
+    console = console or _console()
+    for pair in comparison.pairs:
+        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p (Holm)", "d_z", "visible", ""]
+        table = _table(f"A: {pair.a}   B: {pair.b}", columns)
+        for d in pair.differences:
+            show = d.measure.show
+            interval = f"[{show(d.ci95[0])}, {show(d.ci95[1])}]" if d.ci95 else "-"
+            p, p_holm = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_holm))
+            d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
+            means = (show(d.a), show(d.b), show(d.difference, "+"))
+            table.add_row(
+                escape(d.measure.title), str(d.n), *means, interval, p, p_holm, d_z, show(d.visible), d.reading
+            )
+        console.print(table)
+        for word, flips in (("gained", pair.gained), ("lost", pair.lost)):
+            for flip in flips:
+                line = f"{word}: {flip.metric} {flip.a:.2f} -> {flip.b:.2f}, {flip.conversation} turn {flip.turn}"
+                console.print(line + (f" epoch {flip.epoch}" if flip.epoch else ""), highlight=False, markup=False)
+    console.print(
+        "95 %: bootstrap over conversations; p: signs of whole conversations flipped, two-sided; Holm over "
+        f"{comparison.family} tests; visible: the difference found in 80 % of such comparisons",
+        highlight=False,
+    )
+
+
+def show_verdict(verdict: Verdict, console: Console | None = None) -> None:
+    """A table a flow: one row a measure; then why a measure did not pass."""
+    console = console or _console()
+    for flow, judged in by_flow(verdict).items():
+        table = _table(flow, COLUMNS)
+        for j in judged:
+            style = {"regression": "red", "inconclusive": "yellow"}.get(j.verdict)
+            table.add_row(*(escape(cell) for cell in cells(j)), style=style)
+        console.print(table)
+        for j in judged:
+            if j.verdict != "pass":
+                console.print(f"{j.verdict}: {flow} {j.measure.name}: {j.why}", highlight=False, markup=False)
+    for line in (*verdict.notes, CAPTION, str(verdict)):
+        console.print(line, highlight=False, markup=False)
+
+
+def _console() -> Console:
+    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
+    return Console(width=None if Console().is_terminal else 140)
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(escape(column), justify="right" if place else "left")
+    return table
 
 
 def visible_differences(run: Run) -> list[str]:
@@ -124,18 +165,6 @@ def visible_differences(run: Run) -> list[str]:
             shown = f"{visible:.2f}"
         lines.append(f"smallest visible difference in answer_f1, {label} against {labels[0]} (80 % power): {shown}")
     return lines
-
-
-def _per_turn(number: int | None, turns: int) -> str:
-    return "-" if number is None else f"{number / turns:.0f}"
-
-
-def _score(score: dict[str, Any] | None) -> str:
-    if score is None:
-        return "-"
-    if score["ci95"] is None:
-        return f"{score['mean']:.2f}"
-    return f"{score['mean']:.2f} [{score['ci95'][0]:.2f}, {score['ci95'][1]:.2f}]"
 
 
 def list_weights(kind: Any) -> None:

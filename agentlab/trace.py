@@ -6,7 +6,6 @@ read off a clock that other work shares.
 
 from __future__ import annotations
 
-import functools
 import html
 import math
 from collections import defaultdict
@@ -17,10 +16,6 @@ from typing import Any
 from agentlab.errors import RunError
 from agentlab.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.messages import Completion
-
-
-def _add(a: Any, b: Any) -> Any:
-    return None if a is None or b is None else a + b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +35,11 @@ class Totals:
     cost_usd: float | None = 0.0
     seconds: float = 0.0
 
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(**{f.name: _add(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+    @classmethod
+    def sum(cls, parts: Iterable[Totals]) -> Totals:
+        """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
+        parts = list(parts)
+        return cls(**{f.name: add_up([getattr(part, f.name) for part in parts]) for f in fields(cls)} if parts else {})
 
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
@@ -53,6 +51,14 @@ class Totals:
             elif not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12):
                 return False
         return True
+
+
+def add_up(numbers: Iterable[Any]) -> Any:
+    """The sum, exactly rounded; None where a number is unknown."""
+    numbers = list(numbers)
+    if any(number is None for number in numbers):
+        return None
+    return math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
 
 
 def _price(event: Event, parents: set[int]) -> Totals:
@@ -84,28 +90,37 @@ def fold(events: Iterable[Event]) -> Totals:
     """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
     events = list(events)
     parents = {event.parent for event in events if event.parent is not None}
-    return sum((_price(event, parents) for event in events if event.costed), Totals())
+    return Totals.sum(_price(event, parents) for event in events if event.costed)
+
+
+def billed(events: Iterable[Event]) -> Totals:
+    """What was asked for just now, and so is paid for: the totals without what came from a recording."""
+    return Totals.sum(_price(event, set()) for event in events if event.costed and event.origin == "live")
 
 
 def critical_path(events: Iterable[Event]) -> float:
     """Latency of one turn in seconds: the longest path over `after` and `seconds` of its costed leaf events.
 
-    A parent weighs what the longest path through its children weighs.
+    A parent weighs what the longest path through its children weighs; background work weighs nothing.
     """
-    events = sorted(events, key=lambda e: e.id)
     children: dict[int | None, list[Event]] = defaultdict(list)
-    for event in events:
-        children[event.parent].append(event)
+    for event in sorted(events, key=lambda e: e.id):
+        if not event.background:
+            children[event.parent].append(event)
 
-    def longest(siblings: list[Event]) -> float:
-        done: dict[int, float] = {}
-        for event in siblings:
-            inner = children.get(event.id)
-            weight = longest(inner) if inner else (event.seconds if event.costed else 0.0)
-            done[event.id] = max((done.get(before, 0.0) for before in event.after), default=0.0) + weight
-        return max(done.values(), default=0.0)
+    def weight(event: Event) -> float:
+        inner = children.get(event.id)
+        return longest_path(inner, weight) if inner else (event.seconds if event.costed else 0.0)
 
-    return longest(children[None])
+    return longest_path(children[None], weight)
+
+
+def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) -> float:
+    """Seconds from the first to the last of events with one parent, given in the order of their ids."""
+    done: dict[int, float] = {}
+    for event in siblings:
+        done[event.id] = max((done.get(before, 0.0) for before in event.after), default=0.0) + weight(event)
+    return max(done.values(), default=0.0)
 
 
 class Trace:
@@ -172,11 +187,11 @@ def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
     """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
     events = list(events)
     parents = {event.parent for event in events if event.parent is not None}
-    sums: dict[str, Totals] = {}
+    parts: dict[str, list[Totals]] = defaultdict(list)
     for event in events:
         if event.costed and event.phase is not None:
-            sums[event.phase] = sums.get(event.phase, Totals()) + _price(event, parents)
-    return {phase: sums[phase] for phase in PHASES if phase in sums}
+            parts[event.phase].append(_price(event, parents))
+    return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
 
 
 def check_conservation(events: Iterable[Event], where: str) -> None:
@@ -200,24 +215,20 @@ def check_conservation(events: Iterable[Event], where: str) -> None:
         embedding_calls=sum(e.texts for e in events if isinstance(e, EmbeddingCall)),
         tool_calls=sum(isinstance(e, ToolRun) for e in events),
         memory_ops=sum(isinstance(e, MemoryOp) for e in events),
-        input_tokens=_sum(usage.input_tokens for _, usage in answered),
-        output_tokens=_sum(usage.output_tokens for _, usage in answered),
-        cached_tokens=_sum(usage.cached_tokens for _, usage in answered),
-        cost_usd=_sum(call.cost_usd for call, _ in answered),
-        seconds=_sum(e.seconds for e in events if e.costed and e.id not in parents),
+        input_tokens=add_up(usage.input_tokens for _, usage in answered),
+        output_tokens=add_up(usage.output_tokens for _, usage in answered),
+        cached_tokens=add_up(usage.cached_tokens for _, usage in answered),
+        cost_usd=add_up(call.cost_usd for call, _ in answered),
+        seconds=add_up(e.seconds for e in events if e.costed and e.id not in parents),
     )
     sums = {
-        "phases": sum(by_phase(events).values(), Totals()),
-        "turns": sum((fold(inner) for inner in turns.values()), Totals()),
+        "phases": Totals.sum(by_phase(events).values()),
+        "turns": Totals.sum(fold(inner) for inner in turns.values()),
         "calls": calls,
     }
     for name, total in sums.items():
         if not total.agrees_with(totals):
             raise RunError(f"{where}: the sum over {name} is {total}, the totals are {totals}")
-
-
-def _sum(numbers: Iterable[Any]) -> Any:
-    return functools.reduce(_add, numbers, 0)
 
 
 def _tree(events: list[Event], details: bool) -> list[str]:

@@ -8,15 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentlab.evals.measures import summary_rows
 from agentlab.evals.results import Run, open_run
 from agentlab.terminal import visible_differences
-
-ROWS = (
-    ("LLM calls / turn", "llm_calls_per_turn"),
-    ("embedding calls / turn", "embedding_calls_per_turn"),
-    ("tool calls / turn", "tool_calls_per_turn"),
-    ("fallback rate", "fallback_rate"),
-)
 
 
 def section(run: Run) -> list[str]:
@@ -38,18 +32,10 @@ def section(run: Run) -> list[str]:
         "",
         f"| | {' | '.join(flows)} |",
         f"| --- |{' ---: |' * len(flows)}",
-        "| turns (failed) | " + " | ".join(f"{f['turns']} ({f['errors']})" for f in each) + " |",
     ]
-    for title, key in ROWS:
-        lines.append(f"| {title} | " + " | ".join(f"{f[key]:.2f}" for f in each) + " |")
-    for title, key in (("input tokens / turn", "input_tokens"), ("output tokens / turn", "output_tokens")):
-        lines.append(f"| {title} | " + " | ".join(f"{f[key] / f['turns']:.0f}" for f in each) + " |")
-    latency = [f["latency_s"] for f in each]
-    lines.append("| latency s, mean (p95) | " + " | ".join(f"{s['mean']:.1f} ({s['p95']:.1f})" for s in latency) + " |")
-    for metric in dict.fromkeys(metric for f in each for metric in f["scores"]):
-        scores = [f["scores"][metric] for f in each]
-        shown = [f"{s['mean']:.2f}" + (" [{:.2f}, {:.2f}]".format(*s["ci95"]) if s["ci95"] else "") for s in scores]
-        lines.append(f"| {metric} (n={scores[0]['n']}) | " + " | ".join(shown) + " |")
+    for title, cells in (row for part in summary_rows(each) for row in part):
+        if set(cells) != {"-"}:
+            lines.append(f"| {title} | {' | '.join(cells)} |")
     return [*lines, "", *(f"* {line}" for line in visible_differences(run)), ""]
 
 

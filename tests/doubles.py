@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from agentlab.history import ConversationDatabase
-from agentlab.inflight import SharedModel
+from agentlab.inflight import QueuedEmbedder, QueuedModel
 from agentlab.messages import Passage
 from agentlab.models.scripted import Scripted
 from agentlab.session import Session
 from agentlab.tools.lookup_documents import LookupDocuments
 from agentlab.trace import Trace
+from agentlab.wire import Line, Recorder
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,20 @@ OFFSIDE = Doc("law-11", "Offside", "A player level with the second-last opponent
 BALL = Doc("law-2", "The ball", "The ball is round and weighs between 410 and 450 grams.")
 
 
+def line_to(model: Any, trace: Trace, index: ListIndex | None = None, recorder: Recorder | None = None) -> Line:
+    embedder = QueuedEmbedder("flat", lambda: index.embedder if index else FlatEmbedder())
+    return Line(recorder or Recorder(), QueuedModel(model.name, "", lambda: model), embedder, trace)
+
+
 def session_over(
     flow: Any, model: Scripted, index: ListIndex | None = None, tools: Sequence[Any] | None = None, **settings: Any
 ) -> Session:
     """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
     own = [LookupDocuments()] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
+    trace = Trace("test", "conversation")
     return Session(
-        trace=Trace("test", "conversation"),
-        wire=SharedModel(model),
+        trace=trace,
+        wire=line_to(model, trace, index),
         history=ConversationDatabase(),
         now=datetime(2026, 1, 1),
         index=index,

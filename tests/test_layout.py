@@ -20,8 +20,11 @@ FLOORS = [
     {"events"},
     {"trace"},
     {"protocols", "arguments"},
+    {"ledger"},
     {"session"},
-    {"inflight", "history", "models", "knowledge", "tools", "plugins"},
+    {"inflight", "recording"},
+    {"misses"},
+    {"wire", "history", "models", "knowledge", "memory", "tools", "plugins"},
     {"flows", "spec", "prices"},
     {"variants"},
     {"chat"},
@@ -64,7 +67,7 @@ def test_a_file_says_what_it_is_stays_small_and_imports_downwards(file):
 
 
 def test_adapters_and_backends_are_strangers():
-    for room in ("models/embedders", "flows", "evals/scorers"):
+    for room in ("models/embedders", "memory", "flows", "evals/scorers"):
         for file in (PACKAGE / room).glob("[a-z]*.py"):
             others = {f.stem for f in file.parent.glob("[a-z]*.py")} - {file.stem, "cache"}
             dotted = f"agentlab.{room.replace('/', '.')}"

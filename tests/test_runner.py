@@ -9,8 +9,8 @@ import pytest
 
 import agentlab as al
 from agentlab.errors import BadRequest, ConfigError, RunError
+from agentlab.evals.estimate import estimate
 from agentlab.evals.results import open_run
-from agentlab.evals.runner import estimate
 from agentlab.messages import Completion, Message, Reply, Usage
 from agentlab.models.scripted import Scripted, call
 from agentlab.trace import Totals
@@ -85,7 +85,7 @@ def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path
     with lab(dataset, flows=["rag_only"]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    keys = {"run_id", "status", "datasets", "conversations", "turns", "model", "mode", "flows"}
+    keys = {"run_id", "status", "datasets", "conversations", "turns", "model", "mode", "recordings", "flows"}
     assert set(summary) == keys
     assert (summary["status"], summary["conversations"], summary["turns"]) == ("complete", 3, 6)
     flow = summary["flows"]["rag_only"]

@@ -6,14 +6,15 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from doubles import OFFSIDE, ListIndex, session_over
+from doubles import OFFSIDE, ListIndex, line_to, session_over
 
 from agentlab.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
 from agentlab.events import ModelCall
-from agentlab.inflight import SharedModel, request_key
+from agentlab.inflight import QueuedModel
 from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
 from agentlab.models.scripted import Scripted, call
-from agentlab.trace import critical_path
+from agentlab.trace import Trace, critical_path
+from agentlab.wire import Recorder
 
 FLOW = SimpleNamespace()
 HELLO = (Message(role="user", text="Hello"),)
@@ -199,32 +200,33 @@ async def test_passages_are_kept_in_the_trace():
     assert session.passages_of_turn() == (passage,)
 
 
+def ask(recorder, model, request, epoch=0):
+    line = line_to(model, Trace("flow", "conversation", epoch), recorder=recorder)
+    return line.complete(line.prepare(request, 0), lambda text: None)
+
+
 async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency():
-    model = Slow(0.05)
-    shared = SharedModel(model)
+    model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
-    first, second = await asyncio.gather(*(shared.complete(request, lambda t: None, epoch=0) for _ in range(2)))
+    first, second = await asyncio.gather(*(ask(recorder, model, request) for _ in range(2)))
     assert model.asked == 1
     assert first.seconds == second.seconds
-    await shared.complete(request, lambda t: None, epoch=0)
+    assert (first.origin, second.origin) == ("live", "replay"), "it is paid for once"
+    await ask(recorder, model, request)
     assert model.asked == 2, "only what is in flight is shared; there is no cache"
 
 
 async def test_epochs_do_not_share_answers():
-    model = Slow(0.01)
-    shared = SharedModel(model, parallel=2)
-    request = Request(messages=HELLO)
-    await asyncio.gather(*(shared.complete(request, lambda t: None, epoch=epoch) for epoch in (0, 1)))
+    model, recorder = Slow(0.01), Recorder()
+    await asyncio.gather(*(ask(recorder, model, Request(messages=HELLO), epoch) for epoch in (0, 1)))
     assert model.asked == 2
-    assert request_key(request, 0) != request_key(request, 1)
 
 
 async def test_one_who_leaves_does_not_end_the_call_for_the_other():
-    model = Slow(0.05)
-    shared = SharedModel(model)
+    model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
-    leaver = asyncio.create_task(shared.complete(request, lambda t: None, epoch=0))
-    stayer = asyncio.create_task(shared.complete(request, lambda t: None, epoch=0))
+    leaver = asyncio.create_task(ask(recorder, model, request))
+    stayer = asyncio.create_task(ask(recorder, model, request))
     await asyncio.sleep(0.01)
     leaver.cancel()
     assert (await stayer).completion.message.text.endswith("the rest")
@@ -232,8 +234,9 @@ async def test_one_who_leaves_does_not_end_the_call_for_the_other():
 
 
 async def test_the_queue_of_a_model_is_waiting_not_working():
-    shared = SharedModel(Slow(0.05))
+    slow = Slow(0.05)
+    shared = QueuedModel("slow", "", lambda: slow)
     requests = [Request(messages=(Message(role="user", text=str(i)),)) for i in range(3)]
-    answers = await asyncio.gather(*(shared.complete(r, lambda t: None, epoch=0) for r in requests))
+    answers = await asyncio.gather(*(shared.ask(r, lambda t: None) for r in requests))
     assert all(answer.seconds < 0.09 for answer in answers)
     assert max(answer.waited for answer in answers) >= 0.09

@@ -20,12 +20,13 @@ import numpy as np
 from agentlab import plugins
 from agentlab.errors import RunError
 from agentlab.evals.datasets import Dataset, Turn
+from agentlab.evals.reuse import reuse
 from agentlab.evals.run_folder import Play, RunFolder, play_of
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.evals.statistics import mean_with_interval
-from agentlab.events import ModelCall
+from agentlab.events import PHASES, ModelCall
 from agentlab.messages import Reply
-from agentlab.trace import Totals, Trace, check_conservation, critical_path
+from agentlab.trace import Totals, Trace, billed, check_conservation, critical_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,14 +217,17 @@ def summarise(
     by_flow: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_flow[row["flow"]].append(row)
+    reused = reuse(run.traces.values(), header["spec"]["mode"])
+    missing = reused is not None and reused["missing"] > 0
     return {
         "run_id": header["run_id"],
-        "status": "complete" if complete else "partial",
+        "status": "complete" if complete and not missing else "partial",
         "datasets": [dataset.name for dataset in datasets],
         "conversations": sum(len(dataset.conversations) for dataset in datasets),
         "turns": len(rows),
         "model": header["models"].get(header["spec"]["model"], header["spec"]["model"]),
         "mode": header["spec"]["mode"],
+        "recordings": reused,
         "flows": {
             label: _summarise_flow(run, by_flow[label], [s for s in scores if s["flow"] == label])
             for label in (flow["label"] or flow["flow"] for flow in header["spec"]["flows"])
@@ -234,15 +238,17 @@ def summarise(
 
 def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> dict[str, Any]:
     traces = [trace for trace in run.traces.values() if trace.flow == rows[0]["flow"]]
-    totals = sum((trace.totals() for trace in traces), Totals())
-    phases: dict[str, Totals] = {}
+    totals = Totals.sum(trace.totals() for trace in traces)
+    paid = billed(event for trace in traces for event in trace.events)
+    parts: dict[str, list[Totals]] = defaultdict(list)
     fallbacks = set()
     for trace in traces:
         for phase, part in trace.phases().items():
-            phases[phase] = phases.get(phase, Totals()) + part
+            parts[phase].append(part)
         for event in trace.events:
             if event.phase == "fallback":
                 fallbacks.add((trace.conversation, trace.epoch, event.turn))
+    phases = {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
     latencies = [run._latency(row) for row in rows]
     n = len(rows)
     metrics: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -263,6 +269,12 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
         "output_tokens": totals.output_tokens,
         "cached_tokens": totals.cached_tokens,
         "cost_usd": totals.cost_usd,
+        "billed": {
+            "llm_calls": paid.llm_calls,
+            "input_tokens": paid.input_tokens,
+            "output_tokens": paid.output_tokens,
+            "cost_usd": paid.cost_usd,
+        },
         "latency_s": {
             "mean": float(np.mean(latencies)),
             "p50": float(np.quantile(latencies, 0.5)),

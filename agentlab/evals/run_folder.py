@@ -15,7 +15,10 @@ from agentlab.errors import RunError
 from agentlab.events import Event, revive, to_row
 from agentlab.trace import Trace
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and continued,
+and its flows be compared with each other, but not with those of another run."""
 LOCK = ".lock"
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
@@ -49,8 +52,9 @@ class RunFolder:
         header = folder.header
         if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
             raise RunError(f"{path / 'run.json'} is not the header of a run")
-        if header["format"] != FORMAT:
-            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads format {FORMAT}")
+        if header["format"] not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads formats {known}")
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
@@ -115,9 +119,11 @@ class RunFolder:
                     raise RunError(f"{file}:{number}: not JSON: {problem}") from None
 
     def turns(self) -> list[dict[str, Any]]:
-        """One row a turn; of a conversation that was begun again, the last take."""
+        """One row a turn, sorted; of a conversation that was begun again, the last take."""
         last = self.takes()
-        return [row for row in self.rows("turns.jsonl") if row["take"] == last[play_of(row)]]
+        rows = [row for row in self.rows("turns.jsonl") if row["take"] == last[play_of(row)]]
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        return sorted(rows, key=lambda row: (*play_of(row), row["turn"]))
 
     def traces(self) -> dict[Play, Trace]:
         """Every conversation's events, revived; of a conversation that was begun again, the last take."""

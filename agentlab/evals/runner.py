@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 import agentlab
 from agentlab.errors import ConfigError, RunError
 from agentlab.evals.datasets import Conversation, Dataset
+from agentlab.evals.graders import fingerprints
 from agentlab.evals.results import Run, finish
 from agentlab.evals.run_folder import LOCK, Play, RunFolder
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
-from agentlab.trace import Trace
+from agentlab.trace import Trace, billed
 
 if TYPE_CHECKING:
     from agentlab.lab import Lab
@@ -38,23 +39,6 @@ if TYPE_CHECKING:
     from agentlab.variants import Variant
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What a run will take, as far as it can be known before; None where it cannot."""
-
-    conversations: int
-    turns: int
-    llm_calls: int | None
-    minutes: float | None
-    usd: float | None
-
-    def __str__(self) -> str:
-        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls}"
-        minutes = "unknown time" if self.minutes is None else f"about {max(1, round(self.minutes))} min"
-        usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
-        return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,34 +71,6 @@ class _Play:
         return self.variant.label, self.name, self.epoch
 
 
-INPUT_TOKENS_GUESSED, OUTPUT_TOKENS_GUESSED = 800, 60
-
-
-def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
-    """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
-    conversations = sum(len(d.conversations) for d in datasets) * len(lab.variants) * lab.spec.epochs
-    turns = sum(d.turns for d in datasets) * lab.spec.epochs
-    calls = {v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns for v in lab.variants}
-    minutes: float | None = 0.0
-    usd: float | None = 0.0
-    for variant in lab.variants:
-        made = calls[variant.label]
-        pace, price = lab.seconds_per_call(variant.model), lab.prices.of(variant.model)
-        minutes = None if minutes is None or made is None or pace is None else minutes + made * pace / 60
-        if usd is None or made is None or price is None:
-            usd = None
-        else:
-            usd += made * (INPUT_TOKENS_GUESSED * price.input + OUTPUT_TOKENS_GUESSED * price.output) / 1e6
-    known = [made for made in calls.values() if made is not None]
-    return Estimate(
-        conversations=conversations,
-        turns=turns * len(lab.variants),
-        llm_calls=round(sum(known)) if len(known) == len(calls) else None,
-        minutes=minutes,
-        usd=usd,
-    )
-
-
 async def run(
     lab: Lab,
     *,
@@ -131,6 +87,7 @@ async def run(
         for variant in lab.variants:
             _check_needs(variant, dataset)
     _check_budget(lab)
+    _check_recordings(lab, resume)
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
     with _locked(path):
@@ -163,9 +120,6 @@ class _Runner:
         for play in left:
             await self.lab.model(play.variant.model)
             await self.lab.index(play.dataset.documents, play.variant.retrieval)
-        if left:
-            # Loading the embedder must not be charged to the flow that happens to ask first.
-            await self.lab.embedder.embed(["warm up"])
         self._began = time.perf_counter()
         self._report("")
         waiting = iter(left)
@@ -235,6 +189,7 @@ class _Runner:
             self._failed += 1
             log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, number, error)
             log.debug("traceback of the failed turn", exc_info=True)
+        await session.join()
         self.folder.append_turn(
             {
                 "flow": trace.flow,
@@ -263,7 +218,7 @@ class _Runner:
         budget = self.lab.spec.budget
         if budget.usd is None and budget.calls is None:
             return False
-        spent = [trace.totals() for trace in self._traces]
+        spent = [billed(trace.events) for trace in self._traces]
         calls = sum(t.llm_calls for t in spent)
         if budget.usd is not None and any(t.cost_usd is None for t in spent):
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
@@ -321,6 +276,15 @@ def _check_budget(lab: Lab) -> None:
                 )
 
 
+def _check_recordings(lab: Lab, resume: bool) -> None:
+    recordings = lab.recorder.recordings
+    if lab.spec.mode == "record" and not resume and recordings:
+        raise ConfigError(
+            f"{lab.spec.recordings} holds recordings of {lab.spec.name!r} already; go on with --resume, keep them and"
+            " add what is new with --mode auto, or delete the file to record everything anew"
+        )
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep every other run out of the folder; raises RunError where one is at work there."""
@@ -348,6 +312,7 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
         "datasets": {
             d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
         },
+        "graders": fingerprints(lab.scorers, lab.embedder.name),
         "models": lab.answering(),
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},

@@ -1,53 +1,182 @@
-"""Means with error bars, where turns of one conversation are not independent of each other.
+"""Means with error bars, tests and their power, where turns of one conversation are not independent of each other.
 
-Intervals are percentile bootstraps that resample whole conversations (Miller, Adding Error Bars to Evals, arXiv
-2411.00640, section 2, names the conversation as the cluster; resampling in place of its normal approximation because
-our sets are small, cf. arXiv 2503.01747).
+The conversation is the cluster (Miller, Adding Error Bars to Evals, arXiv 2411.00640, section 2). Our sets are small
+(cf. arXiv 2503.01747), so intervals come from resampling conversations, tests from flipping the signs of whole
+conversations, and quantiles from Student's t with C - 1 degrees of freedom, C being the number of conversations.
+`values` and `clusters` run in parallel: a number a turn, and the name of its conversation. scipy takes seconds to load,
+so it is imported where it is used.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 RESAMPLES = 2000
-Z_TWO_SIDED_5 = 1.959964
-Z_POWER_80 = 0.841621
+PERMUTATIONS = 9999
+"""Sign flips drawn where not all of them can be tried: up to 13 conversations the test is exact."""
 
 
 def mean_with_interval(
     values: Sequence[float], clusters: Sequence[str], level: float = 0.95, seed: int = 0
 ) -> tuple[float, tuple[float, float] | None]:
-    """The mean of `values`, and its interval from `RESAMPLES` resamples of clusters; None with under 2 clusters."""
+    """The mean of `values`, and its bootstrap interval over clusters; None with under 2 clusters.
+
+    BCa (Efron, Better Bootstrap Confidence Intervals, JASA 1987) at a level widened for few clusters as by Hesterberg
+    (What Teachers Should Know about the Bootstrap, American Statistician 2015, the expanded percentile interval).
+    Chosen by simulation: 600 to 1000 sets of C conversations with 4 turns each, F1-like values with spikes at 0 and 1.
+    An interval at 95 % covered the true mean in
+
+        C                   5     10    20    40
+        percentile        .847  .907  .944  .943
+        BCa               .860  .915  .953  .948
+        BCa, expanded     .922  .942  .953  .950
+
+    Binary values, lognormal seconds and paired differences rank the three alike. A skew that few conversations cannot
+    show stays too narrow: lognormal seconds are covered in .87 at C = 5, events rarer than one in ten in .78.
+    """
     sums, counts = _by_cluster(values, clusters)
     mean = float(sums.sum() / counts.sum())
     if len(sums) < 2:
         return mean, None
-    chosen = np.random.default_rng(seed).integers(0, len(sums), size=(RESAMPLES, len(sums)))
-    means = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return mean, (float(low), float(high))
+    if np.ptp(sums / counts) <= 1e-12 * max(1.0, abs(mean)):
+        return mean, (mean, mean)
+    from scipy import stats
+
+    wider = math.sqrt(len(sums) / (len(sums) - 1)) * stats.t.ppf((1 + level) / 2, len(sums) - 1)
+    found = []
+    for method in ("BCa", "percentile"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = stats.bootstrap(
+                (sums, counts),
+                lambda s, n, axis: s.sum(axis=axis) / n.sum(axis=axis),
+                paired=True,
+                vectorized=True,
+                n_resamples=RESAMPLES,
+                # At 2 clusters the widened level is 1 to the last digit, which is the range of the resamples.
+                confidence_level=min(1 - 2 * float(stats.norm.sf(wider)), 1 - 1e-9),
+                method=method,
+                rng=np.random.default_rng(seed),
+            ).confidence_interval
+        # BCa has no value where the resamples lie on one side of the mean or the jackknife does not vary.
+        if not np.isnan(found).any():
+            break
+    return mean, (min(mean, float(found[0])), max(mean, float(found[1])))
 
 
-def smallest_visible_difference(differences: Sequence[float], clusters: Sequence[str]) -> float | None:
-    """The true mean difference a two-sided test at 5 % would find in 80 % of such runs; None with under 2 clusters.
+def standard_error(values: Sequence[float], clusters: Sequence[str]) -> float | None:
+    """The standard error of the mean, clustered or plain, whichever is larger; None with under 2 clusters.
 
-    `differences` are paired, turn by turn. (1.96 + 0.84) times the clustered standard error with the finite-cluster
-    factor C / (C - 1), as in arXiv 2411.00640, equations 4 and 9.
+    Clustered with the factor C / (C - 1) as in arXiv 2411.00640, equation 4. With few clusters it is now and then far
+    too small by chance, even 0; the larger of the two is the usual guard (Angrist and Pischke, Mostly Harmless
+    Econometrics, section 8.2.3).
     """
-    sums, counts = _by_cluster(differences, clusters)
+    sums, counts = _by_cluster(values, clusters)
     if len(sums) < 2:
         return None
-    mean = sums.sum() / counts.sum()
-    deviations = sums - counts * mean
-    variance = float((deviations**2).sum()) / float(counts.sum()) ** 2 * len(sums) / (len(sums) - 1)
-    return (Z_TWO_SIDED_5 + Z_POWER_80) * math.sqrt(variance)
+    n, size = float(counts.sum()), len(sums)
+    deviations = sums - counts * (sums.sum() / n)
+    clustered = math.sqrt(float((deviations**2).sum()) * size / (size - 1)) / n
+    return max(clustered, float(np.std(values, ddof=1)) / math.sqrt(n))
+
+
+def upper_bound(values: Sequence[float], clusters: Sequence[str], alpha: float = 0.05) -> float | None:
+    """The mean's one-sided upper confidence bound at 1 - alpha, by Student's t; None with under 2 clusters."""
+    error = standard_error(values, clusters)
+    if error is None:
+        return None
+    from scipy import stats
+
+    return float(np.mean(values)) + float(stats.t.ppf(1 - alpha, len(set(clusters)) - 1)) * error
+
+
+def permutation_p(
+    differences: Sequence[float],
+    clusters: Sequence[str],
+    alternative: Literal["two-sided", "greater"] = "two-sided",
+    seed: int = 0,
+) -> float:
+    """The p-value of a paired permutation test that flips the signs of whole clusters; in (0, 1].
+
+    Exact up to 13 clusters, else from `PERMUTATIONS` draws of which the observed one is counted as one more (Phipson
+    and Smyth 2010). It cannot go below 2**-C one-sided and 2**(1 - C) two-sided.
+    """
+    sums, _ = _by_cluster(differences, clusters)
+    if len(sums) < 2:
+        # One flip or none; scipy wants two observations.
+        return 0.5 if alternative == "greater" and sums[0] > 0 else 1.0
+    from scipy import stats
+
+    tested: Any = stats.permutation_test(
+        (sums,),
+        lambda s, axis: s.sum(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=PERMUTATIONS,
+        alternative=alternative,
+        rng=np.random.default_rng(seed),
+    )
+    return float(tested.pvalue)
+
+
+def constant_p(turns: int) -> float:
+    """A one-sided p-value for a difference that is the same, and not 0, on every one of `turns` turns: 2 * 4**-turns.
+
+    If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0 (the differences of k
+    form paths, and by Motzkin and Straus 1965 the weight on the edges of a graph without triangles is at most 1/4), and
+    P(difference > 0) <= 1/2. So all turns agree on some k > 0 with probability at most 1/2 * (1/4)**(turns - 1). This
+    takes turns as independent given the conversation: noise that would make them hang together is not to be seen.
+    """
+    return 2 * 0.25**turns
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values in the order given: Holm, A simple sequentially rejective multiple test procedure, 1979."""
+    adjusted = [0.0] * len(p_values)
+    reached = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        reached = max(reached, min(1.0, p_values[place] * (len(p_values) - rank)))
+        adjusted[place] = reached
+    return adjusted
+
+
+def cohens_dz(differences: Sequence[float]) -> float | None:
+    """The mean of paired differences in units of their standard deviation; None where they do not vary."""
+    spread = float(np.std(differences, ddof=1)) if len(set(differences)) > 1 else 0.0
+    return float(np.mean(differences)) / spread if spread else None
+
+
+def smallest_visible_difference(
+    differences: Sequence[float],
+    clusters: Sequence[str],
+    *,
+    alpha: float = 0.05,
+    two_sided: bool = True,
+    tests: int = 1,
+    power: float = 0.8,
+) -> float | None:
+    """The true mean difference that a test at `alpha` / `tests` finds in `power` of such runs; None under 2 clusters.
+
+    `differences` are paired, turn by turn. (t at the level + t at the power) times `standard_error`, with C - 1 degrees
+    of freedom, after arXiv 2411.00640, equation 9.
+    """
+    error = standard_error(differences, clusters)
+    if error is None:
+        return None
+    from scipy import stats
+
+    quantiles = stats.t.ppf([1 - alpha / tests / (2 if two_sided else 1), power], len(set(clusters)) - 1)
+    return float(quantiles.sum()) * error
 
 
 def _by_cluster(values: Sequence[float], clusters: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    if not values or len(values) != len(clusters):
+    """Sums and counts of the values of each cluster, shape (C,) each."""
+    if not len(values) or len(values) != len(clusters):
         raise ValueError("values and clusters must be of one length, and not empty")
     _, codes = np.unique(np.asarray(clusters), return_inverse=True)
     return np.bincount(codes, weights=np.asarray(values, dtype=float)), np.bincount(codes)

@@ -24,6 +24,8 @@ from agentlab.models._schemas import simplify_schema
 
 Tools = Sequence[ToolSpec]
 
+EDITION = 1
+"""To be raised whenever a request would be put to the model in other words: recordings made before no longer fit."""
 MAX_CALLS = 8
 ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
 """What an answer is called in place of a tool; the first that is no tool's name."""

@@ -76,6 +76,12 @@ def connect(
     return LocalModel(name, lambda: weights.fetch(name, progress)[file], context, threads, prompt_cache)
 
 
+def identity(name: str) -> tuple[str, str]:
+    """What the model answers under, and the edition of how tools and schemas are put to it."""
+    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    return f"local/{Path(own).stem if own else name}", f"llama.cpp, tools {protocol.EDITION}"
+
+
 def seconds_per_call(name: str) -> float | None:
     """A rough pace on two cores: about 700 tokens of prompt and 40 of reply, nothing cached."""
     return {"qwen2.5-coder-0.5b": 5.5, "qwen2.5-coder-1.5b": 11.0}.get(name)

@@ -38,6 +38,11 @@ _FINISH: dict[str | None, FinishReason] = {
 }
 
 
+def identity(name: str) -> tuple[str, str]:
+    """What the model answers under, and the kind of server: OpenAI's own and a compatible one are told apart."""
+    return f"openai/{name}", "compatible" if os.environ.get("OPENAI_BASE_URL") else "openai"
+
+
 def connect(name: str, **options: Any) -> OpenAIModel:
     """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key."""
     base_url = options.pop("base_url", None) or os.environ.get("OPENAI_BASE_URL") or None

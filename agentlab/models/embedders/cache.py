@@ -31,9 +31,12 @@ class CachedEmbedder:
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
         self.name = embedder.name
-        self.dimensions = embedder.dimensions
         self._embedder = embedder
         self._path = folder / "embeddings.sqlite"
+
+    @property
+    def dimensions(self) -> int:
+        return self._embedder.dimensions
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions); only texts never seen are embedded."""
@@ -47,9 +50,7 @@ class CachedEmbedder:
             found |= new
         if not keys:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        rows = np.stack([found[key] for key in keys])
-        self.dimensions = rows.shape[1]
-        return rows
+        return np.stack([found[key] for key in keys])
 
     def _key(self, text: str) -> bytes:
         return hashlib.sha256(f"{self.name}\0{text}".encode("utf-8", "surrogatepass")).digest()

@@ -42,9 +42,14 @@ class LocalEmbedder:
     def __init__(self, name: str) -> None:
         self.name = f"local/{name}"
         self.dimensions = _DIMENSIONS[name]
+        self.parallel = 1
         self._weights = name
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
+
+    async def start(self) -> None:
+        """Fetch and load the weights, unless that is done; raises WeightsError."""
+        await asyncio.to_thread(self._run, ["warm up"])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions); WeightsError if the model is not here."""

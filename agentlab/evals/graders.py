@@ -1,0 +1,124 @@
+"""What graded a run, as hashes: two runs can be compared only where the same code gave the scores."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentlab.errors import RunError
+
+PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
+"""Where a scorer's rules live. What else it imports is data types, or not ours."""
+
+
+def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
+    """The scorer's name -> SHA-256 over what decides its values, in hexadecimal.
+
+    That is the code of its module and of the modules of `PACKAGES` it imports, transitively, without docstrings,
+    comments and layout; its plain settings, where it is an object; the embedder's name, where the code calls `embed`.
+    """
+    found = {}
+    for scorer in scorers:
+        module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
+        trees = _closure(module)
+        parts: list[Any] = [[name, _canonical(tree)] for name, tree in sorted(trees.items())]
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "embed" for t in trees.values() for node in ast.walk(t)
+        ):
+            parts.append(["embedder", embedder_name])
+        name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
+        if scorer is not module:
+            name += f":{_class(scorer).__qualname__}"
+            settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
+            plain = (str, int, float, bool, type(None))
+            parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain)})
+        found[name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return found
+
+
+def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise RunError unless both were graded by the same code on the same data.
+
+    `one` and `other` have `datasets` (name -> SHA-256) and `graders` (name -> SHA-256, or None in an older run);
+    `names` says what the user calls them.
+    """
+    for side, name in ((one, names[0]), (other, names[1])):
+        if side["graders"] is None:
+            raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
+    why = {
+        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
+        "graders": "the graders differ ({}), so the scores mean different things; run the older one again",
+    }
+    for part, text in why.items():
+        mine, theirs = one[part], other[part]
+        differing = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+        if differing:
+            raise RunError(f"{names[0]} and {names[1]} cannot be compared: {text.format(', '.join(differing))}")
+
+
+def identity(header: Mapping[str, Any]) -> dict[str, Any]:
+    """`datasets` and `graders` of a run's header, as `check_comparable` reads them."""
+    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
+    return {"datasets": datasets, "graders": header.get("graders")}
+
+
+def _class(scorer: Any) -> type[Any]:
+    return scorer if inspect.isclass(scorer) else type(scorer)
+
+
+def _closure(module: ModuleType) -> dict[str, ast.Module]:
+    """Module names -> syntax trees: the module and what it imports from `PACKAGES`."""
+    trees: dict[str, ast.Module] = {}
+    waiting = [module.__name__]
+    while waiting:
+        name = waiting.pop()
+        if name not in trees:
+            path = module.__file__ if name == module.__name__ else _file(name)
+            trees[name] = ast.parse(Path(path or "").read_text(encoding="utf-8"))
+            waiting.extend(imported for imported in _imports(trees[name]) if imported.startswith(PACKAGES))
+    return trees
+
+
+def _imports(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        named = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        if isinstance(node, ast.ImportFrom):
+            yield from (name for name in (f"{node.module}.{part}" for part in named) if _file(name))
+            named = [node.module or ""]
+        yield from (name for name in named if _file(name))
+
+
+def _file(name: str) -> str | None:
+    """The source file of a module of `PACKAGES`; None where the name is none."""
+    if not name.startswith(PACKAGES):
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return spec.origin if spec else None
+
+
+def _canonical(node: Any) -> Any:
+    """Nested lists that any Python version makes alike; `ast.dump` writes the same code differently from 3.13 on."""
+    if isinstance(node, list):
+        return [_canonical(part) for part in node if not _is_docstring(part)]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [
+        [name, _canonical(value)] for name, value in ast.iter_fields(node) if value is not None and name != "kind"
+    ]
+    return [type(node).__name__, *(field for field in fields if field[1] != [])]
+
+
+def _is_docstring(node: Any) -> bool:
+    """A string that stands alone: a docstring, or as good as a comment."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
