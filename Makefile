@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test check format notebooks bench clean
+.PHONY: help eval test check gate recordings format notebooks bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -13,7 +13,7 @@ eval: .venv/.installed ## compare the three document flows on the embedded model
 	@$(BIN)/agentlab pull default
 	@$(BIN)/agentlab run evals/flows.yaml
 
-test: .venv/.dev check ## run all checks and all tests, the real model included
+test: .venv/.dev check gate ## run all checks and all tests, the real model included
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
 
@@ -21,6 +21,14 @@ check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
+
+gate: .venv/.installed ## replay the recorded conversations and hold them against the baselines: no model, no network
+	@for spec in evals/recorded/*.yaml; do name=$$(basename $$spec .yaml); rm -rf results/gate/$$name; \
+		$(BIN)/agentlab run $$spec --mode replay --out results/gate/$$name && \
+		$(BIN)/agentlab gate results/gate/$$name --baseline evals/baselines/$$name.jsonl || exit $$?; done
+
+recordings: .venv/.installed ## ask the model for every call of evals/recorded that is not recorded yet (can be interrupted)
+	@for spec in evals/recorded/*.yaml; do $(BIN)/agentlab run $$spec --mode auto || exit $$?; done
 
 format: .venv/.dev ## mend what the linter can mend
 	@$(BIN)/ruff check --fix .

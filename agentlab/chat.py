@@ -82,6 +82,7 @@ class Chat:
                 now=datetime.now(),
                 on_text=lambda event_id, piece: self._on_text(piece),
             )
+        await self._session.join()
         self._turn += 1
         self._session.begin_turn(self._turn)
         return await self.variant.respond(UserTurn(text=text), self._session)

@@ -253,9 +253,12 @@ def _trace(arguments: argparse.Namespace) -> int:
         for flow, conversation, epoch in run.traces:
             print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
         return 0
-    flows = [arguments.flow] if arguments.flow else list(dict.fromkeys(play[0] for play in run.traces))
-    for flow in flows:
-        print(f"{flow} · {arguments.id}\n{run.trace(flow, arguments.id).steps()}\n")
+    plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    if not plays:
+        plays = [(arguments.flow or "-", arguments.id, 0)]
+    for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
+        title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
+        print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")
     return 0
 
 

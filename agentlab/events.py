@@ -11,6 +11,7 @@ A session's verb appends one event, with child events for its parts:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -280,19 +281,22 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
+_SHARED = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin", "background")
+
+
+@functools.cache
+def _columns(kind: str) -> tuple[str, ...]:
+    return (*_SHARED, *(f.name for f in fields(EVENTS[kind]) if f.name not in _SHARED))
+
+
 def to_row(event: Event) -> dict[str, Any]:
     """An event as one JSON record; `revive` is the way back."""
-    shared = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin", "background")
-    row: dict[str, Any] = {"kind": event.kind}
-    for name in (*shared, *(f.name for f in fields(event) if f.name not in shared)):
-        row[name] = to_json(getattr(event, name))
-    return row
+    return {"kind": event.kind} | {name: to_json(getattr(event, name)) for name in _columns(event.kind)}
 
 
 def revive(row: Mapping[str, Any]) -> Event:
-    cls = EVENTS[row["kind"]]
-    known = {f.name for f in fields(cls)}
-    return cls.revive({key: value for key, value in row.items() if key in known})
+    known = _columns(row["kind"])
+    return EVENTS[row["kind"]].revive({key: value for key, value in row.items() if key in known})
 
 
 def shorten(text: str, width: int = 70) -> str:

@@ -57,7 +57,8 @@ class Ledger:
 
     def came_after(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
-        _scope.set(replace(_scope.get(), after=events))
+        scope = _scope.get()
+        _scope.set(Scope(scope.turn, scope.parent, events, scope.background))
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
@@ -81,7 +82,7 @@ class Ledger:
         """Make the block one event; what the block puts into the yielded dict becomes fields of the event."""
         opened = self.open(phase)
         outer = _scope.get()
-        _scope.set(replace(outer, parent=opened["id"], after=()))
+        _scope.set(Scope(outer.turn, opened["id"], (), outer.background))
         began = time.perf_counter()
         try:
             yield facts
@@ -91,15 +92,13 @@ class Ledger:
         finally:
             _scope.set(outer)
             event = kind(**opened, **facts)
-            self.close(replace(event, **self._measured(event, time.perf_counter() - began)))
+            seconds, origin = self._measured(event, time.perf_counter() - began)
+            self.close(event if seconds == 0.0 else replace(event, seconds=seconds, origin=origin))
 
-    def _measured(self, event: Event, seconds: float) -> dict[str, Any]:
+    def _measured(self, event: Event, seconds: float) -> tuple[float, str]:
         """Seconds and origin: of a whole the longest path through its parts, of a part what it took when recorded."""
         parts = sorted(self._parts.pop(event.id, ()), key=lambda part: part.id)
         if parts:
             origin = "replay" if any(part.origin == "replay" for part in parts) else "live"
-            return {"seconds": longest_path(parts, lambda part: part.seconds), "origin": origin}
-        if event.work is None:
-            return {"seconds": 0.0}
-        lasted, origin = self._lasted(event.work, seconds)
-        return {"seconds": lasted, "origin": origin}
+            return longest_path(parts, lambda part: part.seconds), origin
+        return (0.0, "live") if event.work is None else self._lasted(event.work, seconds)

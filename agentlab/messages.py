@@ -8,8 +8,9 @@ The model's own role is `agent`; each adapter translates it to its provider's wo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Self
 
 Role = Literal["system", "user", "agent", "tool"]
@@ -18,18 +19,26 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interr
 
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
-    if is_dataclass(value) and not isinstance(value, type):
-        held = ((f, getattr(value, f.name)) for f in fields(value))
-        return {f.name: to_json(inner) for f, inner in held if inner != _default(f)}
-    if isinstance(value, Mapping):
-        return {key: to_json(inner) for key, inner in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: to_json(inner) for key, inner in value.items()}
+    if is_dataclass(value):
+        row = {}
+        for name, default in defaults_of(type(value)):
+            inner = getattr(value, name)
+            if inner != default:
+                row[name] = to_json(inner)
+        return row
     return value
 
 
-def _default(f: Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not MISSING else f.default
+@functools.cache
+def defaults_of(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a dataclass in order, each with its default; a field without one has MISSING."""
+    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
 
 
 @dataclass(frozen=True, kw_only=True)

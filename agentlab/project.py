@@ -1,4 +1,4 @@
-"""`agentlab init`: a project of the user's own, with a spec and a data set small enough to read and replace."""
+"""`agentlab init`: a project of the user's own: a spec, a data set small enough to replace, a workflow for CI."""
 
 from __future__ import annotations
 
@@ -16,6 +16,31 @@ flows: [rag_only, tools, tools_rag_fallback]
 model: local/qwen2.5-coder-0.5b
 retrieval: {top_k: 3}
 generation: {temperature: 0, seed: 7, max_tokens: 128}
+"""
+
+WORKFLOW = """\
+# Replays evals/flows.yaml from evals/recordings and holds it against a baseline. Once, on your machine:
+#   agentlab run --mode record --out results/first
+#   agentlab gate results/first --baseline evals/baselines/first.jsonl --update
+# and commit evals/recordings and evals/baselines. A change that alters a request shows up as a call that is not recorded:
+# `agentlab run --mode auto` asks for it, and the gate says whether the flow has become worse.
+name: evals
+on: [pull_request]
+permissions: {contents: read}
+jobs:
+  gate:
+    runs-on: ubuntu-latest
+    timeout-minutes: 20
+    steps:
+      - uses: actions/checkout@v5
+      - uses: actions/setup-python@v6
+        with: {python-version: "3.12"}
+      - run: pip install agentlab-harness
+      - run: agentlab run evals/flows.yaml --mode replay --out results/gate
+      - run: agentlab gate results/gate --baseline evals/baselines/first.jsonl --junit results/gate.xml
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with: {name: evals, path: results}
 """
 
 DOCUMENTS = [
@@ -80,6 +105,7 @@ def create(folder: Path) -> list[Path]:
     example = folder / "datasets" / "example"
     contents = {
         folder / "evals" / "flows.yaml": SPEC,
+        folder / ".github" / "workflows" / "evals.yml": WORKFLOW,
         example / "corpus.jsonl": _lines(DOCUMENTS),
         example / "conversations.jsonl": _lines(CONVERSATIONS),
     }

@@ -19,6 +19,7 @@ only, so a stranger's file can be loaded. Format 1 is the only one there is; a f
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.errors import ConfigError, RecordingError
-from agentlab.messages import Message, Request, ToolSpec, to_json
+from agentlab.messages import Message, Request, Role, ToolSpec, to_json
 
 FORMAT = 1
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
@@ -66,7 +67,15 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
         parts[name] = {"kind": kind, "id": name, kind: content}
         return name
 
-    messages = [intern("message", message) for message in _normalised(request.messages)]
+    messages = []
+    rank: dict[str, str] = {}
+    for message in request.messages:
+        if message.tool_calls or message.tool_call_id is not None or message.extra:
+            messages.append(intern("message", _normalised(message, rank)))
+        else:
+            name, part = _plain(message.role, message.text, message.name)
+            parts[name] = part
+            messages.append(name)
     tools = [intern("tool", to_json(tool)) for tool in request.tools]
     rest = to_json(dataclasses.replace(request, messages=(), tools=()))
     del rest["messages"]
@@ -74,18 +83,24 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
     return RecordedRequest({**who, "messages": messages, "tools": tools, **rest}, parts)
 
 
-def _normalised(messages: tuple[Message, ...]) -> Iterator[Row]:
-    """Messages as JSON, tool-call ids by their rank of appearance: only who answers whom is left of them."""
-    rank: dict[str, str] = {}
-    for message in messages:
-        row: Row = to_json(message)
-        for call in row.get("tool_calls", ()):
-            call["id"] = rank.setdefault(call["id"], f"call {len(rank) + 1}")
-            _drop_volatile(call)
-        if "tool_call_id" in row:
-            row["tool_call_id"] = rank.setdefault(row["tool_call_id"], f"call {len(rank) + 1}")
-        _drop_volatile(row)
-        yield row
+@functools.lru_cache(maxsize=4096)
+def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
+    # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
+    content = to_json(Message(role=role, text=text, name=name))
+    identity = digest(content)
+    return identity, {"kind": "message", "id": identity, "message": content}
+
+
+def _normalised(message: Message, rank: dict[str, str]) -> Row:
+    """A message as JSON, tool-call ids by their rank of appearance: only who answers whom is left of them."""
+    row: Row = to_json(message)
+    for call in row.get("tool_calls", ()):
+        call["id"] = rank.setdefault(call["id"], f"call {len(rank) + 1}")
+        _drop_volatile(call)
+    if "tool_call_id" in row:
+        row["tool_call_id"] = rank.setdefault(row["tool_call_id"], f"call {len(rank) + 1}")
+    _drop_volatile(row)
+    return row
 
 
 def _drop_volatile(row: Row) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from agentlab.evals.comparison import Comparison
 from agentlab.evals.gate import Verdict
 from agentlab.evals.gate_report import CAPTION, COLUMNS, by_flow, cells
-from agentlab.evals.measures import summary_rows
+from agentlab.evals.measures import brief, summary_rows
 from agentlab.evals.results import Run
 from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
@@ -95,12 +95,12 @@ def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
         table = _table(f"A: {pair.a}   B: {pair.b}", columns)
         for d in pair.differences:
             show = d.measure.show
-            interval = f"[{show(d.ci95[0])}, {show(d.ci95[1])}]" if d.ci95 else "-"
+            interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
             p, p_holm = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_holm))
             d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-            means = (show(d.a), show(d.b), show(d.difference, "+"))
+            means = (show(d.a), show(d.b), brief(d.difference, "+"))
             table.add_row(
-                escape(d.measure.title), str(d.n), *means, interval, p, p_holm, d_z, show(d.visible), d.reading
+                escape(d.measure.title), str(d.n), *means, interval, p, p_holm, d_z, brief(d.visible), d.reading
             )
         console.print(table)
         for word, flips in (("gained", pair.gained), ("lost", pair.lost)):

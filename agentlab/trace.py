@@ -39,6 +39,8 @@ class Totals:
     def sum(cls, parts: Iterable[Totals]) -> Totals:
         """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
         parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
         return cls(**{f.name: add_up([getattr(part, f.name) for part in parts]) for f in fields(cls)} if parts else {})
 
     def agrees_with(self, other: Totals) -> bool:

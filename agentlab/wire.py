@@ -80,10 +80,9 @@ class Asked:
     recorded: RecordedRequest
     repeat: int
     place: tuple[str, str, int]
-
-    @cached_property
-    def key(self) -> str:
-        return self.recorded.key(self.repeat)
+    shared: str
+    """The key without the repeats: what is asked twice at once is asked once."""
+    key: str
 
 
 class Line:
@@ -99,9 +98,11 @@ class Line:
 
     def prepare(self, request: Request, turn: int) -> Asked:
         recorded = record_request(self.name, self._model.endpoint, request, self._trace.epoch)
-        once = recorded.key(0)
-        self._repeats[once] += 1
-        return Asked(request, recorded, self._repeats[once] - 1, (self._trace.flow, self._trace.conversation, turn))
+        shared = recorded.key(0)
+        repeat = self._repeats[shared]
+        self._repeats[shared] += 1
+        place = (self._trace.flow, self._trace.conversation, turn)
+        return Asked(request, recorded, repeat, place, shared, recorded.key(repeat) if repeat else shared)
 
     async def complete(self, asked: Asked, emit: Emit) -> Answer:
         """Raises NotRecorded in a replay without this call, and the ModelErrors of the model, replayed ones too."""
@@ -116,11 +117,10 @@ class Line:
                 str(missed or "nothing like this call is recorded here; --mode auto records it"),
                 missed.cause if missed else "nothing recorded",
             )
-        # Repeats are told apart only in time: what is asked twice at once is asked once.
         entry = {"kind": "completion", "request": asked.recorded.fields, "repeat": asked.repeat, "at": asked.place}
         try:
             timed, joined = await self._recorder.flights.share(
-                asked.recorded.key(0), lambda: self._model.ask(asked.request, emit)
+                asked.shared, lambda: self._model.ask(asked.request, emit)
             )
         except _REFUSALS as refusal:
             told = {"error": type(refusal).__name__, "text": str(refusal).removeprefix(f"{refusal.model}: ")}

@@ -23,7 +23,7 @@ from agentlab.evals.results import Run
 from agentlab.events import ModelCall, Notice
 from agentlab.messages import Message, Reply, Request, ToolCall, ToolSpec, to_json
 from agentlab.models.scripted import Scripted
-from agentlab.recording import Recordings, record_request
+from agentlab.recording import Recordings, _seal, record_request
 from agentlab.trace import Trace
 from agentlab.wire import Recorder
 
@@ -507,3 +507,22 @@ def test_the_command_line_replays_explains_and_prunes(dataset, recorded, tmp_pat
     assert "6 recordings dropped" in capsys.readouterr().out
     assert main(["replay", str(spec)]) == 0
     assert main(["replay", str(spec), "--set", "generation.max_tokens=9"]) == 1
+
+
+# Older formats.
+
+
+def test_recordings_of_format_1_can_still_be_read():
+    recordings = Recordings.open(Path(__file__).parent / "data" / "recordings_format_1")
+    rows = list(recordings.completions())
+    assert len(rows) == 4
+    for row in rows:
+        request = recordings.request_of(row)
+        asked = row["request"]
+        assert key(request, asked["model"], asked["endpoint"], asked["epoch"], row["repeat"]) == row["key"]
+
+
+def test_recordings_of_a_newer_format_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text(_seal({"kind": "recordings", "format": 2}))
+    with pytest.raises(RecordingError, match=r"a\.jsonl:1: this is recording format 2, agentlab reads format 1"):
+        Recordings.open(tmp_path)

@@ -11,8 +11,8 @@ The loss of a measure is its mean difference in the worse direction, turn by tur
                   after Holm's correction over the family.
     inconclusive  neither.
 
-The family: every gated measure of every flow that could be rejected at all. Where only k conversations differ, no p can
-be below 2**-k, whatever the signs; with 2**-k > alpha the measure cannot raise an alarm and must not make the others
+The family: every gated measure of every flow that could be rejected at all. Where only k conversations differ, p is at
+least 2**-k, whatever the signs; with 2**-k > alpha the measure cannot raise an alarm and must not make the others
 pay (Tarone 1990). That takes out all measures that are equal on every turn, as on replay.
 
 A difference that is the same on every turn has no visible noise, and conversations are not needed to tell: its bound is
@@ -38,6 +38,7 @@ from agentlab.evals.measures import (
     Measure,
     Paired,
     Row,
+    brief,
     in_order,
     mean,
     measure,
@@ -47,9 +48,9 @@ from agentlab.evals.measures import (
 )
 from agentlab.evals.results import Run
 from agentlab.evals.statistics import (
-    PERMUTATIONS,
     constant_p,
     holm,
+    permutation_floor,
     permutation_p,
     smallest_visible_difference,
     upper_bound,
@@ -228,8 +229,7 @@ class _Test:
         if not any(self.losses):
             return 1.0, 1.0, 0.0
         p = permutation_p(self.losses, self.clusters, "greater")
-        differing = len({c for c, loss in zip(self.clusters, self.losses, strict=True) if loss})
-        floor = max(2.0**-differing, 1 / (PERMUTATIONS + 1))
+        floor = permutation_floor(self.losses, self.clusters)
         if not self.constant:
             return p, floor, upper_bound(self.losses, self.clusters, self.alpha)
         certain = constant_p(len(self.losses))
@@ -275,21 +275,20 @@ class _Test:
         return 2.0**-self.conversations > self.alpha / max(1, family)
 
     def _why(self, verdict: Result, p_holm: float | None, family: int) -> str:
-        show = self.measure.show
         if not self.known:
             return "unknown in this run, known in the baseline"
         if not any(self.losses):
             return "no turn differs"
         loss = mean(self.losses) or 0.0
-        moved = f"{'worse' if loss > 0 else 'better'} by {show(abs(loss))}"
+        moved = f"{'worse' if loss > 0 else 'better'} by {brief(abs(loss))}"
         if self.constant:
             moved += " on every turn"
-        limit = f"the margin is {show(self.margin)}"
+        limit = f"the margin is {brief(self.margin)}"
         if verdict == "pass":
-            return f"{moved}, at most {show(self.bound, '+')} worse; {limit}"
+            return f"{moved}, at most {brief(self.bound, '+')} worse; {limit}"
         if verdict == "regression":
             return f"{moved}, p = {p_holm:.2g} after Holm over {family} tests; {limit}"
-        bound = "no bound on one conversation" if self.bound is None else f"up to {show(self.bound, '+')} is possible"
+        bound = "no bound on one conversation" if self.bound is None else f"up to {brief(self.bound, '+')} is possible"
         text = f"{moved}, {bound}; {limit}"
         if not self._never(family):
             return text

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from agentlab.errors import RunError
 from agentlab.evals.gate import Judged, Verdict
+from agentlab.evals.measures import brief
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p (Holm)", "visible", "verdict")
 CAPTION = "loss: mean difference for the worse; at most: its upper bound; visible: the loss found in 80 % of such runs"
@@ -23,11 +24,11 @@ def cells(judged: Judged) -> list[str]:
         str(judged.n),
         show(judged.baseline),
         show(judged.run),
-        show(judged.loss, "+"),
-        show(judged.bound, "+"),
-        show(judged.margin),
+        brief(judged.loss, "+"),
+        brief(judged.bound, "+"),
+        brief(judged.margin),
         "-" if judged.p_holm is None else f"{judged.p_holm:.2g}",
-        show(judged.visible),
+        brief(judged.visible),
         judged.verdict,
     ]
 

@@ -18,25 +18,30 @@ from agentlab.errors import RunError
 PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
 
+UNKNOWN = "unknown"
+
 
 def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     """The scorer's name -> SHA-256 over what decides its values, in hexadecimal.
 
     That is the code of its module and of the modules of `PACKAGES` it imports, transitively, without docstrings,
     comments and layout; its plain settings, where it is an object; the embedder's name, where the code calls `embed`.
+    `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
     """
     found = {}
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
-        trees = _closure(module)
-        parts: list[Any] = [[name, _canonical(tree)] for name, tree in sorted(trees.items())]
-        if any(
-            isinstance(node, ast.Attribute) and node.attr == "embed" for t in trees.values() for node in ast.walk(t)
-        ):
-            parts.append(["embedder", embedder_name])
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
         if scorer is not module:
             name += f":{_class(scorer).__qualname__}"
+        if not str(getattr(module, "__file__", None)).endswith(".py"):
+            found[name] = UNKNOWN
+            continue
+        trees = _closure(module)
+        parts: list[Any] = [[part, _canonical(tree)] for part, tree in sorted(trees.items())]
+        if any(getattr(node, "attr", None) == "embed" for tree in trees.values() for node in ast.walk(tree)):
+            parts.append(["embedder", embedder_name])
+        if scorer is not module:
             settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
             plain = (str, int, float, bool, type(None))
             parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain)})
@@ -59,7 +64,7 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Se
     }
     for part, text in why.items():
         mine, theirs = one[part], other[part]
-        differing = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+        differing = sorted(n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
         if differing:
             raise RunError(f"{names[0]} and {names[1]} cannot be compared: {text.format(', '.join(differing))}")
 

@@ -26,8 +26,8 @@ class Measure:
     format: str
     better: Literal["higher", "lower"] = "lower"
 
-    def show(self, value: float | None, sign: str = "") -> str:
-        return "-" if value is None else format(value, sign + self.format)
+    def show(self, value: float | None) -> str:
+        return "-" if value is None else format(value, self.format)
 
 
 COSTS = (
@@ -104,6 +104,13 @@ def pair_up(name: str, a: Mapping[Key, Row], b: Mapping[Key, Row]) -> Paired:
         a=tuple(a[key][name] for key in keys),
         b=tuple(b[key][name] for key in keys),
     )
+
+
+def brief(value: float | None, sign: str = "") -> str:
+    """A difference to three digits: the margin of a token count may be half a token."""
+    if value is None:
+        return "-"
+    return format(value, f"{sign}.0f" if abs(value) >= 1000 else f"{sign}.3g")
 
 
 def turn_name(key: Key) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from agentlab.errors import RunError
 from agentlab.events import Event, revive, to_row
@@ -17,16 +18,25 @@ from agentlab.trace import Trace
 
 FORMAT = 2
 READABLE = (1, 2)
-"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and continued,
-and its flows be compared with each other, but not with those of another run."""
+"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
+compared with each other, but it cannot be continued, nor compared with another run."""
 LOCK = ".lock"
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 
 
+@dataclass(frozen=True)
+class _Content:
+    takes: dict[Play, int]
+    turns: list[dict[str, Any]]
+    traces: dict[Play, Trace]
+
+
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._writing: dict[str, IO[bytes]] = {}
+        self._read: tuple[tuple[int, ...], _Content] | None = None
 
     # Writing.
 
@@ -79,8 +89,16 @@ class RunFolder:
     def _append(self, name: str, row: dict[str, Any]) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
         line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        with (self.path / name).open("ab") as file:
-            file.write(line + b"\n")
+        file = self._writing.get(name)
+        if file is None:
+            file = self._writing[name] = (self.path / name).open("ab", buffering=0)
+        file.write(line + b"\n")
+
+    def close(self) -> None:
+        """Let go of the files; the folder can be read on."""
+        for file in self._writing.values():
+            file.close()
+        self._writing.clear()
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished."""
@@ -120,29 +138,42 @@ class RunFolder:
 
     def turns(self) -> list[dict[str, Any]]:
         """One row a turn, sorted; of a conversation that was begun again, the last take."""
-        last = self.takes()
-        rows = [row for row in self.rows("turns.jsonl") if row["take"] == last[play_of(row)]]
-        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return sorted(rows, key=lambda row: (*play_of(row), row["turn"]))
+        return self._content().turns
 
     def traces(self) -> dict[Play, Trace]:
         """Every conversation's events, revived; of a conversation that was begun again, the last take."""
-        last = self.takes()
-        traces: dict[Play, Trace] = {}
-        for row in self.rows("calls.jsonl"):
-            play = play_of(row)
-            if row["take"] == last[play]:
-                trace = traces.setdefault(play, Trace(*play, take=row["take"]))
-                trace.events.append(revive(row))
-        return traces
+        return self._content().traces
 
     def takes(self) -> dict[Play, int]:
         """The last take of every conversation that left an event or a turn behind."""
-        last: dict[Play, int] = {}
-        for name in ("calls.jsonl", "turns.jsonl"):
-            for row in self.rows(name):
-                last[play_of(row)] = max(last.get(play_of(row), 0), row["take"])
-        return last
+        return self._content().takes
+
+    def _content(self) -> _Content:
+        files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
+        sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
+        if self._read is None or self._read[0] != sizes:
+            self._read = sizes, self._load()
+        return self._read[1]
+
+    def _load(self) -> _Content:
+        takes: dict[Play, int] = {}
+        traces: dict[Play, Trace] = {}
+        for row in self.rows("calls.jsonl"):
+            play, take = play_of(row), row["take"]
+            if take > takes.get(play, -1):
+                takes[play] = take
+                traces[play] = Trace(*play, take=take)
+            if take == takes[play]:
+                traces[play].events.append(revive(row))
+        turns = list(self.rows("turns.jsonl"))
+        for row in turns:
+            play = play_of(row)
+            if row["take"] > takes.get(play, -1):
+                takes[play] = row["take"]
+                traces.pop(play, None)
+        kept = [row for row in turns if row["take"] == takes[play_of(row)]]
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        return _Content(takes, sorted(kept, key=lambda row: (*play_of(row), row["turn"])), traces)
 
 
 def play_of(row: dict[str, Any]) -> Play:

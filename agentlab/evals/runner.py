@@ -28,7 +28,7 @@ from agentlab.errors import ConfigError, RunError
 from agentlab.evals.datasets import Conversation, Dataset
 from agentlab.evals.graders import fingerprints
 from agentlab.evals.results import Run, finish
-from agentlab.evals.run_folder import LOCK, Play, RunFolder
+from agentlab.evals.run_folder import FORMAT, LOCK, Play, RunFolder
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
 from agentlab.trace import Trace, billed
@@ -94,7 +94,10 @@ async def run(
         folder = _open_folder(lab, datasets, path, resume)
         with _log_file(folder.path):
             runner = _Runner(lab, datasets, folder, on_progress)
-            await runner.play_all()
+            try:
+                await runner.play_all()
+            finally:
+                folder.close()
             return await finish(lab, folder, datasets, complete=runner.complete)
 
 
@@ -322,6 +325,8 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
+    if before["format"] != FORMAT:
+        raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models"):
         if _comparable(before[part]) != _comparable(header[part]):
             raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")

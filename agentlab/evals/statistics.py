@@ -18,7 +18,7 @@ import numpy as np
 
 RESAMPLES = 2000
 PERMUTATIONS = 9999
-"""Sign flips drawn where not all of them can be tried: up to 13 conversations the test is exact."""
+"""Sign flips drawn where they are too many to try them all."""
 
 
 def mean_with_interval(
@@ -103,13 +103,13 @@ def permutation_p(
 ) -> float:
     """The p-value of a paired permutation test that flips the signs of whole clusters; in (0, 1].
 
-    Exact up to 13 clusters, else from `PERMUTATIONS` draws of which the observed one is counted as one more (Phipson
-    and Smyth 2010). It cannot go below 2**-C one-sided and 2**(1 - C) two-sided.
+    Exact where up to 13 clusters differ, else from `PERMUTATIONS` draws to which the observed one is added (Phipson and
+    Smyth 2010). With C clusters it cannot go below 2**-C one-sided and 2**(1 - C) two-sided.
     """
-    sums, _ = _by_cluster(differences, clusters)
+    sums = _changed(differences, clusters)
     if len(sums) < 2:
         # One flip or none; scipy wants two observations.
-        return 0.5 if alternative == "greater" and sums[0] > 0 else 1.0
+        return 0.5 if alternative == "greater" and sums.sum() > 0 else 1.0
     from scipy import stats
 
     tested: Any = stats.permutation_test(
@@ -118,10 +118,23 @@ def permutation_p(
         permutation_type="samples",
         vectorized=True,
         n_resamples=PERMUTATIONS,
+        batch=1000,  # a third faster than all at once
         alternative=alternative,
         rng=np.random.default_rng(seed),
     )
     return float(tested.pvalue)
+
+
+def permutation_floor(differences: Sequence[float], clusters: Sequence[str]) -> float:
+    """The least one-sided `permutation_p` that these differences could have had, whatever the signs of the clusters."""
+    return max(2.0 ** -len(_changed(differences, clusters)), 1 / (PERMUTATIONS + 1))
+
+
+def _changed(differences: Sequence[float], clusters: Sequence[str]) -> np.ndarray:
+    """Sums of the clusters whose sum is not 0; flipping a 0 changes nothing, and without it more tests are exact."""
+    sums, _ = _by_cluster(differences, clusters)
+    changed: np.ndarray = sums[sums != 0]
+    return changed
 
 
 def constant_p(turns: int) -> float:

@@ -1,0 +1,64 @@
+"""Runs of a few turns on the scripted model, whose answers, calls and failures a test chooses turn by turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import agentlab as al
+from agentlab.evals.results import Run
+from agentlab.messages import Completion, Message, Reply, Usage
+from agentlab.models.scripted import Scripted
+
+RIGHT, WRONG = "blue", "no idea"
+Turn = tuple[str, int]
+"""Conversation and number."""
+
+
+def write_set(folder: Path, conversations: int, turns: int = 2) -> Path:
+    folder.mkdir()
+    rows = [
+        {"id": f"c{c:02}", "turns": [{"user": f"c{c:02} {t}", "reference_answers": [RIGHT]} for t in range(turns)]}
+        for c in range(conversations)
+    ]
+    (folder / "conversations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+class Answering:
+    """A flow that is wrong, fails, or asks the model more often on chosen turns."""
+
+    def __init__(
+        self,
+        name: str = "answering",
+        wrong: Collection[Turn] = (),
+        failing: Collection[Turn] = (),
+        calls: Callable[[Turn], int] = lambda turn: 1,
+    ) -> None:
+        self.name = name
+        self.wrong, self.failing, self.calls = wrong, failing, calls
+
+    async def respond(self, turn: Any, session: Any) -> Reply:
+        conversation, number = turn.text.split()
+        where = conversation, int(number)
+        for _ in range(self.calls(where)):
+            await session.complete((Message(role="user", text=turn.text),))
+        if where in self.failing:
+            raise RuntimeError("by choice")
+        return Reply(text=WRONG if where in self.wrong else RIGHT)
+
+
+def play(data: Path, out: Path, *flows: Answering, usage: Usage | None = None, **spec: Any) -> Run:
+    usage = usage or Usage(input_tokens=100, cached_tokens=0, output_tokens=10)
+    reply = Completion(message=Message(role="agent", text="hm"), usage=usage)
+    spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "scorers": ["answer", "similarity"], **spec}
+    with al.Lab(model=Scripted([reply], loop=True), flows=list(flows) or [Answering()], **spec) as lab:
+        return lab.run_sync(out=out)
+
+
+def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
+    header = json.loads((run.path / "run.json").read_text())
+    change(header)
+    (run.path / "run.json").write_text(json.dumps(header))
