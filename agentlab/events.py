@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from agentlab.messages import Completion, Passage, Request, ToolCall, to_json
+from agentlab.messages import Completion, Fact, Passage, Request, ToolCall, to_json
 
 Phase = Literal[
     "rewrite",
@@ -200,14 +200,17 @@ class MemoryOp(Event):
     costed = True
 
     op: str
-    """`recall` or `remember`."""
+    """`recall`, `remember` or `revise`."""
     text: str
-    items: tuple[str, ...] = ()
-    """What was found, or the ids of what was written."""
+    facts: tuple[Fact, ...] = ()
+    """What was found; the fact that was written; or the one that was too near to write another."""
+    written: bool = False
+    replaces: str | None = None
+    """On `revise`: the id of the fact that was to be replaced."""
 
     @property
     def work(self) -> Any:
-        return ["memory", self.op, self.text, self.items]
+        return ["memory", self.op, self.text, self.replaces, self.written, [fact.id for fact in self.facts]]
 
     @property
     def title(self) -> str:
@@ -215,12 +218,14 @@ class MemoryOp(Event):
 
     @property
     def detail(self) -> str:
-        return f"{len(self.items)} items"
+        if self.op == "recall":
+            return f"{len(self.facts)} facts"
+        return f"written as {self.facts[0].id}" if self.written else "not written"
 
     @classmethod
     def revive(cls, record: Mapping[str, Any]) -> Self:
-        revived = {"after": tuple(record.get("after", ())), "items": tuple(record.get("items", ()))}
-        return cls(**{**record, **revived})
+        facts = tuple(Fact.from_json(fact) for fact in record.get("facts", ()))
+        return cls(**{**record, "after": tuple(record.get("after", ())), "facts": facts})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,8 @@ class QueuedEmbedder:
 
     @property
     def dimensions(self) -> int:
-        return self.connect().dimensions
+        """0 until it is connected, as for an embedder whose vectors nobody has seen yet."""
+        return self._embedder.dimensions if self._embedder is not None else 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         return await self.connect().embed(texts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from datetime import datetime
 from typing import Any, Literal, Self
 
 Role = Literal["system", "user", "agent", "tool"]
@@ -27,16 +28,17 @@ def to_json(value: Any) -> Any:
         return {key: to_json(inner) for key, inner in value.items()}
     if is_dataclass(value):
         row = {}
-        for name, default in defaults_of(type(value)):
+        cls: Any = type(value)
+        for name, default in defaults_of(cls):
             inner = getattr(value, name)
             if inner != default:
                 row[name] = to_json(inner)
         return row
-    return value
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 @functools.cache
-def defaults_of(cls: type) -> tuple[tuple[str, Any], ...]:
+def defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
     """The fields of a dataclass in order, each with its default; a field without one has MISSING."""
     return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
 
@@ -189,6 +191,30 @@ class Citation:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One thing remembered; facts never change, an update makes a new one."""
+
+    id: str
+    text: str
+    created: datetime
+    score: float | None = None
+    """Cosine similarity to what was asked, -1 to 1, to six places; None where nothing was asked."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**{**record, "created": datetime.fromisoformat(record["created"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What became of a text that was to be remembered."""
+
+    fact: Fact
+    """The new fact, or the one that is too near to it, with its score."""
+    is_new: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ WORKFLOW = """\
 # Replays evals/flows.yaml from evals/recordings and holds it against a baseline. Once, on your machine:
 #   agentlab run --mode record --out results/first
 #   agentlab gate results/first --baseline evals/baselines/first.jsonl --update
-# and commit evals/recordings and evals/baselines. A change that alters a request shows up as a call that is not recorded:
-# `agentlab run --mode auto` asks for it, and the gate says whether the flow has become worse.
+# and commit evals/recordings and evals/baselines. A change that alters a request shows up as a call that is not
+# recorded: `agentlab run --mode auto` asks for it, and the gate says whether the flow has become worse.
 name: evals
 on: [pull_request]
 permissions: {contents: read}

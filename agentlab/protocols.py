@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolSpec
+from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from agentlab.session import Session
 
 Emit = Callable[[str], None]
+NewId = Callable[[], str]
+DUPLICATE_AT = 0.9
+"""Cosine similarity from which a text that is to be remembered counts as known already."""
 
 
 class Model(Protocol):
@@ -69,12 +72,82 @@ class Index(Protocol):
 
 
 class Memory(Protocol):
-    """Long-term memory of one user."""
+    """Long-term memory of one user. Facts are listed oldest first; of equal scores the older comes first.
 
-    async def search(self, text: str, top_k: int) -> Sequence[str]: ...
-    async def add(self, text: str) -> str:
-        """Store `text` and return its id."""
+    A backend with an approximate index looks at a few facts more than it was asked for, and ranks those.
+
+    Vectors are of shape (dimensions,) and come from `embedder`. Every method raises MemoryUnavailable when the backend
+    cannot be reached or its files are gone; it can be asked again, and answers once the backend is back.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def embedder(self) -> Embedder | None:
+        """What texts and queries are embedded with; None for a memory that needs no vectors."""
         ...
+
+    async def search(
+        self, text: str, vector: np.ndarray | None, *, top_k: int = 3, min_score: float | None = None
+    ) -> tuple[Fact, ...]:
+        """The `top_k` facts nearest to the query, best first, none below `min_score`."""
+        ...
+
+    async def add(
+        self,
+        text: str,
+        vector: np.ndarray | None,
+        *,
+        created: datetime,
+        new_id: NewId,
+        duplicate_at: float | None = DUPLICATE_AT,
+    ) -> Added:
+        """Store `text`, unless a fact scores `duplicate_at` or more against it; None: store it in any case.
+
+        `new_id` is asked until it gives an id that is free. ToolError for a text that is empty or beyond all measure.
+        """
+        ...
+
+    async def ingest(
+        self,
+        texts: Sequence[str],
+        vectors: Sequence[np.ndarray] | np.ndarray,
+        *,
+        created: Sequence[datetime],
+        new_id: NewId,
+    ) -> tuple[Fact, ...]:
+        """Store many texts in their order and at once, none of them compared with anything.
+
+        If the backend fails on the way, the first of them may be stored.
+        """
+        ...
+
+    async def update(
+        self, fact_id: str, text: str, vector: np.ndarray | None, *, created: datetime, new_id: NewId
+    ) -> Fact | None:
+        """Delete a fact and store `text` under a new id, both or neither; None if there is no such id."""
+        ...
+
+    async def delete(self, fact_id: str) -> bool:
+        """Forget a fact; False if there is no such id."""
+        ...
+
+    async def get(self, fact_id: str) -> Fact | None: ...
+    async def facts(self) -> tuple[Fact, ...]:
+        """Everything remembered about the user."""
+        ...
+
+    async def clear(self) -> int:
+        """Forget everything about the user; returns how many facts that were."""
+        ...
+
+    async def snapshot(self) -> Memory:
+        """An independent copy of this moment: neither sees what is written to the other. Close it after use."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Tool(Protocol):

@@ -24,7 +24,7 @@ from agentlab.arguments import check_arguments
 from agentlab.errors import ModelError, NotRecorded, RateLimited, Retryable, ToolError
 from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
-from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec
+from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec
 from agentlab.protocols import History, Index, Memory, Tool, Wire
 from agentlab.trace import Trace
 
@@ -268,22 +268,48 @@ class Session:
         check_arguments(tool.spec, call.arguments)
         return await tool.run(call.arguments, self)
 
-    async def recall(self, text: str, *, top_k: int = 3) -> tuple[str, ...]:
-        """What long-term memory holds that is near to `text`, nearest first; () where there is no memory."""
+    async def recall(
+        self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"
+    ) -> tuple[Fact, ...]:
+        """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
+
+        Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
+        """
         if self.memory is None:
             return ()
-        with self._ledger.timed(MemoryOp, "memory_read", op="recall", text=text) as facts:
-            facts["items"] = tuple(await self.memory.search(text, top_k))
-        return tuple(facts["items"])
+        with self.step("recall"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(MemoryOp, phase, op="recall", text=text) as facts:
+                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
+        return tuple(facts["facts"])
 
-    async def remember(self, text: str) -> str | None:
-        """Write `text` to long-term memory and return its id; None where there is no memory."""
+    async def remember(self, text: str, *, phase: Phase = "memory_write") -> Added | None:
+        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory."""
         if self.memory is None:
             return None
-        with self._ledger.timed(MemoryOp, "memory_write", op="remember", text=text) as facts:
-            stored = await self.memory.add(text)
-            facts["items"] = (stored,)
-        return stored
+        with self.step("remember"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(MemoryOp, phase, op="remember", text=text) as facts:
+                added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
+                facts["facts"], facts["written"] = (added.fact,), added.is_new
+        return added
+
+    async def revise(self, fact_id: str, text: str, *, phase: Phase = "memory_write") -> Fact | None:
+        """Replace a fact by `text` under a new id; None where there is no such fact, or no memory."""
+        if self.memory is None:
+            return None
+        with self.step("revise"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(MemoryOp, phase, op="revise", text=text, replaces=fact_id) as facts:
+                fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
+                facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
+        return fact
+
+    def _new_fact(self) -> str:
+        return self.new_id("fact")
+
+    async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
+        return None if memory.embedder is None else await self._embed(text, phase, memory.embedder.name)
 
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
         """Write a decision of the flow into the trace and return it."""

@@ -17,6 +17,7 @@ from agentlab.evals.comparison import compare
 from agentlab.evals.graders import fingerprints
 from agentlab.evals.results import open_run
 from agentlab.evals.scorers import answer, similarity
+from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.knowledge import refusal
 from agentlab.messages import Usage
 
@@ -41,6 +42,8 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     assert f1.p == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
     assert f1.p_holm == min(1.0, f1.p * comparison.family), "nothing has a smaller p"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
+    clusters = [f"c{c:02}" for c in range(6) for _ in range(2)]
+    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, tests=comparison.family))
     assert found["llm_calls"].difference == 0.5
     assert found["input_tokens"].difference == 50
     assert found["tool_calls"].difference == 0

@@ -13,6 +13,7 @@ from agentlab.evals.datasets import load_dataset
 from agentlab.knowledge.refusal import declines
 
 ROOT = Path(__file__).parents[1]
+OWN = ROOT / "datasets"
 PUBLIC = ROOT.parent / "shared" / "datasets"
 GOOD = {"id": "a", "turns": [{"user": "Hi", "reference_answers": ["Hello"]}]}
 
@@ -123,3 +124,48 @@ def test_public_sets_load(name):
     turns = [t for c in dataset.conversations for t in c.turns if t.scored and not t.unanswerable]
     answers = [answer for turn in turns for answer in turn.reference_answers]
     assert sum(map(declines, answers)) <= 0.02 * len(answers) + 1, "what counts as declining is drawn too wide"
+
+
+def test_memory_and_assistant_are_as_large_and_as_mixed_as_their_cards_say():
+    for dataset in map(load_dataset, (OWN / "memory", OWN / "assistant")):
+        card = (OWN / dataset.name / "README.md").read_text()
+        kinds = Counter(turn.metadata["kind"] for c in dataset.conversations for turn in c.turns)
+        assert f"{len(dataset.conversations)} conversations" in card and f"{dataset.turns} turns" in card
+        assert all(f"| `{kind}` | {n} |" in card for kind, n in kinds.items())
+    calls = Counter(
+        e.name for c in load_dataset(OWN / "assistant").conversations for t in c.turns for e in t.expected_calls
+    )
+    assert all(f"| `{name}` | {n} |" in card for name, n in calls.items())
+
+
+def test_what_the_memory_questions_ask_for_was_told_in_an_earlier_session_and_still_holds():
+    for conversation in load_dataset(OWN / "memory").conversations:
+        told = {}  # content -> session
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            kind, evidence = turn.metadata["kind"], turn.metadata.get("evidence", [])
+            assert (kind in ("ask", "repeat")) == bool(evidence), where
+            assert (kind == "ask") == bool(turn.reference_answers), where
+            assert (kind == "ask_unknown") == turn.unanswerable, where
+            assert all(e in told and (kind == "repeat" or told[e] < turn.session) for e in evidence), where
+            assert not set(turn.metadata.get("stale", [])) & set(told), where
+            for expected in turn.expected_memory:
+                assert (expected.op == "update") == (expected.replaces is not None), where
+                assert (expected.op == "none") == (expected.content is None), where
+                if expected.replaces is not None:
+                    del told[expected.replaces]
+                if expected.content is not None:
+                    assert expected.content not in told, where
+                    told[expected.content] = turn.session
+
+
+def test_every_expected_call_of_the_assistant_fits_its_tool_and_has_a_result():
+    for conversation in load_dataset(OWN / "assistant").conversations:
+        required = {tool.name: set(tool.parameters["required"]) for tool in conversation.tools}
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            assert turn.no_call == (turn.expected_calls == []), where
+            assert Counter(e.name for e in turn.expected_calls) == Counter(r.name for r in turn.tool_results), where
+            for expected in turn.expected_calls:
+                given = set(expected.accepted_arguments)
+                assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), where

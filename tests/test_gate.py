@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy import stats
 from small_runs import Answering, edit_header, play, write_set
 
 from agentlab.cli import main
@@ -15,6 +16,7 @@ from agentlab.errors import RunError
 from agentlab.evals.gate import gate, judge, write_baseline
 from agentlab.evals.gate_report import junit, markdown
 from agentlab.evals.results import open_run
+from agentlab.evals.statistics import smallest_visible_difference, standard_error
 from agentlab.messages import Usage
 
 # Seconds are real here, and small; they would differ by more than 20 % now and then.
@@ -259,6 +261,39 @@ def test_an_inconclusive_gate_exits_with_3(data, baseline, tmp_path):
 
 def rows_of(losses: np.ndarray) -> dict:
     return {(f"c{c}", t, 0): {"quality": float(-v)} for c, row in enumerate(losses) for t, v in enumerate(row)}
+
+
+def columns(**values: list) -> dict:
+    """One flow, a turn a conversation."""
+    turns = zip(*values.values(), strict=True)
+    return {"flow": {(f"c{c}", 0, 0): dict(zip(values, row, strict=True)) for c, row in enumerate(turns)}}
+
+
+def test_more_tests_ask_for_more():
+    losses, mixed = [0.2, 0.3, 0.2, 0.4, 0.3, 0.2], [0.1, -0.1, 0.2, -0.2, 0.1, -0.2]
+    worse, other = [-v for v in losses], [-v for v in mixed]
+    zero = [0.0] * 6
+    (alone,), _ = judge(columns(a=zero), columns(a=worse), {}, 0.02)
+    assert (alone.verdict, alone.p_holm) == ("regression", 1 / 64)
+    (a, b), _ = judge(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.02)
+    assert (a.verdict, a.p, a.p_holm) == ("inconclusive", 1 / 64, 2 / 64), "two tests, two chances of an alarm"
+    assert b.verdict == "inconclusive"
+    clusters = list("abcdef")
+    (a, _), _ = judge(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05)
+    assert a.visible == pytest.approx(smallest_visible_difference(losses, clusters, two_sided=False, tests=2))
+    # Past a wide margin, what must be seen is not a loss but one that is clearly past it.
+    (a,), _ = judge(columns(a=zero), columns(a=worse), {"a": 1.0}, 0.05)
+    se = standard_error(losses, clusters)
+    assert a.visible == pytest.approx(1.0 + (stats.t.ppf(0.8, 5) - stats.t.ppf(0.95, 5)) * se)
+
+
+def test_one_unknown_turn_makes_the_measure_unknown():
+    known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
+    (tokens,), _ = judge(known, partly, {}, 0.05)
+    assert (tokens.verdict, tokens.run, tokens.loss) == ("inconclusive", None, None)
+    judged, notes = judge(partly, known, {}, 0.05)
+    assert not judged
+    assert notes == ("unknown in the baseline, so not gated: input_tokens of flow",)
 
 
 def test_the_loss_it_says_it_can_see_is_seen_in_about_four_of_five_runs():

@@ -6,11 +6,12 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from doubles import OFFSIDE, ListIndex, line_to, session_over
+from doubles import OFFSIDE, FlatEmbedder, ListIndex, line_to, session_over
 
 from agentlab.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
-from agentlab.events import ModelCall
+from agentlab.events import MemoryOp, ModelCall
 from agentlab.inflight import QueuedModel
+from agentlab.memory import sqlite
 from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
 from agentlab.models.scripted import Scripted, call
 from agentlab.trace import Trace, critical_path
@@ -169,25 +170,28 @@ async def test_parallel_raises_what_failed():
         await session.parallel(fails(), rests())
 
 
-async def test_memory_is_charged_to_its_phases():
-    class Notes:
-        def __init__(self):
-            self.notes = []
-
-        async def search(self, text, top_k):
-            return self.notes[:top_k]
-
-        async def add(self, text):
-            self.notes.append(text)
-            return f"note-{len(self.notes)}"
-
+async def test_memory_is_embedded_counted_and_charged_to_its_phases(tmp_path):
     session = session_over(FLOW, Scripted([]))
-    assert (await session.recall("x"), await session.remember("x")) == ((), None)
-    session.memory = Notes()
-    assert await session.remember("Ann likes tea") == "note-1"
-    assert await session.recall("tea") == ("Ann likes tea",)
-    assert session.trace.totals().memory_ops == 2
+    assert (await session.recall("x"), await session.remember("x"), await session.revise("1", "x")) == ((), None, None)
+    assert session.trace.events == []
+    session.memory = sqlite.connect(tmp_path, FlatEmbedder())
+    added = await session.remember("Ann likes tea")
+    again = await session.remember("Ann likes tea a lot")
+    assert (added.is_new, again.is_new, again.fact.id) == (True, False, added.fact.id)
+    (fact,) = await session.recall("tea")
+    assert (fact.text, fact.created, fact.score) == ("Ann likes tea", session.now, 1.0)
+    revised = await session.revise(fact.id, "Ann likes coffee")
+    assert revised.id != fact.id and await session.revise("never given", "x") is None
+    totals = session.trace.totals()
+    assert (totals.memory_ops, totals.embedding_calls) == (5, 5)
     assert list(session.trace.phases()) == ["memory_read", "memory_write"]
+    assert [event.written for event in session.trace.events if isinstance(event, MemoryOp)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 async def test_without_an_index_nothing_is_found():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from agentlab.events import (
     revive,
     to_row,
 )
-from agentlab.messages import Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.messages import Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.trace import Totals, Trace, check_conservation, critical_path, fold
 
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
@@ -110,6 +111,7 @@ def test_phases_turns_and_calls_add_up_to_the_totals(rows):
 def test_every_kind_of_event_survives_its_row():
     passage = Passage(id="d#0", doc_id="d", title="T", text="x", start=0, end=1, score=0.5)
     call = ToolCall(id="c", name="t", arguments={"a": [1, None]}, extra={"signature": "s"})
+    fact = Fact(id="f", text="x", created=datetime(2026, 1, 1), score=0.5)
     shared = {"turn": 1, "start": 0.25, "seconds": 0.5, "after": (0,), "parent": 0}
     full = Request(
         messages=(Message(role="agent", tool_calls=(call,), extra={"k": 1}),),
@@ -125,7 +127,7 @@ def test_every_kind_of_event_survives_its_row():
         EmbeddingCall(id=2, phase="retrieve", model="e", **shared),
         Search(id=3, phase="retrieve", query="q", doc_ids=(), passages=(passage,), **shared),
         ToolRun(id=4, phase="tool", call=call, output="o", error="e", **shared),
-        MemoryOp(id=5, phase="memory_read", op="recall", text="t", items=("a",), **shared),
+        MemoryOp(id=5, phase="memory_read", op="recall", text="t", facts=(fact,), **shared),
         Decision(id=6, name="n", choice=False, why="w", **shared),
         Notice(id=7, name="n", text="t", data={"a": 1}, **shared),
         Step(id=8, name="n", **shared),

@@ -61,7 +61,7 @@ def details(event: Event) -> str:
         case ToolRun(call=call):
             return f"{called(call, 2000)}\n\n{clip(event.output)}"
         case MemoryOp():
-            return "\n".join(clip(item) for item in (event.text, *event.items))
+            return "\n".join(clip(item) for item in (event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)))
     return ""
 
 
@@ -149,8 +149,8 @@ def _happened(event: Event) -> str:
             return f'{len(passages)} {noun} for "{shorten(query)}"{shorten(where)}'
         case ToolRun(call=call, output=output):
             return f"{call.name}: {shorten(output)}"
-        case MemoryOp(op=op, items=items):
-            return f"{op}: {len(items)} items"
+        case MemoryOp(op=op):
+            return f"{op}: {event.detail}"
     return f"{event.title} {event.detail}".strip()
 
 

@@ -3,10 +3,10 @@
     python evals/bench/replay.py [--calls 10000] [--inspect PYTHON]
 
 Conversations of ten turns, one call a turn, the whole history in each request. Both sides run the same number of calls
-once to record (or to fill the cache) and once from what was recorded; what is timed is the second run, from its start
-to its results on disk. `--inspect` names a Python that has inspect-ai installed (it does not share our environment:
-`python -m venv inspect && inspect/bin/pip install inspect-ai`); without it only our side is measured. Growth is shown by
-a run of a tenth of the size.
+once to record (or to fill the cache) and once from what was recorded; the second run is timed, from its start to its
+results on disk. `--inspect` names a Python that has inspect-ai installed (it does not share our environment:
+`python -m venv inspect && inspect/bin/pip install inspect-ai`); without it only our side is measured. A run of a
+tenth of the size shows how it grows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 TURNS = 10
 
-INSPECT = '''
+INSPECT = """
 import sys, time
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
@@ -58,7 +58,7 @@ for _ in range(2):
     eval(Task(dataset=samples, solver=talk()), model=model, log_dir=folder, display="none", max_samples=50)
     seconds.append(time.perf_counter() - began)
 print(seconds[1])
-'''
+"""
 
 
 def ours(conversations: int, folder: Path) -> float:
@@ -96,7 +96,7 @@ def ours(conversations: int, folder: Path) -> float:
 def inspect_ai(python: str, conversations: int, folder: Path) -> float:
     environment = {**os.environ, "INSPECT_CACHE_DIR": str(folder / "cache")}
     command = [python, "-c", INSPECT, str(conversations), str(TURNS), str(folder / "logs")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise SystemExit(f"inspect-ai did not run:\n{done.stderr[-2000:]}")
     return float(done.stdout.split()[-1])
