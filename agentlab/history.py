@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS messages (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation TEXT NOT NULL,
     reply_to INTEGER REFERENCES messages (id),
-    role TEXT NOT NULL CHECK (role IN ('user', 'agent')),
+    role TEXT NOT NULL CHECK (role IN ('user', 'agent', 'system')),
     speaker TEXT,
     text TEXT NOT NULL,
     citations TEXT NOT NULL DEFAULT '[]',

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +22,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agentlab import plugins
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, MemoryUnavailable
 from agentlab.history import ConversationDatabase
 from agentlab.inflight import QueuedEmbedder, QueuedModel
 from agentlab.prices import PriceTable, load_prices
-from agentlab.protocols import Embedder, Index, Model, Tool
+from agentlab.protocols import Embedder, Index, Memory, Model, Tool
 from agentlab.recording import Recordings
 from agentlab.session import Generation, Session
 from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec, make_spec
+from agentlab.tools import MEMORY_TOOLS
 from agentlab.trace import Trace
 from agentlab.variants import Variant, make_variant
 from agentlab.wire import KeptEmbedder, Line, Recorder
@@ -269,6 +271,23 @@ class Lab:
                 self._indexes[key] = opened
         return self._indexes[key]
 
+    @contextlib.asynccontextmanager
+    async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
+        """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
+        if variant.memory is None:
+            yield None
+            return
+        backend = plugins.resolve("memory", variant.memory)
+        with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+            opened: Memory = await asyncio.to_thread(backend.connect, folder, self._queries)
+            try:
+                yield opened
+            finally:
+                # On a server the store outlives the folder it is named after.
+                with contextlib.suppress(MemoryUnavailable):
+                    await opened.clear()
+                await opened.close()
+
     async def session(
         self,
         variant: Variant,
@@ -276,14 +295,21 @@ class Lab:
         *,
         index: Index | None,
         tools: Sequence[Tool] = (),
+        memory: Memory | None = None,
         database: ConversationDatabase | None = None,
         now: datetime | None = None,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
     ) -> Session:
-        """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups."""
-        built_in = [name for name in variant.tools if not (name == "lookup_documents" and index is None)]
-        if tools:
-            built_in = [name for name in built_in if name == "lookup_documents"]
+        """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
+        where there is a memory, what works on it."""
+
+        def offered(name: str) -> bool:
+            if name == "lookup_documents":
+                return index is not None
+            return memory is not None if name in MEMORY_TOOLS else not tools
+
+        built_in = [name for name in variant.tools if offered(name)]
+        brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
         generation = variant.generation
         seed = None if generation.seed is None else generation.seed + trace.epoch
@@ -296,7 +322,9 @@ class Lab:
             generation=Generation(temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens),
             index=index,
             top_k=variant.retrieval.top_k,
-            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *tools],
+            memory=memory,
+            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought],
+            tools_are_brought=bool(tools),
             settings=variant.settings,
             prompts=variant.prompts,
             price=self.prices.charge,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import random
 import time
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 from agentlab.arguments import check_arguments
 from agentlab.errors import ModelError, NotRecorded, RateLimited, Retryable, ToolError
+from agentlab import events
 from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
 from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec
@@ -58,6 +60,7 @@ class Session:
         top_k: int = 4,
         memory: Memory | None = None,
         tools: Sequence[Tool] = (),
+        tools_are_brought: bool = False,
         settings: Any = None,
         prompts: Mapping[str, str] | None = None,
         reply_to: int | None = None,
@@ -69,6 +72,8 @@ class Session:
         self.index = index
         self.memory = memory
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+        self.tools_are_brought = tools_are_brought
+        """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
         self.settings = settings
         self.now = now
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
@@ -231,17 +236,12 @@ class Session:
         return passages
 
     async def _embed(self, text: str, phase: Phase, model: str) -> Any:
-        opened = self._ledger.open(phase)
-        try:
-            embedded = await self._wire.embed(text)
-        except Exception as failure:
-            self._ledger.close(EmbeddingCall(**opened, model=model, error=f"{type(failure).__name__}: {failure}"))
-            if isinstance(failure, NotRecorded):
-                self.notify("not_recorded", str(failure), cause=failure.cause)
-            raise
-        measured = {"seconds": embedded.seconds, "waited": embedded.waited, "origin": embedded.origin}
-        self._ledger.close(EmbeddingCall(**{**opened, **measured}, model=model))
-        return embedded.vector
+        return (await self._ledger.answered(self._wire.embed(text), EmbeddingCall, phase, model=model)).vector
+
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises."""
+        fetching = self._wire.fetch(kind, facts, ask)
+        return (await self._ledger.answered(fetching, events.Fetch, "tool", source=kind, facts=facts)).value
 
     async def call_tool(self, call: ToolCall) -> Message:
         """Run a tool and return the message that answers the call; whatever goes wrong is said in it."""
@@ -266,7 +266,8 @@ class Session:
         if call.malformed is not None:
             raise ToolError(f"the arguments of {call.name} are not a JSON object")
         check_arguments(tool.spec, call.arguments)
-        return await tool.run(call.arguments, self)
+        output = tool.run(call.arguments, self)
+        return str(await output if inspect.isawaitable(output) else output)
 
     async def recall(
         self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"

@@ -51,6 +51,7 @@ class FlowSpec(BaseModel):
     flow: str
     label: str = ""
     model: str | None = None
+    memory: str | None = None
     retrieval: dict[str, Any] = {}
     generation: dict[str, Any] = {}
     prompts: dict[str, str] = {}
@@ -84,6 +85,7 @@ class Spec(Strict):
     model: str = "local/qwen2.5-coder-0.5b"
     embedder: str = "local/all-minilm-l6-v2"
     retrieval: RetrievalSpec = RetrievalSpec()
+    memory: str = Field("chroma", description="backend of long-term memory, for flows that have one; or none")
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
     sample: int | None = Field(

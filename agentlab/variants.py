@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import string
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Variant:
     generation: GenerationSpec
     needs: tuple[str, ...]
     tools: tuple[str, ...]
+    memory: str | None
+    """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
 
 
@@ -40,19 +43,45 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     respond = getattr(found, "respond", found)
     if not inspect.iscoroutinefunction(respond):
         raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
+    environment = getattr(found, "ENVIRONMENT", {})
+    set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
     overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
     return Variant(
         label=flow.name,
         respond=respond,
-        settings=_validated(getattr(found, "Settings", None), flow.settings, where),
+        settings=_validated(getattr(found, "Settings", None), {**_settings(set_outside), **flow.settings}, where),
         prompts=_prompts(getattr(found, "PROMPTS", {}), overrides, where),
-        model=flow.model or spec.model,
+        model=_model(spec, flow, set_outside),
         retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(getattr(found, "TOOLS", ())),
+        memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
     )
+
+
+def _settings(set_outside: Mapping[str, str]) -> dict[str, Any]:
+    return {key: value for key, value in set_outside.items() if key not in ("provider", "model")}
+
+
+def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
+    """The flow's own, then the spec's, then what the flow's environment variables say, then the spec's default."""
+    if flow.model is None and "model" not in spec.model_fields_set and {"provider", "model"} <= set(set_outside):
+        return f"{set_outside['provider']}/{set_outside['model']}"
+    return flow.model or spec.model
+
+
+def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, where: str) -> str | None:
+    name = flow.memory or spec.memory
+    if not has_memory:
+        if flow.memory is not None:
+            raise ConfigError(f"{where}: it has no long-term memory, so `memory` cannot be chosen")
+        return None
+    if name == "none":
+        return None
+    plugins.resolve("memory", name)
+    return name
 
 
 def _validated(model: Any, values: dict[str, Any], where: str) -> Any:

@@ -61,20 +61,27 @@ OFFSIDE = Doc("law-11", "Offside", "A player level with the second-last opponent
 BALL = Doc("law-2", "The ball", "The ball is round and weighs between 410 and 450 grams.")
 
 
-def line_to(model: Any, trace: Trace, index: ListIndex | None = None, recorder: Recorder | None = None) -> Line:
-    embedder = QueuedEmbedder("flat", lambda: index.embedder if index else FlatEmbedder())
-    return Line(recorder or Recorder(), QueuedModel(model.name, "", lambda: model), embedder, trace)
+def line_to(model: Any, trace: Trace, embedder: Any = None, recorder: Recorder | None = None) -> Line:
+    embedder = embedder or FlatEmbedder()
+    queued = QueuedEmbedder(embedder.name, lambda: embedder)
+    return Line(recorder or Recorder(), QueuedModel(model.name, "", lambda: model), queued, trace)
 
 
 def session_over(
-    flow: Any, model: Scripted, index: ListIndex | None = None, tools: Sequence[Any] | None = None, **settings: Any
+    flow: Any,
+    model: Scripted,
+    index: ListIndex | None = None,
+    tools: Sequence[Any] | None = None,
+    memory: Any = None,
+    **settings: Any,
 ) -> Session:
     """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
     own = [LookupDocuments()] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
     trace = Trace("test", "conversation")
     return Session(
         trace=trace,
-        wire=line_to(model, trace, index),
+        wire=line_to(model, trace, (memory or index).embedder if memory or index else None),
+        memory=memory,
         history=ConversationDatabase(),
         now=datetime(2026, 1, 1),
         index=index,

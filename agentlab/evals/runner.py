@@ -152,18 +152,24 @@ class _Runner:
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        session = await self.lab.session(
-            play.variant,
-            trace,
-            index=index,
-            tools=stub.tools,
-            now=datetime.fromisoformat(today) if today else None,
-        )
+        async with self.lab.memory(play.variant) as memory:
+            session = await self.lab.session(
+                play.variant,
+                trace,
+                index=index,
+                tools=stub.tools,
+                memory=memory,
+                now=datetime.fromisoformat(today) if today else None,
+            )
+            await self._turns(play, trace, session, stub)
+
+    async def _turns(self, play: _Play, trace: Trace, session: Session, stub: StubTools) -> None:
         part: str | None = None
-        for number, turn in enumerate(conversation.turns):
+        for number, turn in enumerate(play.conversation.turns):
             if turn.session != part and number > 0:
                 session.forget_history()
             part = turn.session
+            session.now = _moment(part) or session.now
             if not turn.scored:
                 session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                 continue
@@ -231,6 +237,14 @@ class _Runner:
         if over:
             log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", usd, calls)
         return over
+
+
+def _moment(part: str | None) -> datetime | None:
+    """The date of a session that is named by it."""
+    try:
+        return datetime.fromisoformat(part) if part else None
+    except ValueError:
+        return None
 
 
 def _checked(reply: Any) -> Reply:
@@ -331,6 +345,8 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
         if _comparable(before[part]) != _comparable(header[part]):
             raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
     folder.mend()
+    # Every turn is graded anew at the end, those of the first sitting too.
+    folder.write_json("run.json", {**before, "graders": header["graders"]})
     return folder
 
 

@@ -1,0 +1,122 @@
+"""How the two-step orchestrator asks the model: choose an action, then write its arguments, then answer.
+
+Both choices are asked for as JSON under a schema, and read as if the model had never heard of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab.errors import ModelError
+from agentlab.events import Phase, ToolRun
+from agentlab.messages import Message, ToolCall, ToolSpec
+from agentlab.session import Session
+
+NOTHING = "none"
+"""How a tool prompt calls the choice of no tool, beside JSON null."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the model chose: a tool's name, or None for no tool; `error` where it made no valid choice."""
+
+    tool: str | None = None
+    error: str | None = None
+
+
+async def get_next_action(
+    session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase, prompt: str = "next_action"
+) -> Choice:
+    """One call: which of `tools` to use next, or none."""
+    names = [tool.name for tool in tools]
+    system = Message(role="system", text=session.prompt(prompt, tools=tool_list(tools)))
+    schema = {
+        "type": "object",
+        "properties": {"tool": {"type": ["string", "null"], "enum": [*names, None]}},
+        "required": ["tool"],
+        "additionalProperties": False,
+    }
+    try:
+        reply = await session.complete((system, *messages), output_schema=schema, phase=phase)
+    except ModelError as failure:
+        return Choice(error=f"{type(failure).__name__}: {failure}")
+    found = read_object(reply.message.text)
+    if found is None or "tool" not in found:
+        return Choice(error=f"no JSON object with `tool` in {reply.message.text[:200]!r}")
+    chosen = found["tool"]
+    if chosen is None or (isinstance(chosen, str) and chosen.strip().lower() in ("", "null", NOTHING)):
+        return Choice()
+    if chosen not in names:
+        return Choice(error=f"{chosen!r} is none of {', '.join(names)}")
+    return Choice(tool=chosen)
+
+
+async def get_tool_arguments(
+    session: Session, messages: Sequence[Message], tool: ToolSpec, phase: Phase, *context: Message
+) -> ToolCall | str:
+    """One call, also for a tool without arguments: the arguments, malformed ones kept as the model wrote them.
+
+    A call that failed is returned as the text of its error.
+    """
+    instruction = getattr(session.tools[tool.name], "instruction", "")
+    prompt = session.prompt(
+        "tool_arguments",
+        tool=tool.name,
+        description=tool.description,
+        instruction=instruction,
+        schema=json.dumps(tool.parameters),
+    )
+    asked = (Message(role="system", text=prompt), *messages, *context)
+    try:
+        reply = await session.complete(asked, output_schema=tool.parameters, phase=phase)
+    except ModelError as failure:
+        return f"{type(failure).__name__}: {failure}"
+    found = read_object(reply.message.text)
+    call_id = session.new_id("call")
+    if found is None:
+        return ToolCall(id=call_id, name=tool.name, malformed=reply.message.text)
+    return ToolCall(id=call_id, name=tool.name, arguments=found)
+
+
+async def execute(session: Session, call: ToolCall | str) -> tuple[str, bool]:
+    """Run the tool; its result as text, and whether it failed, as it has where its arguments could not be had."""
+    if isinstance(call, str):
+        return f"Error: no arguments were written ({call})", True
+    result = (await session.call_tool(call)).text
+    failed = any(
+        isinstance(event, ToolRun) and event.call.id == call.id and event.error for event in session.events_of_turn()
+    )
+    return result, failed or result.startswith(REPLACEMENT_FAILED)
+
+
+REPLACEMENT_FAILED = "Memory replacement failed."
+
+
+def tool_list(tools: Sequence[ToolSpec]) -> str:
+    return "\n".join(f"- {tool.name}: {tool.description}" for tool in tools)
+
+
+def told(tool: ToolSpec, call: ToolCall | str, result: str) -> str:
+    """What the history keeps of a tool that ran."""
+    if isinstance(call, str):
+        given = "none"
+    else:
+        given = call.malformed if call.malformed is not None else json.dumps(call.arguments, ensure_ascii=False)
+    return f"Tool {tool.name} ran.\nArguments: {given}\nResult: {result}"
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """The first JSON object in `text`, whatever stands around it; None without one."""
+    decoder = json.JSONDecoder()
+    at = text.find("{")
+    while at >= 0:
+        try:
+            found, _ = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at = text.find("{", at + 1)
+            continue
+        return found if isinstance(found, dict) else None
+    return None

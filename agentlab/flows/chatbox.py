@@ -1,0 +1,29 @@
+"""Two-step orchestrator with long-term memory, for one user: choose an action, write its arguments, answer."""
+
+from __future__ import annotations
+
+from agentlab.flows._orchestrator import PROMPTS as PROMPTS
+from agentlab.flows._orchestrator import Profile, Settings, personality, process_message
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+from agentlab.tools import MEMORY_TOOLS
+
+__all__ = ["PROMPTS", "Settings", "respond"]
+
+TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
+MEMORY = True
+CALLS_PER_TURN = 4.0
+ENVIRONMENT = {
+    "CHATBOX_LLM_PROVIDER": "provider",
+    "CHATBOX_LLM_MODEL": "model",
+    "CHATBOX_MAX_TOOL_CALLS": "max_tool_calls",
+}
+
+
+class ChatBox(Profile):
+    def base_messages(self, session: Session, turn: UserTurn) -> list[str]:
+        return [personality(session, "master")]
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    return await process_message(ChatBox(), turn, session)

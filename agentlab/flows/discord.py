@@ -1,0 +1,60 @@
+"""The same orchestrator in a shared channel: several people, one master, few tools, nothing written to memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from agentlab.flows import _orchestrator
+from agentlab.flows._orchestrator import PROMPTS as PROMPTS
+from agentlab.flows._orchestrator import Profile, personality, process_message
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+from agentlab.tools import MEMORY_TOOLS
+
+TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
+ALLOWED = ("fetch_memory", "search_web", "get_current_time")
+MEMORY = True
+CALLS_PER_TURN = 2.5
+ENVIRONMENT = {
+    "DISCORD_LLM_PROVIDER": "provider",
+    "DISCORD_LLM_MODEL": "model",
+    "DISCORD_MAX_TOOL_CALLS": "max_tool_calls",
+    "MASTER_DISCORD_ID": "master_id",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(_orchestrator.Settings):
+    max_tool_calls: Annotated[int, Ge(0)] = 3
+    master_id: str = "master"
+    """The id of the one user the assistant belongs to."""
+    stranger: Literal[1, 2] = 1
+    """Which personality meets everybody else."""
+
+
+class Discord(Profile):
+    final_memory_step = False
+
+    def base_messages(self, session: Session, turn: UserTurn) -> list[str]:
+        settings: Settings = session.settings
+        is_master = turn.speaker_id == settings.master_id
+        name = "master" if is_master else f"stranger_{settings.stranger}"
+        user = f"You are talking with {turn.speaker_name or 'somebody'} (ID {turn.speaker_id or 'unknown'})"
+        return [
+            personality(session, name),
+            f"It is {session.now:%A, %Y-%m-%d, %H:%M}.",
+            f"{user}, who {'is' if is_master else 'is not'} the one you belong to.",
+        ]
+
+    def allowed_tools(self) -> tuple[str, ...]:
+        return ALLOWED
+
+    def prepare(self, turn: UserTurn) -> str:
+        return f"{turn.speaker_name or 'Somebody'} said: {turn.text}"
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    return await process_message(Discord(), turn, session)
