@@ -18,6 +18,13 @@ retrieval: {top_k: 3}
 generation: {temperature: 0, seed: 7, max_tokens: 128}
 """
 
+KEYS = """\
+{
+  "openai": ["replace by your key; several are taken in turn"],
+  "gemini": []
+}
+"""
+
 WORKFLOW = """\
 # Replays evals/flows.yaml from evals/recordings and holds it against a baseline. Once, on your machine:
 #   agentlab run --mode record --out results/first
@@ -105,6 +112,7 @@ def create(folder: Path) -> list[Path]:
     example = folder / "datasets" / "example"
     contents = {
         folder / "evals" / "flows.yaml": SPEC,
+        folder / "llm_api_keys.json.template": KEYS,
         folder / ".github" / "workflows" / "evals.yml": WORKFLOW,
         example / "corpus.jsonl": _lines(DOCUMENTS),
         example / "conversations.jsonl": _lines(CONVERSATIONS),

@@ -11,6 +11,7 @@ A folder holds any number of `*.jsonl` files; each opens with a header line, and
     embedding   a query and its vector, base64 of little-endian float16, and `seconds`
     vector      the same for passages and graded texts, whose time is nobody's latency
     duration    how long a search or a tool took that ran in this process; what it found is computed anew
+    result      what came from elsewhere, a web search with its pages: `of` what kind, `facts` asked, `value`, `seconds`
 
 `check` ends each line: a hash of the rest, so that a line edited by hand is refused by name and never replayed. JSON
 only, so a stranger's file can be loaded. Format 1 is the only one there is; a file of a newer format is refused.
@@ -36,6 +37,8 @@ VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 _PARTS = {"message": "messages", "tool": "tools"}
 _SECRETS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+KNOWN_SECRETS: set[str] = set()
+"""Keys that were read from a file; those in the environment are found by the names of their variables."""
 
 Row = dict[str, Any]
 
@@ -249,6 +252,8 @@ def _key_of(row: Row) -> str:
             return embedding_key(row["model"], row["text"])
         case "vector":
             return vector_key(row["model"], row["text"])
+        case "result":
+            return result_key(row["of"], row["facts"])
     return duration_key(row["work"])
 
 
@@ -265,9 +270,14 @@ def duration_key(work: Any) -> str:
     return digest(["duration", work])
 
 
+def result_key(of: str, facts: Any) -> str:
+    """`of` is the kind of thing that was fetched, `facts` is JSON that says what was asked for."""
+    return digest(["result", of, facts])
+
+
 def _answer(row: Row) -> Any:
     """What must not differ between two recordings of one request; how long they took may."""
-    return [row.get(name) for name in ("completion", "refusal", "vector")]
+    return [row.get(name) for name in ("completion", "refusal", "vector", "value")]
 
 
 def _header() -> str:
@@ -287,6 +297,7 @@ _KINDS = {
     "embedding": {"key", "model", "text", "vector", "seconds"},
     "vector": {"key", "model", "text", "vector"},
     "duration": {"key", "work", "seconds"},
+    "result": {"key", "of", "facts", "value", "seconds"},
 }
 
 
@@ -339,8 +350,10 @@ def _check_header(row: Row, where: str) -> None:
 
 
 def _refuse_secrets(text: str) -> None:
-    for name, value in os.environ.items():
-        if name.endswith(_SECRETS) and len(value) >= 8 and json.dumps(value)[1:-1] in text:
+    secrets = {value: name for name, value in os.environ.items() if name.endswith(_SECRETS)}
+    secrets |= dict.fromkeys(KNOWN_SECRETS, "a key from the key file")
+    for value, name in secrets.items():
+        if len(value) >= 8 and json.dumps(value)[1:-1] in text:
             raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
 
 

@@ -1,4 +1,4 @@
-"""`openai/<model>`: any server that speaks OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY`).
+"""`openai/<model>`: any server that speaks OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY` or key file).
 
 The official SDK does the talking, on its aiohttp transport (six times faster than its default one with many calls in
 flight) and with its own retries off: retries live in the session.
@@ -23,6 +23,7 @@ from agentlab.errors import (
     Unreachable,
 )
 from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.models.keys import KEY_FILE, RATE_LIMITED_SECONDS, REFUSED_SECONDS, KeyRing, load_keys
 from agentlab.protocols import Emit
 
 if TYPE_CHECKING:
@@ -46,27 +47,29 @@ def identity(name: str) -> tuple[str, str]:
 def connect(name: str, **options: Any) -> OpenAIModel:
     """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key."""
     base_url = options.pop("base_url", None) or os.environ.get("OPENAI_BASE_URL") or None
-    api_key = options.pop("api_key", None) or os.environ.get("OPENAI_API_KEY")
-    if not api_key and base_url is None:
+    api_key = options.pop("api_key", None)
+    keys = (api_key,) if api_key else load_keys("openai", "OPENAI_API_KEY")
+    if not keys and base_url is None:
         raise ConfigError(
-            "openai models need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"
+            f"openai models need a key: set OPENAI_API_KEY, write it into {KEY_FILE}, or set OPENAI_BASE_URL to use"
+            " another compatible server"
         )
     if base_url and not re.match(r"https?://", base_url):
         raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
-    return OpenAIModel(name, base_url=base_url, api_key=api_key or "none", **options)
+    return OpenAIModel(name, base_url=base_url, keys=KeyRing(keys or ("none",)), **options)
 
 
 class OpenAIModel:
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
     def __init__(
-        self, model: str, *, base_url: str | None, api_key: str, timeout: float = 120.0, parallel: int | None = None
+        self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0, parallel: int | None = None
     ) -> None:
         self.name = f"openai/{model}"
         self.parallel = parallel
         self._model = model
         self._base_url = base_url
-        self._api_key = api_key
+        self._keys = keys
         self._timeout = timeout
         self._client: AsyncOpenAI | None = None
 
@@ -76,7 +79,7 @@ class OpenAIModel:
 
             self._client = AsyncOpenAI(
                 base_url=self._base_url,
-                api_key=self._api_key,
+                api_key="none",
                 timeout=self._timeout,
                 max_retries=0,
                 http_client=DefaultAioHttpClient(),
@@ -89,12 +92,14 @@ class OpenAIModel:
 
         called = (call.name for message in request.messages for call in message.tool_calls)
         names = wire_names([*(tool.name for tool in request.tools), *called])
+        key = self._keys.take()
         try:
-            stream = await self._connected().chat.completions.create(**self._body(request, names))
+            client = self._connected().with_options(api_key=key)
+            stream = await client.chat.completions.create(**self._body(request, names))
             return await self._read(stream, emit, {wire: name for name, wire in names.items()})
         except openai.APIError as problem:
             # Without its cause: servers quote the key they refuse, and a log would print it.
-            raise translate_error(problem, self.name, self._api_key) from None
+            raise self._other_key(translate_error(problem, self.name, self._keys), key) from None
         except httpx2.HTTPError as problem:
             raise Unreachable(f"the connection broke: {type(problem).__name__}", self.name) from None
         except json.JSONDecodeError as problem:
@@ -132,6 +137,18 @@ class OpenAIModel:
             if value is not None:
                 body[key] = value
         return body
+
+    def _other_key(self, error: ModelError, key: str) -> ModelError:
+        """The error; one that is the key's fault can be tried again at once where there is another key."""
+        if isinstance(error, RateLimited):
+            seconds = RATE_LIMITED_SECONDS if error.retry_after is None else error.retry_after
+        elif isinstance(error, Refused):
+            seconds = REFUSED_SECONDS
+        else:
+            return error
+        if not self._keys.set_aside(key, seconds):
+            return error
+        return RateLimited(str(error).removeprefix(f"{self.name}: "), self.name, retry_after=0.0)
 
     async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> Completion:
         text: list[str] = []
@@ -225,13 +242,11 @@ def read_usage(usage: Any) -> Usage:
     )
 
 
-def translate_error(problem: Any, model: str, api_key: str = "") -> ModelError:
+def translate_error(problem: Any, model: str, keys: KeyRing = KeyRing(())) -> ModelError:  # noqa: B008 (it is empty)
     """Our error for an exception of the SDK; the message keeps what the server said, shortened, never a key."""
     import openai
 
-    said = " ".join(str(getattr(problem, "message", problem)).split())
-    if len(api_key) > 4:
-        said = said.replace(api_key, "<key>")
+    said = keys.hide(" ".join(str(getattr(problem, "message", problem)).split()))
     said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)[:300]
     # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
     if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):

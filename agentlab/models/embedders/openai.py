@@ -17,6 +17,7 @@ import numpy as np
 
 from agentlab.errors import ConfigError, ModelError
 from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.models.keys import load_keys
 from agentlab.models.openai import translate_error
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def connect(
     `dimensions` is sent to the server only if given; `timeout` is in seconds.
     """
     base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-    api_key = api_key or os.environ.get("OPENAI_API_KEY")
+    api_key = api_key or next(iter(load_keys("openai", "OPENAI_API_KEY")), None)
     if not api_key and base_url is None:
         raise ConfigError(
             "openai embedders need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"

@@ -1,0 +1,76 @@
+"""API keys: from the environment or from `llm_api_keys.json`, taken in turn, those in trouble set aside for a while.
+
+    {"openai": ["first key", "second key"], "gemini": ["only key"]}
+
+The file lies in the working directory, or where `AGENTLAB_KEYS` says; a key in the environment (`OPENAI_API_KEY`) wins
+over it. Keys appear nowhere else: not in errors, logs, traces or recordings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentlab.errors import ConfigError
+from agentlab.recording import KNOWN_SECRETS
+
+KEY_FILE = "llm_api_keys.json"
+RATE_LIMITED_SECONDS = 30.0
+REFUSED_SECONDS = 600.0
+"""A key without permission or quota rarely gets it back within a run, but it may."""
+
+
+class KeyRing:
+    """Keys of one provider, taken in turn at every call; `clock` is in seconds and only goes forward."""
+
+    def __init__(self, keys: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self.keys = tuple(dict.fromkeys(keys))
+        self._clock = clock
+        self._turn = 0
+        self._back_at = dict.fromkeys(self.keys, 0.0)
+
+    def take(self) -> str:
+        """The next key that is not set aside; where all are, the one that comes back first."""
+        now = self._clock()
+        for step in range(len(self.keys)):
+            key = self.keys[(self._turn + step) % len(self.keys)]
+            if self._back_at[key] <= now:
+                self._turn = (self._turn + step + 1) % len(self.keys)
+                return key
+        return min(self.keys, key=lambda key: self._back_at[key])
+
+    def set_aside(self, key: str, seconds: float) -> bool:
+        """Leave `key` alone for a while; True where another one can be taken meanwhile."""
+        now = self._clock()
+        self._back_at[key] = now + seconds
+        return any(back_at <= now for back_at in self._back_at.values())
+
+    def hide(self, text: str) -> str:
+        """`text` without any of the keys."""
+        for key in sorted(self.keys, key=len, reverse=True):
+            if len(key) > 4:
+                text = text.replace(key, "<key>")
+        return text
+
+
+def load_keys(provider: str, variable: str) -> tuple[str, ...]:
+    """The keys of `provider`, () where there are none; raises ConfigError for a file that cannot be used."""
+    given = os.environ.get(variable)
+    if given:
+        return (given,)
+    file = Path(os.environ.get("AGENTLAB_KEYS") or KEY_FILE)
+    try:
+        # What is wrong is said without quoting the file: it holds keys.
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as problem:
+        raise ConfigError(f"cannot read the key file {file}: {type(problem).__name__}") from None
+    keys = found.get(provider, []) if isinstance(found, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
+        raise ConfigError(f"{file}: it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}")
+    KNOWN_SECRETS.update(key.strip() for key in keys)
+    return tuple(key.strip() for key in keys)
