@@ -26,6 +26,8 @@ def to_json(value: Any) -> Any:
         return [to_json(inner) for inner in value]
     if isinstance(value, Mapping):
         return {key: to_json(inner) for key, inner in value.items()}
+    if isinstance(value, Message) and not (value.tool_calls or value.extra) and value.tool_call_id is None:
+        return plain_row(value.role, value.text, value.name)
     if is_dataclass(value):
         row = {}
         cls: Any = type(value)
@@ -35,6 +37,12 @@ def to_json(value: Any) -> Any:
                 row[name] = to_json(inner)
         return row
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def plain_row(role: Role, text: str, name: str | None) -> dict[str, Any]:
+    """A message of words alone; every request of a conversation repeats most of the last one's. Not to be changed."""
+    return {"role": role} | ({"text": text} if text else {}) | ({} if name is None else {"name": name})
 
 
 @functools.cache

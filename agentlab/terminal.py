@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,9 @@ from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
 from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.models import weights
+
+SECONDS_BETWEEN_LINES = 10.0
+"""Of progress in a log; on a terminal the bar moves all the time."""
 
 
 class _Display:
@@ -44,6 +48,7 @@ class RunDisplay(_Display):
     def __init__(self) -> None:
         label = TextColumn("{task.description}", markup=False)
         super().__init__(TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), label)
+        self._said = float("-inf")
 
     def update(self, progress: RunProgress) -> None:
         if "run" not in self._tasks:
@@ -52,7 +57,10 @@ class RunDisplay(_Display):
         failed = f"  {progress.failed} failed" if progress.failed else ""
         self._progress.update(self._tasks["run"], completed=progress.done, description=progress.label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
-        if not self._progress.console.is_terminal and progress.done:
+        now = time.monotonic()
+        waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
+        if not self._progress.console.is_terminal and progress.done and waited:
+            self._said = now
             left = progress.seconds_left
             eta = "" if left is None else f", about {left / 60:.0f} min left"
             self._progress.console.print(f"turn {progress.done} of {progress.total}{eta}{failed}", highlight=False)
