@@ -13,7 +13,12 @@ from urllib.parse import urlsplit
 from agentlab.models import weights
 
 NEEDED = ("openai", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "pandas", "pydantic")
-EXTRAS = {"sentence_transformers": "sentence-transformers", "ipywidgets": "notebook", "jupyterlab": "notebook"}
+EXTRAS = {
+    "sentence_transformers": "sentence-transformers",
+    "ipywidgets": "notebook",
+    "jupyterlab": "notebook",
+    "ddgs": "web",
+}
 ROOM_NEEDED = 3e9
 
 

@@ -195,6 +195,27 @@ class ToolRun(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fetch(Event):
+    """Something a tool brought from outside; its seconds are the recorded ones."""
+
+    kind = "fetch"
+    costed = True
+
+    source: str
+    """What was asked, such as `web search`."""
+    facts: Any = None
+    """What it was asked for, JSON."""
+
+    @property
+    def title(self) -> str:
+        return self.source
+
+    @property
+    def detail(self) -> str:
+        return shorten(str(self.facts))
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryOp(Event):
     kind = "memory"
     costed = True
@@ -282,7 +303,7 @@ class Step(Event):
 
 
 EVENTS: dict[str, type[Event]] = {
-    cls.kind: cls for cls in (ModelCall, EmbeddingCall, Search, ToolRun, MemoryOp, Decision, Notice, Step)
+    cls.kind: cls for cls in (ModelCall, EmbeddingCall, Search, ToolRun, Fetch, MemoryOp, Decision, Notice, Step)
 }
 
 

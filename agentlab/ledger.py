@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentlab.events import Event, Phase
+from agentlab.errors import NotRecorded
+from agentlab.events import Event, Notice, Phase
 from agentlab.trace import Trace, longest_path
 
 Lasted = Callable[[Any, float], tuple[float, str]]
@@ -94,6 +95,21 @@ class Ledger:
             event = kind(**opened, **facts)
             seconds, origin = self._measured(event, time.perf_counter() - began)
             self.close(event if seconds == 0.0 else replace(event, seconds=seconds, origin=origin))
+
+    async def answered(self, work: Awaitable[Any], kind: type[Event], phase: Phase, **facts: Any) -> Any:
+        """The answer of the wire that `work` waits for, as one event with the seconds that the wire names."""
+        opened = self.open(phase)
+        try:
+            answer = await work
+        except Exception as failure:
+            self.close(kind(**opened, **facts, error=f"{type(failure).__name__}: {failure}"))
+            if isinstance(failure, NotRecorded):
+                with self.timed(Notice, None, name="not_recorded", text=str(failure), data={"cause": failure.cause}):
+                    pass
+            raise
+        measured = {"seconds": answer.seconds, "waited": answer.waited, "origin": answer.origin}
+        self.close(kind(**{**opened, **measured}, **facts))
+        return answer
 
     def _measured(self, event: Event, seconds: float) -> tuple[float, str]:
         """Seconds and origin: of a whole the longest path through its parts, of a part what it took when recorded."""

@@ -5,7 +5,7 @@ Each is as narrow as its double in a test allows; implementations live in their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -154,7 +154,7 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+    def run(self, arguments: dict[str, Any], session: Session) -> Awaitable[str] | str:
         """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
         ...
 
@@ -188,6 +188,10 @@ class Wire(Protocol):
 
     async def complete(self, asked: Any, emit: Emit) -> Answer: ...
     async def embed(self, text: str) -> Embedded: ...
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Fetched:
+        """What `ask` brings from outside, JSON; `kind` and `facts` (JSON) say in full what is asked for."""
+        ...
+
     def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
         """Seconds and origin of work that was done in this process; `work` says in JSON what it was."""
         ...
@@ -208,6 +212,15 @@ class Answer:
 class Embedded:
     vector: np.ndarray
     """float32, shape (dimensions,)."""
+    seconds: float
+    waited: float = 0.0
+    origin: str = "live"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    value: Any
+    """JSON."""
     seconds: float
     waited: float = 0.0
     origin: str = "live"

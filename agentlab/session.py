@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from agentlab import events
 from agentlab.arguments import check_arguments
 from agentlab.errors import ModelError, NotRecorded, RateLimited, Retryable, ToolError
-from agentlab import events
 from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
 from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec

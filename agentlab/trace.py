@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from agentlab.errors import RunError
-from agentlab.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.messages import Completion
 
 
@@ -83,7 +83,7 @@ def _price(event: Event, parents: set[int]) -> Totals:
             return Totals(tool_calls=1, seconds=seconds)
         case MemoryOp():
             return Totals(memory_ops=1, seconds=seconds)
-        case Search():
+        case Search() | Fetch():
             return Totals(seconds=seconds)
     return Totals()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -23,10 +23,10 @@ import numpy as np
 from agentlab import errors
 from agentlab.errors import BadRequest, ContextOverflow, NotRecorded
 from agentlab.events import shorten
-from agentlab.inflight import Flights, QueuedEmbedder, QueuedModel
+from agentlab.inflight import Flights, Queue, QueuedEmbedder, QueuedModel
 from agentlab.messages import Completion, Request, to_json
 from agentlab.misses import Explanation, Nearest
-from agentlab.protocols import Answer, Embedded, Embedder, Emit
+from agentlab.protocols import Answer, Embedded, Embedder, Emit, Fetched
 from agentlab.recording import (
     RecordedRequest,
     Recordings,
@@ -34,6 +34,7 @@ from agentlab.recording import (
     duration_key,
     embedding_key,
     record_request,
+    result_key,
     vector_key,
 )
 from agentlab.trace import Trace
@@ -152,6 +153,22 @@ class Line:
             waited=timed.waited,
             origin="replay" if joined else "live",
         )
+
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Fetched:
+        """What `ask` brings, or brought when it was recorded; raises NotRecorded, and what `ask` raises.
+
+        A failure is not recorded: the next recording asks again.
+        """
+        key = result_key(kind, facts)
+        row = self._recorder.find(key)
+        if row is not None:
+            return Fetched(value=row["value"], seconds=row["seconds"], origin="replay")
+        if self._recorder.mode == "replay":
+            raise NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
+        timed, joined = await self._recorder.flights.share(key, lambda: Queue(None).run(ask))
+        entry = {"kind": "result", "of": kind, "facts": facts, "value": timed.result, "seconds": timed.seconds}
+        row = self._recorder.keep(key, entry)
+        return Fetched(value=row["value"], seconds=row["seconds"], origin="replay" if joined else "live")
 
     def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
         """How long work in this process took, in seconds: as recorded, or as just measured; and which of both.

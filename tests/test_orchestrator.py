@@ -94,7 +94,7 @@ async def test_the_choice_is_between_the_tools_and_nothing():
     await chatbox.respond(ANN, session)
     asked = model.requests[0]
     assert asked.output_schema["properties"]["tool"]["enum"] == ["get_current_time", "read_file", None]
-    assert asked.tools == () and "- read_file: does read_file" in asked.messages[0].text
+    assert asked.tools == () and "- read_file(): does read_file" in asked.messages[0].text
     assert texts(asked)[1:] == [("user", ANN.text)], "the choice sees the history, not the personality"
 
 
@@ -226,7 +226,7 @@ async def test_memory_is_written_before_the_response(memory):
     assert save.asked == [{"content": "Ann lives in Rome"}]
     choice, arguments, answer = model.requests[1:]
     assert choice.output_schema["properties"]["tool"]["enum"] == ["save_memory", "update_memory", None]
-    assert "- fetch_memory" not in choice.messages[0].text and "- get_current_time" not in choice.messages[0].text
+    assert "- fetch_memory(" not in choice.messages[0].text and "- get_current_time(" not in choice.messages[0].text
     assert "choose save_memory" in choice.messages[-2].text and "Ann likes tea" in choice.messages[-1].text
     assert texts(arguments)[1:] == texts(choice)[1:], "arguments are written with the guidance in sight"
     assert "Result: Saved." in answer.messages[2].text and "Ann likes tea" in answer.messages[-1].text

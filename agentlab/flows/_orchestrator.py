@@ -22,7 +22,6 @@ from pydantic import AfterValidator
 
 from agentlab.errors import MemoryUnavailable
 from agentlab.flows._two_step import (
-    REPLACEMENT_FAILED,
     execute,
     get_next_action,
     get_tool_arguments,
@@ -31,6 +30,7 @@ from agentlab.flows._two_step import (
 from agentlab.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.session import Session
 from agentlab.tools import MEMORY_TOOLS
+from agentlab.tools.update_memory import FAILED
 
 FINAL_MEMORY_RETRY = 2
 WRITES = ("save_memory", "update_memory")
@@ -113,10 +113,7 @@ class Profile:
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
     settings: Settings = session.settings
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
-    facts = await _read_memory(session, turn.text) if settings.automatic_memory else ()
-    context = [Message(role="system", text=session.prompt("facts", facts=_listed(facts)))] if facts else []
-    history = History(session, session.load_conversation(settings.history) if settings.history else ())
-    history.add("user", profile.prepare(turn), speaker=turn.speaker_name)
+    facts, context, history = await _take_in(profile, turn, session)
     allowed = _allowed(profile, session)
     writes = settings.final_memory and profile.final_memory_step
     if settings.protocol == "native":
@@ -131,6 +128,32 @@ async def process_message(profile: Profile, turn: UserTurn, session: Session) ->
             text = (await session.complete((*base, *history.messages, *context), phase="answer")).message.text
     history.add("agent", text)
     return Reply(text=text)
+
+
+async def process_memory(profile: Profile, turn: UserTurn, session: Session) -> None:
+    """Steps 1 to 3 and the final memory step alone: what was said long ago and needs no reply."""
+    settings: Settings = session.settings
+    facts, context, history = await _take_in(profile, turn, session)
+    allowed = _allowed(profile, session)
+    if not (settings.final_memory and profile.final_memory_step):
+        return
+    if settings.protocol == "native":
+        await _native_memory(session, history, context, allowed)
+    else:
+        with session.step("final_memory"):
+            await _final_memory(session, history, allowed, facts, context)
+
+
+async def _take_in(
+    profile: Profile, turn: UserTurn, session: Session
+) -> tuple[tuple[Fact, ...], list[Message], History]:
+    """The facts nearest to the message, the system message that tells them, and the history with the message."""
+    settings: Settings = session.settings
+    facts = await _read_memory(session, turn.text) if settings.automatic_memory else ()
+    context = [Message(role="system", text=session.prompt("facts", facts=_listed(facts)))] if facts else []
+    history = History(session, session.load_conversation(settings.history) if settings.history else ())
+    history.add("user", profile.prepare(turn), speaker=turn.speaker_name)
+    return facts, context, history
 
 
 class History:
@@ -187,7 +210,7 @@ async def _main_loop(session: Session, history: History, allowed: Sequence[ToolS
         tool = next(tool for tool in tools if tool.name == choice.tool)
         call = await get_tool_arguments(session, history.messages, tool, "tool_args")
         result, failed = await execute(session, call)
-        if failed and tool.name == "update_memory" and result.startswith(REPLACEMENT_FAILED):
+        if failed and tool.name == "update_memory" and result.startswith(FAILED):
             known = Message(role="system", text=session.prompt("known_facts", facts=_listed(facts) or "(none)"))
             call = await get_tool_arguments(session, history.messages, tool, "tool_args", known)
             result, failed = await execute(session, call)
@@ -253,15 +276,23 @@ async def _native(
             for call in reply.tool_calls:
                 within.append(await session.call_tool(call))
                 calls_left -= 1
-    memory_tools = tuple(tool for tool in allowed if tool.name in WRITES)
-    if writes and memory_tools:
-        with session.step("final_memory"):
-            guidance = Message(role="system", text=session.prompt("memory_guidance"))
-            asked = (*history.messages, guidance, *context)
-            written = (await session.complete(asked, tools=memory_tools, phase="memory_write")).message
-            for call in written.tool_calls:
-                await session.call_tool(call)
+    if writes:
+        await _native_memory(session, history, context, allowed)
     return reply.text
+
+
+async def _native_memory(
+    session: Session, history: History, context: Sequence[Message], allowed: Sequence[ToolSpec]
+) -> None:
+    tools = tuple(tool for tool in allowed if tool.name in WRITES)
+    if not tools:
+        return
+    with session.step("final_memory"):
+        guidance = Message(role="system", text=session.prompt("memory_guidance"))
+        asked = (*history.messages, guidance, *context)
+        written = (await session.complete(asked, tools=tools, phase="memory_write")).message
+        for call in written.tool_calls:
+            await session.call_tool(call)
 
 
 def personality(session: Session, name: str) -> str:

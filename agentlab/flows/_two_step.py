@@ -14,6 +14,8 @@ from agentlab.errors import ModelError
 from agentlab.events import Phase, ToolRun
 from agentlab.messages import Message, ToolCall, ToolSpec
 from agentlab.session import Session
+from agentlab.tools._registry import instruction_of, tool_list_for_prompt
+from agentlab.tools.update_memory import FAILED
 
 NOTHING = "none"
 """How a tool prompt calls the choice of no tool, beside JSON null."""
@@ -32,7 +34,7 @@ async def get_next_action(
 ) -> Choice:
     """One call: which of `tools` to use next, or none."""
     names = [tool.name for tool in tools]
-    system = Message(role="system", text=session.prompt(prompt, tools=tool_list(tools)))
+    system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
     schema = {
         "type": "object",
         "properties": {"tool": {"type": ["string", "null"], "enum": [*names, None]}},
@@ -61,12 +63,11 @@ async def get_tool_arguments(
 
     A call that failed is returned as the text of its error.
     """
-    instruction = getattr(session.tools[tool.name], "instruction", "")
     prompt = session.prompt(
         "tool_arguments",
         tool=tool.name,
         description=tool.description,
-        instruction=instruction,
+        instruction=instruction_of(session.tools[tool.name]),
         schema=json.dumps(tool.parameters),
     )
     asked = (Message(role="system", text=prompt), *messages, *context)
@@ -89,14 +90,7 @@ async def execute(session: Session, call: ToolCall | str) -> tuple[str, bool]:
     failed = any(
         isinstance(event, ToolRun) and event.call.id == call.id and event.error for event in session.events_of_turn()
     )
-    return result, failed or result.startswith(REPLACEMENT_FAILED)
-
-
-REPLACEMENT_FAILED = "Memory replacement failed."
-
-
-def tool_list(tools: Sequence[ToolSpec]) -> str:
-    return "\n".join(f"- {tool.name}: {tool.description}" for tool in tools)
+    return result, failed or result.startswith(FAILED)
 
 
 def told(tool: ToolSpec, call: ToolCall | str, result: str) -> str:

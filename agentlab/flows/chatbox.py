@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from agentlab.flows._orchestrator import PROMPTS as PROMPTS
-from agentlab.flows._orchestrator import Profile, Settings, personality, process_message
+from agentlab.flows._orchestrator import Profile, Settings, personality, process_memory, process_message
 from agentlab.messages import Reply, UserTurn
 from agentlab.session import Session
 from agentlab.tools import MEMORY_TOOLS
 
-__all__ = ["PROMPTS", "Settings", "respond"]
+__all__ = ["PROMPTS", "Settings", "respond", "write_memory"]
 
 TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
 MEMORY = True
@@ -27,3 +27,8 @@ class ChatBox(Profile):
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     return await process_message(ChatBox(), turn, session)
+
+
+async def write_memory(turn: UserTurn, session: Session) -> None:
+    """The final memory step without a reply, for `ingest: flow`."""
+    await process_memory(ChatBox(), turn, session)

@@ -37,6 +37,10 @@ SPEC = ToolSpec(
 
 class LookupDocuments:
     spec = SPEC
+    instruction = (
+        "Write what to look for in words that stand on their own, and [] to search all documents or the names of those"
+        ' the user asks for: {"query": "weight of the ball", "document_names": []}'
+    )
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """Search and format; raises ToolError for an empty query and for names none of which exist."""

@@ -1,0 +1,49 @@
+"""`write_file`: the model writes a text file into its workspace, over an older one where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentlab.messages import ToolSpec
+from agentlab.tools._workspace import workspace_of, write_text
+
+if TYPE_CHECKING:
+    from agentlab.session import Session
+
+SPEC = ToolSpec(
+    name="write_file",
+    description=(
+        "Write a text file in the workspace. A file of that name is replaced as a whole; missing folders are made."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "file_path": {"type": "string", "description": "The file, relative to the workspace: notes/today.txt"},
+            "content": {"type": "string", "description": "Everything the file shall hold"},
+        },
+        "required": ["file_path", "content"],
+        "additionalProperties": False,
+    },
+)
+
+
+class WriteFile:
+    spec = SPEC
+    instruction = (
+        "Name the file by its path in the workspace and give its whole text:"
+        ' {"file_path": "notes/today.txt", "content": "buy bread"}'
+    )
+
+    def __init__(self, workspace: Path | None) -> None:
+        self._workspace = workspace
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        """Raises ToolError for a path that is not inside the workspace and for what is no text."""
+        write_text(workspace_of(session, self._workspace), arguments["file_path"], arguments["content"])
+        return f"Written: {arguments['file_path']}"
+
+
+def build(workspace: Path | None = None) -> WriteFile:
+    """Without `workspace` every session has a temporary folder of its own, the same that `read_file` reads from."""
+    return WriteFile(workspace)
