@@ -102,7 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument("spec", nargs="*", help=f"spec files (default: all in {RECORDED_SPECS})")
     replay.add_argument("--explain", action="store_true", help="every miss, not only the first of each conversation")
-    replay.add_argument("--prune", action="store_true", help="rewrite the spec's own file without what was not used")
+    replay.add_argument(
+        "--prune", action="store_true", help="drop from the files of these specs what none of them used"
+    )
     replay.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     replay.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
@@ -211,17 +213,19 @@ def _replay(arguments: argparse.Namespace) -> int:
     specs = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
     if not specs:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
-    failed = False
+    failed, used = False, set()
     for spec in specs:
         with tempfile.TemporaryDirectory() as scratch, Lab(spec, **_overrides(arguments)) as lab:
             print(f"{spec}:")
             run = lab.run_sync(out=Path(scratch) / "run")
-            missing = _show_reuse(run.summary["recordings"])
-            failed |= missing
+            failed |= _show_reuse(run.summary["recordings"])
+            used |= lab.recorder.used
             if arguments.explain:
                 print("\n".join(misses(run.traces.values())))
-            if arguments.prune and not missing:
-                print(f"{lab.prune_recordings()} recordings dropped")
+    # Only once all of them have said what they use: one spec may live on what another recorded.
+    for spec in specs if arguments.prune and not failed else ():
+        with Lab(spec, **_overrides(arguments)) as lab:
+            print(f"{spec}: {lab.prune_recordings(used)} recordings dropped")
     return 1 if failed else 0
 
 

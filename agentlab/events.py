@@ -148,10 +148,12 @@ class Search(Event):
     query: str
     doc_ids: tuple[str, ...] | None = None
     passages: tuple[Passage, ...] = ()
+    index: str = ""
+    """The method and the index it searched."""
 
     @property
     def work(self) -> Any:
-        return ["search", self.query, self.doc_ids, [passage.id for passage in self.passages]]
+        return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
 
     @property
     def detail(self) -> str:
@@ -228,10 +230,19 @@ class MemoryOp(Event):
     written: bool = False
     replaces: str | None = None
     """On `revise`: the id of the fact that was to be replaced."""
+    backend: str = ""
 
     @property
     def work(self) -> Any:
-        return ["memory", self.op, self.text, self.replaces, self.written, [fact.id for fact in self.facts]]
+        return [
+            "memory",
+            self.backend,
+            self.op,
+            self.text,
+            self.replaces,
+            self.written,
+            [fact.id for fact in self.facts],
+        ]
 
     @property
     def title(self) -> str:

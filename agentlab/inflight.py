@@ -116,8 +116,10 @@ class QueuedModel:
 class QueuedEmbedder:
     """An embedder that is connected when it is first asked, behind its queue."""
 
-    def __init__(self, name: str, connect: Callable[[], Embedder]) -> None:
+    def __init__(self, name: str, endpoint: str, connect: Callable[[], Embedder]) -> None:
         self.name = name
+        self.endpoint = endpoint
+        """What beside its name decides its vectors."""
         self._connecting = connect
         self._embedder: Embedder | None = None
         self._queue = Queue(None)

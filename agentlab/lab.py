@@ -14,7 +14,7 @@ import concurrent.futures
 import contextlib
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -77,7 +77,7 @@ class Lab:
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: self._queued(name) for name in named}
-        self._queries = QueuedEmbedder(self.spec.embedder, self._connect_embedder)
+        self._queries = QueuedEmbedder(*self._embedder_identity(), self._connect_embedder)
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
             self._queries.connect()
@@ -117,14 +117,13 @@ class Lab:
         mode, folder = self.spec.mode, Path(self.spec.recordings)
         if mode == "live":
             return Recorder()
-        write = None if mode == "replay" else self.spec.name
-        return Recorder(mode, Recordings.open(folder, write=write, only_own=mode == "record"))
+        found = Recordings.open(folder, self.spec.name, write=mode != "replay", only_own=mode == "record")
+        return Recorder(mode, found)
 
-    def prune_recordings(self) -> int:
-        """Drop from the spec's own file what nobody has asked for since this lab was made; returns how many."""
-        return Recordings.open(Path(self.spec.recordings), write=self.spec.name, only_own=True).keep_only(
-            self.recorder.used
-        )
+    def prune_recordings(self, used: Collection[str]) -> int:
+        """Drop from the spec's own file what is not `used`, keys of recordings; returns how many."""
+        found = Recordings.open(Path(self.spec.recordings), self.spec.name, write=True, only_own=True)
+        return found.keep_only(used)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -132,7 +131,14 @@ class Lab:
         from agentlab.models.embedders.cache import CachedEmbedder
         from agentlab.models.weights import home
 
-        return KeptEmbedder(CachedEmbedder(self._queries, home() / "embeddings"), self.recorder)
+        return KeptEmbedder(CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder)
+
+    def _embedder_identity(self) -> tuple[str, str]:
+        name = self.spec.embedder
+        if name in self._given_embedders:
+            return name, getattr(self._given_embedders[name], "endpoint", "")
+        provider, rest = _provider("models.embedders", name)
+        return getattr(provider, "identity", lambda rest: (name, ""))(rest)
 
     def _connect_embedder(self) -> Embedder:
         if self.spec.embedder in self._given_embedders:
@@ -281,6 +287,8 @@ class Lab:
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
             opened: Memory = await asyncio.to_thread(backend.connect, folder, self._queries)
             try:
+                # Asked once before anybody is timed: a backend loads its library at its first use.
+                await opened.facts()
                 yield opened
             finally:
                 # On a server the store outlives the folder it is named after.

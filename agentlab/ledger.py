@@ -29,6 +29,8 @@ class Scope:
     parent: int | None = None
     after: tuple[int, ...] = ()
     background: bool = False
+    path: tuple[int, ...] = ()
+    """The branches of parallel work that lead here, by number; below zero, pieces of background work."""
 
 
 _scope: ContextVar[Scope] = ContextVar("agentlab_scope", default=Scope())  # noqa: B039 (it is frozen)
@@ -52,14 +54,20 @@ class Ledger:
         self._clock = max(self._ended.values(), default=0.0)
         self._began.clear()
 
-    def go_background(self) -> None:
+    def enter_branch(self, number: int) -> None:
+        """The running task is one of several that work side by side."""
+        scope = _scope.get()
+        _scope.set(replace(scope, path=(*scope.path, number)))
+
+    def go_background(self, number: int) -> None:
         """What the running task does from here on belongs to no other event, and nothing waits for it."""
-        _scope.set(replace(_scope.get(), parent=None, background=True))
+        scope = _scope.get()
+        _scope.set(replace(scope, parent=None, background=True, path=(*scope.path, -1 - number)))
 
     def came_after(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
         scope = _scope.get()
-        _scope.set(Scope(scope.turn, scope.parent, events, scope.background))
+        _scope.set(Scope(scope.turn, scope.parent, events, scope.background, scope.path))
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
@@ -83,7 +91,7 @@ class Ledger:
         """Make the block one event; what the block puts into the yielded dict becomes fields of the event."""
         opened = self.open(phase)
         outer = _scope.get()
-        _scope.set(Scope(outer.turn, opened["id"], (), outer.background))
+        _scope.set(Scope(outer.turn, opened["id"], (), outer.background, outer.path))
         began = time.perf_counter()
         try:
             yield facts

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agentlab.events import shorten
+from agentlab.fingerprint import Row
 from agentlab.messages import Message, Request, ToolSpec
-from agentlab.recording import Recordings, Row
+from agentlab.recording import Recordings
 
 Place = tuple[str, str, int]
 """Flow, conversation, turn."""
@@ -35,10 +35,10 @@ class Explanation:
 
     @property
     def cause(self) -> str:
-        return self.differences[0].field if self.differences else "asked more often"
+        return self.differences[0].field
 
     def __str__(self) -> str:
-        told = "; ".join(difference.text for difference in self.differences[:4]) or "it was asked once more than then"
+        told = "; ".join(difference.text for difference in self.differences[:4])
         more = len(self.differences) - 4
         return told + (f"; and {more} more" if more > 0 else "") + f" (nearest recording: {self.nearest})"
 
@@ -60,10 +60,17 @@ class Nearest:
         candidates = self._by_conversation.get(place[1]) or self._all
         if not candidates:
             return None
+        if self._by_conversation and place[1] not in self._by_conversation:
+            known = self._recordings.line_of(self._all[-1]["key"])
+            return Explanation(known, (Difference("new conversation", f"nothing of {place[1]} is recorded"),))
         wanted = set(fields["messages"])
         best = max(candidates, key=lambda row: _likeness(row, fields, wanted, place))
-        told = differences(self._recordings.request_of(best), request, best["request"], fields)
-        return Explanation(self._recordings.line_of(best["key"]), tuple(told))
+        told = tuple(differences(self._recordings.request_of(best), request, best["request"], fields))
+        if not told:
+            same = best["request"] == fields
+            again = Difference("asked more often", "the same request was asked fewer times, or in another order")
+            told = (again if same else Difference("details", "it differs in details such as the order of keys"),)
+        return Explanation(self._recordings.line_of(best["key"]), told)
 
 
 def _likeness(row: Row, fields: Row, wanted: set[str], place: Place) -> tuple[float, ...]:
@@ -89,7 +96,7 @@ def differences(old: Request, new: Request, old_fields: Row, new_fields: Row) ->
         before, now = getattr(old, name), getattr(new, name)
         if before != now:
             yield Difference(name, f"{name} is {now!r}, was {before!r}")
-    if old.output_schema != new.output_schema:
+    if repr(old.output_schema) != repr(new.output_schema):
         yield Difference("output schema", "output schema differs")
     yield from _messages(old.messages, new.messages)
 
@@ -119,15 +126,16 @@ def _messages(old: Sequence[Message], new: Sequence[Message]) -> Iterator[Differ
         elif before.text != now.text:
             yield Difference(title, f"{title} changed at {_where(before.text, now.text)}")
         elif _calls(before) != _calls(now):
-            yield Difference(title, f"{title} calls other tools: {shorten(repr(_calls(now)), 80)}")
-        elif (before.name, bool(before.extra), before.extra) != (now.name, bool(now.extra), now.extra):
+            yield Difference(title, f"{title} calls other tools: {shorten(', '.join(_calls(now)), 80)}")
+        elif (before.name, before.extra) != (now.name, now.extra):
             yield Difference(title, f"{title}: name or provider data differ")
     if len(old) != len(new):
         yield Difference("history", f"{len(new)} messages, were {len(old)}")
 
 
-def _calls(message: Message) -> list[tuple[str, Any]]:
-    return [(call.name, call.malformed or call.arguments) for call in message.tool_calls]
+def _calls(message: Message) -> list[str]:
+    # As text, with the arguments in their order.
+    return [f"{call.name} {call.malformed or call.arguments!r}" for call in message.tool_calls]
 
 
 def _title(message: Message, is_question: bool) -> str:

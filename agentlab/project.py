@@ -31,6 +31,7 @@ WORKFLOW = """\
 #   agentlab gate results/first --baseline evals/baselines/first.jsonl --update
 # and commit evals/recordings and evals/baselines. A change that alters a request shows up as a call that is not
 # recorded: `agentlab run --mode auto` asks for it, and the gate says whether the flow has become worse.
+# AGENTLAB_MODE makes every command replay, so nothing here can ask a model by mistake.
 name: evals
 on: [pull_request]
 permissions: {contents: read}
@@ -38,12 +39,13 @@ jobs:
   gate:
     runs-on: ubuntu-latest
     timeout-minutes: 20
+    env: {AGENTLAB_MODE: replay}
     steps:
       - uses: actions/checkout@v5
       - uses: actions/setup-python@v6
         with: {python-version: "3.12"}
       - run: pip install agentlab-harness
-      - run: agentlab run evals/flows.yaml --mode replay --out results/gate
+      - run: agentlab run evals/flows.yaml --out results/gate
       - run: agentlab gate results/gate --baseline evals/baselines/first.jsonl --junit results/gate.xml
       - uses: actions/upload-artifact@v4
         if: always()

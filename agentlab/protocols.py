@@ -60,6 +60,11 @@ class Index(Protocol):
     """A read-only index of a corpus; `embedder` is None where queries need no vector."""
 
     @property
+    def name(self) -> str:
+        """How it searches and what, short enough for a ledger."""
+        ...
+
+    @property
     def documents(self) -> Sequence[IndexedDocument]: ...
     @property
     def embedder(self) -> Embedder | None: ...
@@ -182,8 +187,8 @@ class Wire(Protocol):
     name: str
     """The model that answers."""
 
-    def prepare(self, request: Request, turn: int) -> Any:
-        """Make a request ready to be sent, tried again as often as need be."""
+    def prepare(self, request: Request, turn: int, path: tuple[int, ...]) -> Any:
+        """Make a request ready to be sent, tried again as often as need be; `path` is the branch of parallel work."""
         ...
 
     async def complete(self, asked: Any, emit: Emit) -> Answer: ...
@@ -206,6 +211,8 @@ class Answer:
     origin: str = "live"
     missed: Miss | None = None
     """Why it was not among the recordings, where there are some."""
+    unrecorded: Exception | None = None
+    """Why it could not be written down; it was made and paid for all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,17 +17,18 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from agentlab import events
 from agentlab.arguments import check_arguments
-from agentlab.errors import ModelError, NotRecorded, RateLimited, Retryable, ToolError
+from agentlab.errors import ModelError, NotRecorded, RateLimited, RecordingError, Retryable, ToolError
 from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
 from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec
-from agentlab.protocols import History, Index, Memory, Tool, Wire
+from agentlab.protocols import Answer, History, Index, Memory, Tool, Wire
 from agentlab.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -90,21 +91,19 @@ class Session:
         self._retries = retries
         self._on_text = on_text
         self._ids = 0
-        self._background: set[asyncio.Task[None]] = set()
+        self._jitter = random.Random()
+        self._background: list[tuple[Context, int, str, Coroutine[Any, Any, None]]] = []
+        self._pieces = 0
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
         self._ledger.begin_turn(turn)
 
     async def join(self) -> None:
-        """Wait for background work; called between turns, so that no number depends on who was faster."""
+        """Do what was put into the background, piece by piece; called between turns."""
         while self._background:
-            await asyncio.gather(*self._background)
-
-    def stop_background(self) -> None:
-        """End background work that nobody waits for any more."""
-        for task in self._background:
-            task.cancel()
+            context, number, name, work = self._background.pop(0)
+            await asyncio.create_task(self._beside(number, name, work), context=context)
 
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept."""
@@ -172,7 +171,7 @@ class Session:
             facts = {"model": self._wire.name, "request": request, "completion": completion}
             self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
-        asked = self._wire.prepare(request, opened["turn"])
+        asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
         attempt, lost = 1, 0.0
         while True:
             began = time.perf_counter()
@@ -197,7 +196,7 @@ class Session:
                 if not isinstance(error, Retryable) or attempt > self._retries:
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                pause = BACK_OFF * 2 ** (attempt - 1) * (0.75 + self.random.random() / 2)
+                pause = BACK_OFF * 2 ** (attempt - 1) * (0.75 + self._jitter.random() / 2)
                 if isinstance(error, RateLimited) and error.retry_after is not None:
                     pause = max(pause, min(error.retry_after, 60.0))
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
@@ -212,6 +211,11 @@ class Session:
             attempt=attempt,
             origin=answer.origin,
         )
+        return self._accepted(answer)
+
+    def _accepted(self, answer: Answer) -> Completion:
+        if answer.unrecorded is not None:
+            raise answer.unrecorded
         if answer.missed is not None:
             self.notify("not_recorded", str(answer.missed), cause=answer.missed.cause)
         return answer.completion
@@ -230,7 +234,7 @@ class Session:
             if self.index.embedder is not None:
                 vector = await self._embed(query, "retrieve", self.index.embedder.name)
             wanted = None if doc_ids is None else tuple(doc_ids)
-            with self._ledger.timed(Search, "retrieve", query=query, doc_ids=wanted) as facts:
+            with self._ledger.timed(Search, "retrieve", query=query, doc_ids=wanted, index=self.index.name) as facts:
                 passages = await self.index.search(query, vector, top_k=top_k or self.top_k, doc_ids=wanted)
                 facts["passages"] = passages
         return passages
@@ -248,7 +252,7 @@ class Session:
         with self._ledger.timed(ToolRun, "tool", call=call) as facts:
             try:
                 output = await self._run_tool(call)
-            except NotRecorded:
+            except (NotRecorded, RecordingError):
                 raise
             except ToolError as refusal:
                 facts["error"], output = str(refusal), f"Error: {refusal}"
@@ -280,7 +284,7 @@ class Session:
             return ()
         with self.step("recall"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="recall", text=text) as facts:
+            with self._ledger.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
                 facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
         return tuple(facts["facts"])
 
@@ -290,7 +294,7 @@ class Session:
             return None
         with self.step("remember"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="remember", text=text) as facts:
+            with self._ledger.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
                 added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
                 facts["facts"], facts["written"] = (added.fact,), added.is_new
         return added
@@ -301,7 +305,9 @@ class Session:
             return None
         with self.step("revise"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="revise", text=text, replaces=fact_id) as facts:
+            with self._ledger.timed(
+                MemoryOp, phase, op="revise", text=text, replaces=fact_id, backend=self.memory.name
+            ) as facts:
                 fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
                 facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
         return fact
@@ -352,36 +358,43 @@ class Session:
             yield
 
     async def parallel(self, *work: Awaitable[T]) -> list[T]:
-        """Run awaitables side by side; what comes next waits for all of them. If one fails, the others are ended."""
+        """Run awaitables side by side; what comes next waits for all of them.
 
-        async def tracked(inner: Awaitable[T]) -> tuple[T, tuple[int, ...]]:
-            return await inner, self._ledger.scope.after
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(tracked(inner)) for inner in work]
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        done = [task.result() for task in tasks]
-        if done:
-            after = sorted({event_id for _, ids in done for event_id in ids})
-            self._ledger.came_after(tuple(after))
-        return [result for result, _ in done]
-
-    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do `work` beside the conversation: its calls are counted, but the reply's latency does not wait for them.
-
-        It is ended before the next turn begins. What it raises becomes a notice; the turn it began in stands.
+        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
+        which of them were under way at that moment would be a matter of speed.
         """
 
-        async def beside() -> None:
-            self._ledger.go_background()
+        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
+            self._ledger.enter_branch(number)
             try:
-                await work
+                return await inner, None, self._ledger.scope.after
             except Exception as failure:
-                log.warning("background work %s failed", name, exc_info=True)
-                self.notify("background_failed", f"{name}: {type(failure).__name__}: {failure}")
+                return None, failure, self._ledger.scope.after
 
-        task = asyncio.create_task(beside())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
+        done = [task.result() for task in tasks]
+        if done:
+            self._ledger.came_after(tuple(sorted({event_id for _, _, after in done for event_id in after})))
+        for _, failure, _ in done:
+            if failure is not None:
+                raise failure
+        return [cast("T", result) for result, _, _ in done]
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
+
+        It is done before the next turn begins. What it raises becomes a notice; the turn it began in stands.
+        """
+        self._background.append((copy_context(), self._pieces, name, work))
+        self._pieces += 1
+
+    async def _beside(self, number: int, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._ledger.go_background(number)
+        try:
+            await work
+        except RecordingError:
+            raise
+        except Exception as failure:
+            log.warning("background work %s failed", name, exc_info=True)
+            self.notify("background_failed", f"{name}: {type(failure).__name__}: {failure}")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agentlab.errors import ConfigError
 from agentlab.plugins import unknown
 
-ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder"}
+ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
 
 
 class Strict(BaseModel):
@@ -86,6 +86,11 @@ class Spec(Strict):
     embedder: str = "local/all-minilm-l6-v2"
     retrieval: RetrievalSpec = RetrievalSpec()
     memory: str = Field("chroma", description="backend of long-term memory, for flows that have one; or none")
+    ingest: Literal["verbatim", "flow"] = Field(
+        "verbatim",
+        description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"
+        " itself writes it",
+    )
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
     sample: int | None = Field(

@@ -24,6 +24,8 @@ class Variant:
 
     label: str
     respond: Callable[[UserTurn, Session], Awaitable[Reply]]
+    write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
+    """The flow's step that writes to memory, alone; None for a flow without one."""
     settings: Any
     prompts: Mapping[str, str]
     model: str
@@ -49,6 +51,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     return Variant(
         label=flow.name,
         respond=respond,
+        write_memory=getattr(found, "write_memory", None),
         settings=_validated(getattr(found, "Settings", None), {**_settings(set_outside), **flow.settings}, where),
         prompts=_prompts(getattr(found, "PROMPTS", {}), overrides, where),
         model=_model(spec, flow, set_outside),

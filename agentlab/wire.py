@@ -1,8 +1,8 @@
 """What a conversation speaks through: the one seam where what leaves the process is recorded or replayed.
 
-    recorder = Recorder("replay", Recordings.open(Path("evals/recordings")))
+    recorder = Recorder("replay", Recordings.open(Path("evals/recordings"), "flows"))
     line = Line(recorder, model, embedder, trace)         # one for each conversation
-    answer = await line.complete(line.prepare(request, turn), emit)
+    answer = await line.complete(line.prepare(request, turn, path=()), emit)
 
 A mode is `live` (nothing is recorded), `record` (everything is asked and written down), `replay` (nothing is asked) or
 `auto` (what is there is replayed, the rest asked and written down). While a run is recorded, a request that another
@@ -21,15 +21,11 @@ from typing import Any, Literal
 import numpy as np
 
 from agentlab import errors
-from agentlab.errors import BadRequest, ContextOverflow, NotRecorded
+from agentlab.errors import BadRequest, ContextOverflow, NotRecorded, RecordingError
 from agentlab.events import shorten
-from agentlab.inflight import Flights, Queue, QueuedEmbedder, QueuedModel
-from agentlab.messages import Completion, Request, to_json
-from agentlab.misses import Explanation, Nearest
-from agentlab.protocols import Answer, Embedded, Embedder, Emit, Fetched
-from agentlab.recording import (
+from agentlab.fingerprint import (
     RecordedRequest,
-    Recordings,
+    Repeat,
     Row,
     duration_key,
     embedding_key,
@@ -37,6 +33,11 @@ from agentlab.recording import (
     result_key,
     vector_key,
 )
+from agentlab.inflight import Flights, Queue, QueuedEmbedder, QueuedModel
+from agentlab.messages import Completion, Request, to_json
+from agentlab.misses import Explanation, Nearest
+from agentlab.protocols import Answer, Embedded, Embedder, Emit, Fetched
+from agentlab.recording import Recordings
 from agentlab.trace import Trace
 
 Mode = Literal["live", "record", "replay", "auto"]
@@ -79,7 +80,7 @@ class Asked:
 
     request: Request
     recorded: RecordedRequest
-    repeat: int
+    repeat: Repeat
     place: tuple[str, str, int]
     shared: str
     """The key without the repeats: what is asked twice at once is asked once."""
@@ -95,13 +96,14 @@ class Line:
         self._model = model
         self._embedder = embedder
         self._trace = trace
-        self._repeats: Counter[str] = Counter()
+        self._repeats: Counter[tuple[tuple[int, ...], str]] = Counter()
 
-    def prepare(self, request: Request, turn: int) -> Asked:
+    def prepare(self, request: Request, turn: int, path: tuple[int, ...]) -> Asked:
         recorded = record_request(self.name, self._model.endpoint, request, self._trace.epoch)
         shared = recorded.key(0)
-        repeat = self._repeats[shared]
-        self._repeats[shared] += 1
+        count = self._repeats[path, shared]
+        self._repeats[path, shared] += 1
+        repeat: Repeat = [*path, count] if path else count
         place = (self._trace.flow, self._trace.conversation, turn)
         return Asked(request, recorded, repeat, place, shared, recorded.key(repeat) if repeat else shared)
 
@@ -118,34 +120,39 @@ class Line:
                 str(missed or "nothing like this call is recorded here; --mode auto records it"),
                 missed.cause if missed else "nothing recorded",
             )
-        entry = {"kind": "completion", "request": asked.recorded.fields, "repeat": asked.repeat, "at": asked.place}
+        entry: Row = {"kind": "completion", "request": asked.recorded.fields, "repeat": asked.repeat, "at": asked.place}
         try:
             timed, joined = await self._recorder.flights.share(
                 asked.shared, lambda: self._model.ask(asked.request, emit)
             )
         except _REFUSALS as refusal:
             told = {"error": type(refusal).__name__, "text": str(refusal).removeprefix(f"{refusal.model}: ")}
-            self._recorder.keep(asked.key, {**entry, "refusal": told, "seconds": 0.0}, asked.recorded)
+            refused = {**entry, "refusal": {**told, "model": refusal.model}, "seconds": 0.0}
+            self._recorder.keep(asked.key, refused, asked.recorded)
             raise
         origin = "replay" if joined else "live"
+        answer = Answer(completion=timed.result, seconds=timed.seconds, waited=timed.waited, origin=origin)
         if self._recorder.recordings is None:
-            return Answer(completion=timed.result, seconds=timed.seconds, waited=timed.waited, origin=origin)
+            return answer
         entry |= {"completion": to_json(timed.result), "seconds": timed.seconds}
-        kept = _answer(self._recorder.keep(asked.key, entry, asked.recorded), origin)
+        try:
+            kept = _answer(self._recorder.keep(asked.key, entry, asked.recorded), origin)
+        except RecordingError as problem:
+            return replace(answer, unrecorded=problem)
         return replace(kept, waited=timed.waited, missed=missed)
 
     async def embed(self, text: str) -> Embedded:
         """One query; raises NotRecorded as `complete` does, and the errors of the embedder."""
         assert self._embedder is not None, "an index that needs vectors comes with an embedder"
         embedder = self._embedder
-        key = embedding_key(embedder.name, text)
+        key = embedding_key(embedder.name, text, embedder.endpoint)
         row = self._recorder.find(key)
         if row is not None:
             return Embedded(vector=_unpacked(row["vector"]), seconds=row["seconds"], origin="replay")
         if self._recorder.mode == "replay":
             raise NotRecorded(f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding")
         timed, joined = await self._recorder.flights.share(key, lambda: embedder.ask(text))
-        entry = {"kind": "embedding", "model": embedder.name, "text": text}
+        entry = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
         row = self._recorder.keep(key, {**entry, "vector": _packed(timed.result), "seconds": timed.seconds})
         return Embedded(
             vector=_unpacked(row["vector"]),
@@ -191,8 +198,9 @@ class Line:
 class KeptEmbedder:
     """Vectors of passages and of graded texts: nobody's latency, but without them a replay would need the weights."""
 
-    def __init__(self, embedder: Embedder, recorder: Recorder) -> None:
+    def __init__(self, embedder: Embedder, endpoint: str, recorder: Recorder) -> None:
         self.name = embedder.name
+        self._endpoint = endpoint
         self._embedder = embedder
         self._recorder = recorder
 
@@ -204,7 +212,7 @@ class KeptEmbedder:
         """float32 rows of unit length, shape (len(texts), dimensions); NotRecorded in a replay without them."""
         if self._recorder.recordings is None or not texts:
             return await self._embedder.embed(texts)
-        keys = {text: vector_key(self.name, text) for text in texts}
+        keys = {text: vector_key(self.name, text, self._endpoint) for text in texts}
         rows = {text: self._recorder.find(key) for text, key in keys.items()}
         missing = [text for text, row in rows.items() if row is None]
         if missing and self._recorder.mode == "replay":
@@ -214,7 +222,8 @@ class KeptEmbedder:
                 "text embedding",
             )
         for text, vector in zip(missing, await self._embedder.embed(missing) if missing else (), strict=True):
-            entry = {"kind": "vector", "model": self.name, "text": text, "vector": _packed(vector)}
+            about = {"kind": "vector", "model": self.name, "endpoint": self._endpoint, "text": text}
+            entry = {**about, "vector": _packed(vector)}
             rows[text] = self._recorder.keep(keys[text], entry)
         return np.stack([_unpacked(row["vector"]) for text in texts if (row := rows[text]) is not None])
 
@@ -222,7 +231,7 @@ class KeptEmbedder:
 def _answer(row: Row, origin: str) -> Answer:
     if "refusal" in row:
         told = row["refusal"]
-        raise getattr(errors, told["error"])(told["text"], row["request"]["model"])
+        raise getattr(errors, told["error"])(told["text"], told["model"])
     return Answer(completion=Completion.from_json(row["completion"]), seconds=row["seconds"], origin=origin)
 
 

@@ -31,7 +31,14 @@ def _guarded(self: socket.socket, address: Any) -> None:
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
     monkeypatch.setattr("agentlab.session.BACK_OFF", 0.0)
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "AGENTLAB_MODEL", "AGENTLAB_EMBEDDER", "AGENTLAB_LOCAL_MODEL"):
+    for name in (
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "AGENTLAB_MODEL",
+        "AGENTLAB_EMBEDDER",
+        "AGENTLAB_LOCAL_MODEL",
+        "AGENTLAB_MODE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

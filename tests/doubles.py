@@ -41,6 +41,8 @@ class FlatEmbedder:
 class ListIndex:
     """Every document is one passage; a search returns them in order."""
 
+    name = "list"
+
     def __init__(self, *documents: Doc) -> None:
         self.documents = documents
         self.embedder = FlatEmbedder()
@@ -63,7 +65,7 @@ BALL = Doc("law-2", "The ball", "The ball is round and weighs between 410 and 45
 
 def line_to(model: Any, trace: Trace, embedder: Any = None, recorder: Recorder | None = None) -> Line:
     embedder = embedder or FlatEmbedder()
-    queued = QueuedEmbedder(embedder.name, lambda: embedder)
+    queued = QueuedEmbedder(embedder.name, "", lambda: embedder)
     return Line(recorder or Recorder(), QueuedModel(model.name, "", lambda: model), queued, trace)
 
 

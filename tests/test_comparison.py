@@ -126,7 +126,7 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
         (embedded, "graders differ (similarity)"),
         (stopped, "--resume"),
         (old, "older run that does not say what graded it"),
-        (open_run(less.path), "turn 0 of c05 is missing in answering (less)"),
+        (open_run(less.path), "turns.jsonl holds 10 turns, the summary 12"),
     ):
         for pair in ((run, other), (other, run)):
             with pytest.raises(RunError) as refused:

@@ -49,11 +49,11 @@ def test_a_run_passes_against_itself_and_nothing_pays_for_what_is_equal(baseline
     found = by_name(verdict)
     assert set(found) == {
         *("answer_f1", "exact_match", "semantic_similarity"),
-        *("llm_calls", "input_tokens", "output_tokens", "latency_s"),
+        *("failed", "llm_calls", "input_tokens", "output_tokens", "latency_s"),
     }
     assert {j.why for j in verdict.judged} == {"no turn differs"}
     assert {(j.loss, j.bound, j.p, j.p_holm, j.visible) for j in verdict.judged} == {(0.0, 0.0, 1.0, None, None)}
-    assert "7 measures are equal on every turn and left out of Holm's correction" in verdict.notes
+    assert "8 measures are equal on every turn and left out of Holm's correction" in verdict.notes
     assert "unknown in the baseline, so not gated: cost_usd of answering" in verdict.notes
 
 
@@ -95,21 +95,44 @@ def test_a_set_that_is_too_small_says_that_it_can_never_tell(tmp_path, own_home)
     assert "2^-3 = 0.12" in f1.why
 
 
-def test_one_more_call_on_every_turn_is_certain_even_in_one_conversation(tmp_path, own_home):
-    data = write_set(tmp_path / "one", conversations=1, turns=6)
-    write_baseline(play(data, tmp_path / "base"), tmp_path / "one.jsonl")
+def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_path, own_home):
+    data = write_set(tmp_path / "four", conversations=4, turns=2)
+    write_baseline(play(data, tmp_path / "base"), tmp_path / "four.jsonl")
     twice = play(data, tmp_path / "twice", Answering(calls=lambda turn: 2))
-    verdict = gate(twice, tmp_path / "one.jsonl", margins=NO_LATENCY)
+    verdict = gate(twice, tmp_path / "four.jsonl", margins=NO_LATENCY)
     calls = by_name(verdict)["llm_calls"]
     assert (verdict.exit_code, calls.verdict, calls.loss, calls.bound) == (2, "regression", 1.0, 1.0)
-    assert calls.p_holm == pytest.approx(3 * 2 / 4**6), "calls, input tokens and output tokens"
+    assert calls.p_holm == pytest.approx(3 * 2 / 4**4), "calls, input tokens and output tokens"
     assert "worse by 1 on every turn" in calls.why
-    assert gate(twice, tmp_path / "one.jsonl", margins=NO_LATENCY | {"llm_calls": 1.0}).judged
-    # A loss that varies, on the other hand, has no error bar in one conversation.
-    some = play(data, tmp_path / "some", Answering(calls=lambda turn: 1 + turn[1] % 2))
-    calls = by_name(gate(some, tmp_path / "one.jsonl", margins=NO_LATENCY))["llm_calls"]
-    assert (calls.verdict, calls.bound) == ("inconclusive", None)
-    assert "no bound on one conversation" in calls.why
+    assert gate(twice, tmp_path / "four.jsonl", margins=NO_LATENCY | {"llm_calls": 1.0}).judged
+
+
+def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp_path, own_home):
+    data = write_set(tmp_path / "one", conversations=1, turns=6)
+    write_baseline(play(data, tmp_path / "base"), tmp_path / "one.jsonl")
+    for name, calls in (("twice", lambda turn: 2), ("some", lambda turn: 1 + turn[1] % 2)):
+        run = play(data, tmp_path / name, Answering(calls=calls))
+        assert by_name(gate(run, tmp_path / "one.jsonl", margins=NO_LATENCY))["llm_calls"].verdict == "inconclusive"
+    assert (
+        "no bound on one conversation"
+        in by_name(gate(run, tmp_path / "one.jsonl", margins=NO_LATENCY))["llm_calls"].why
+    )
+
+
+def test_a_flow_that_only_fails_is_a_regression_even_where_nothing_is_graded(tmp_path, own_home):
+    data = write_set(tmp_path / "mute", conversations=8, turns=2)
+    conversations = [json.loads(line) for line in (data / "conversations.jsonl").read_text().splitlines()]
+    for conversation in conversations:
+        conversation["turns"] = [{"user": turn["user"]} for turn in conversation["turns"]]
+    (data / "conversations.jsonl").write_text("".join(json.dumps(c) + "\n" for c in conversations))
+    write_baseline(play(data, tmp_path / "base"), tmp_path / "mute.jsonl")
+
+    async def answering(turn, session):
+        raise KeyError("before any call")
+
+    failing = play(data, tmp_path / "failing", answering)
+    verdict = gate(failing, tmp_path / "mute.jsonl")
+    assert (verdict.exit_code, by_name(verdict)["failed"].verdict) == (2, "regression")
 
 
 def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, tmp_path):
@@ -226,7 +249,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert main([*command, "--junit", str(tmp_path / "out" / "gate.xml")]) == 2
     shown = capsys.readouterr().out
     assert "regression: answering answer_f1: worse by 1 on every turn" in shown
-    assert shown.strip().endswith("(6 pass, 3 regression, 3 inconclusive)")
+    assert shown.strip().endswith("(8 pass, 3 regression, 3 inconclusive)")
     ignored = [f"--margin={metric}=inf" for metric in ("exact_match", "semantic_similarity")]
     assert main([*command, *ignored, "--margin=answer_f1=1", "--summary", str(tmp_path / "own.md")]) == 0
     assert main([*command, "--margin", "answer_f1"]) == 1
@@ -234,7 +257,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert main([*command, "--junit", file + "/x"]) == 1
 
     suites = ElementTree.parse(tmp_path / "out" / "gate.xml").getroot()
-    assert (suites.tag, suites.get("tests"), suites.get("failures")) == ("testsuites", "12", "3")
+    assert (suites.tag, suites.get("tests"), suites.get("failures")) == ("testsuites", "14", "3")
     second, first = suites.findall("testsuite")
     assert (first.get("name"), first.get("failures"), first.get("skipped"), first.get("errors")) == (
         *("a|b<c>?", "0", "3", "0"),
@@ -309,7 +332,10 @@ def test_the_loss_it_says_it_can_see_is_seen_in_about_four_of_five_runs():
 
 
 def test_the_reports_of_nothing_to_gate_are_still_whole(data, baseline, tmp_path):
-    names = [*("answer_f1", "exact_match", "semantic_similarity"), *("llm_calls", "input_tokens", "output_tokens")]
+    names = [
+        *("answer_f1", "exact_match", "semantic_similarity"),
+        *("failed", "llm_calls", "input_tokens", "output_tokens"),
+    ]
     verdict = gate(play(data, tmp_path / "run"), baseline, margins=NO_LATENCY | dict.fromkeys(names, math.inf))
     assert verdict.exit_code == 0
     assert ElementTree.fromstring(junit(verdict)).get("tests") == "0"

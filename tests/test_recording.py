@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from test_runner import CONVERSATIONS, DOCUMENTS, obliging, write_set
 
 import agentlab as al
+from agentlab import variants
 from agentlab.cli import main
-from agentlab.errors import BadRequest, ConfigError, NotRecorded, RecordingError
+from agentlab.errors import BadRequest, ConfigError, NotRecorded, RecordingError, ServerFault
 from agentlab.evals.results import Run
 from agentlab.events import ModelCall, Notice
-from agentlab.messages import Message, Reply, Request, ToolCall, ToolSpec, to_json
+from agentlab.fingerprint import record_request
+from agentlab.messages import Completion, Message, Reply, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.models.scripted import Scripted
-from agentlab.recording import Recordings, _seal, record_request
+from agentlab.recording import Recordings, _seal
 from agentlab.trace import Trace
 from agentlab.wire import Recorder
 
@@ -366,7 +368,7 @@ def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request
     folder = tmp_path_factory.mktemp("recordings")
     recorded = record_request("m", "", request_, 0)
     entry = {"kind": "completion", "request": recorded.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
-    Recordings.open(folder, write="a").add(recorded.key(0), entry, recorded.parts)
+    Recordings.open(folder, "a", write=True).add(recorded.key(0), entry, recorded.parts)
     read = Recordings.open(folder)
     (row,) = read.completions()
     assert key(read.request_of(row)) == recorded.key(0) == row["key"]
@@ -434,9 +436,12 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
     for name, text in (("a", "Hello"), ("b", "Good day")):
         completion = to_json({"message": Message(role="agent", text=text)})
         entry = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": completion, "seconds": 1.0}
-        Recordings.open(folder, write=name, only_own=True).add(request.key(0), entry, request.parts)
+        Recordings.open(folder, name, write=True, only_own=True).add(request.key(0), entry, request.parts)
+    for name, text in (("a", "Hello"), ("b", "Good day")):
+        row = Recordings.open(folder, name).find(request.key(0))
+        assert row["completion"]["message"]["text"] == text, "the spec's own file wins"
     with pytest.raises(RecordingError, match=r"b\.jsonl:3: another answer to the same request is at .*a\.jsonl:3"):
-        Recordings.open(folder)
+        Recordings.open(folder, "c").find(request.key(0))
 
 
 def test_two_processes_may_record_into_one_file_at_once(dataset, tmp_path):
@@ -456,25 +461,31 @@ def test_secrets_are_not_written_down(dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "a-very-secret-value")
 
     async def careless(turn, session):
-        return Reply(text=(await session.complete((Message(role="user", text=os.environ["MY_API_KEY"]),))).message.text)
+        return Reply(text=(await session.complete((Message(role="user", text=os.environ["SAID"]),))).message.text)
 
-    run = play(dataset, "record", tmp_path / "a", flows=[careless], limit=1)
-    assert "holds the value of MY_API_KEY" in run.turns["error"][0]
-    assert "a-very-secret-value" not in (tmp_path / "recordings" / "run.jsonl").read_text()
+    monkeypatch.setenv("MORE_API_KEYS", "first-long-key,second-long-key")
+    for secret in ("a-very-secret-value", "second-long-key"):
+        monkeypatch.setenv("SAID", secret)
+        out = tmp_path / secret
+        with pytest.raises(RecordingError, match="holds the value of M"):
+            play(dataset, "auto", out, flows=[careless], limit=1)
+        assert secret not in (tmp_path / "recordings" / "run.jsonl").read_text()
+        (row,) = [json.loads(line) for line in (out / "calls.jsonl").read_text().splitlines() if "model_call" in line]
+        assert row["completion"], "it was paid for, so it is in the ledger"
 
 
 async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp_path, monkeypatch):
     request = Request(messages=(Message(role="user", text="Hi"),))
-    recorder = Recorder("record", Recordings.open(tmp_path, write="a"))
+    recorder = Recorder("record", Recordings.open(tmp_path, "a", write=True))
     line = line_to(Scripted(["Hello"]), Trace("f", "c"), recorder=recorder)
-    await line.complete(line.prepare(request, 0), lambda text: None)
+    await line.complete(line.prepare(request, 0, ()), lambda text: None)
     said = []
     line = line_to(Never(), Trace("f", "c"), recorder=Recorder("replay", Recordings.open(tmp_path)))
-    await line.complete(line.prepare(request, 0), said.append)
+    await line.complete(line.prepare(request, 0, ()), said.append)
     assert said == ["Hello"], "a replay still streams"
     line._model.endpoint = "compatible"
     with pytest.raises(NotRecorded, match="server is 'compatible', was ''") as miss:
-        await line.complete(line.prepare(request, 0), lambda text: None)
+        await line.complete(line.prepare(request, 0, ()), lambda text: None)
     assert miss.value.cause == "server"
 
 
@@ -526,3 +537,232 @@ def test_recordings_of_a_newer_format_are_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text(_seal({"kind": "recordings", "format": 2}))
     with pytest.raises(RecordingError, match=r"a\.jsonl:1: this is recording format 2, agentlab reads format 1"):
         Recordings.open(tmp_path)
+
+
+# What a fresh pair of eyes found.
+
+
+class Various:
+    """Answers each call in another way and after another while, so that whoever mixes two of them up is seen."""
+
+    name, parallel = "scripted", None
+
+    def __init__(self):
+        self.asked = 0
+
+    async def complete(self, request, emit):
+        self.asked += 1
+        number = self.asked
+        await asyncio.sleep(0.03 if "slow" in request.messages[-1].text else 0.001 * number)
+        return Completion(
+            message=Message(role="agent", text=f"answer {number}"), usage=Usage(input_tokens=number, output_tokens=1)
+        )
+
+    async def close(self):
+        pass
+
+
+async def ask(session, text):
+    return (await session.complete((Message(role="user", text=text),))).message.text
+
+
+def test_branches_that_ask_the_same_get_their_own_answers_back(dataset, tmp_path):
+    async def branching(turn, session):
+        async def patient():
+            return await ask(session, "slow"), await ask(session, "the same")
+
+        async def quick():
+            return await ask(session, "the same"), await ask(session, "the same")
+
+        (a, b), (c, d) = await session.parallel(patient(), quick())
+        return Reply(text=f"{a} {b} {c} {d}")
+
+    recorded = play(dataset, "record", tmp_path / "a", model=Various(), flows=[branching])
+    replayed = replay(dataset, tmp_path / "b", flows=[branching], concurrency=3)
+    assert modelled(replayed) == modelled(recorded)
+    assert len(set(recorded.turns["reply"][0].split()) - {"answer"}) == 4
+
+
+def test_a_branch_that_fails_does_not_end_the_others_at_a_matter_of_speed(dataset, tmp_path):
+    class Refusing(Various):
+        async def complete(self, request, emit):
+            if "refuse" in request.messages[-1].text:
+                await asyncio.sleep(0.01)
+                raise BadRequest("no", self.name)
+            return await super().complete(request, emit)
+
+    async def branching(turn, session):
+        async def steady():
+            for number in range(4):
+                await ask(session, f"{turn.text} {number}")
+
+        await session.parallel(ask(session, f"refuse {turn.text}"), steady())
+        return Reply(text="never")
+
+    recorded = play(dataset, "record", tmp_path / "a", model=Refusing(), flows=[branching])
+    assert recorded.summary["flows"]["branching"]["llm_calls"] == 6 * 4
+    assert modelled(replay(dataset, tmp_path / "b", flows=[branching])) == modelled(recorded)
+
+
+def test_background_work_sees_the_same_history_in_a_replay(dataset, tmp_path):
+    async def noting(turn, session):
+        async def note() -> None:
+            history = [message.text for message in session.load_conversation()]
+            await ask(session, " | ".join(history))
+
+        session.background(note(), "note")
+        reply = await ask(session, f"slow {turn.text}")
+        session.save_message("user", turn.text)
+        session.save_message("agent", reply)
+        return Reply(text=reply)
+
+    recorded = play(dataset, "record", tmp_path / "a", model=Various(), flows=[noting])
+    assert modelled(replay(dataset, tmp_path / "b", flows=[noting])) == modelled(recorded)
+
+
+def test_a_retry_while_recording_does_not_change_the_flows_own_chances(dataset, tmp_path):
+    async def gambling(turn, session):
+        await ask(session, turn.text)
+        return Reply(text=str(session.random.randrange(10**9)))
+
+    model = Scripted([ServerFault("500", "scripted"), "yes"], loop=True)
+    recorded = play(dataset, "record", tmp_path / "a", model=model, flows=[gambling])
+    assert recorded.summary["flows"]["gambling"]["errors"] == 0
+    assert list(replay(dataset, tmp_path / "b", flows=[gambling]).turns["reply"]) == list(recorded.turns["reply"])
+
+
+def test_two_specs_in_one_folder_keep_their_own_answers_and_times(dataset, tmp_path):
+    runs = {}
+    for name in ("a", "b"):
+        runs[name] = play(dataset, "record", tmp_path / name, model=Various(), flows=["rag_only"], name=name)
+    for name, recorded in runs.items():
+        replayed = replay(dataset, tmp_path / f"{name} again", flows=["rag_only"], name=name)
+        assert modelled(replayed) == modelled(recorded)
+
+
+def test_backends_keep_their_own_times(dataset, tmp_path):
+    async def remembering(turn, session):
+        await session.remember(turn.text)
+        return Reply(text="noted")
+
+    class Flow:
+        MEMORY = True
+        respond = staticmethod(remembering)
+        name = "remembering"
+
+    flow = Flow()
+    with lab(dataset, "record", flows=[flow], limit=1) as laboratory:
+        entries = [{"flow": "remembering", "label": name, "memory": name} for name in ("sqlite", "textfile")]
+        spec = laboratory.spec.model_dump() | {"flows": entries}
+        laboratory.spec = type(laboratory.spec).model_validate(spec)
+        laboratory.variants = tuple(
+            variants.make_variant(laboratory.spec, entry, flow) for entry in laboratory.spec.flows
+        )
+        run = laboratory.run_sync(out=tmp_path / "a")
+    assert set(run.calls.loc[run.calls["kind"] == "memory", "origin"]) == {"live"}
+
+
+def test_a_run_that_was_cut_off_still_owes_what_it_asked(dataset, tmp_path):
+    model = Various()
+    with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
+        laboratory.run_sync(out=tmp_path / "a")
+    turns = tmp_path / "a" / "turns.jsonl"
+    # As if it had been killed after the last event, before its turn was written.
+    turns.write_text("".join(turns.read_text().splitlines(True)[:-1]))
+    with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "a", resume=True)
+    flow = run.summary["flows"]["rag_only"]
+    assert (flow["llm_calls"], flow["billed"]["llm_calls"], model.asked) == (6, 8, 8)
+
+
+def test_pruning_keeps_what_another_spec_lives_on(dataset, tmp_path, capsys):
+    script = tmp_path / "script.yaml"
+    script.write_text("loop: true\nreplies: [The documents do not say.]\n")
+    specs = []
+    for name, tokens in (("a", 256), ("b", 256)):
+        specs.append(str(tmp_path / f"{name}.yaml"))
+        Path(specs[-1]).write_text(
+            f"name: {name}\ndatasets: [{dataset}]\nflows: [rag_only]\nmodel: scripted/{script}\n"
+            f"embedder: hashing/hashing-64\nrecordings: {tmp_path / 'both'}\ngeneration: {{max_tokens: {tokens}}}\n"
+        )
+        assert main(["run", specs[-1], "--mode", "auto", "--out", str(tmp_path / name)]) == 0
+    Path(specs[0]).write_text(Path(specs[0]).read_text().replace("256", "9"))
+    assert main(["run", specs[0], "--mode", "auto", "--out", str(tmp_path / "a9")]) == 0
+    assert main(["replay", "--prune", *specs]) == 0
+    assert main(["replay", *specs]) == 0, "b lives on what a recorded first"
+
+
+def test_a_writer_survives_a_prune_and_a_deletion_by_somebody_else(tmp_path):
+    def entry(text):
+        recorded = record_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
+        row = {"kind": "completion", "request": recorded.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+        return recorded.key(0), row, recorded.parts
+
+    writer = Recordings.open(tmp_path, "a", write=True)
+    writer.add(*entry("one"))
+    Recordings.open(tmp_path, "a", write=True).keep_only(())
+    writer.add(*entry("one"))
+    writer.add(*entry("two"))
+    assert len(Recordings.open(tmp_path, "a")) == 2
+    (tmp_path / "a.jsonl").unlink()
+    writer.add(*entry("three"))
+    assert len(Recordings.open(tmp_path, "a")) == 1
+
+
+def test_a_disk_that_is_full_ends_the_run_and_leaves_the_file_whole(dataset, tmp_path, monkeypatch):
+    play(dataset, "record", tmp_path / "a", flows=["rag_only"])
+    file = tmp_path / "recordings" / "run.jsonl"
+    before = file.read_bytes()
+    real = Path.open
+
+    class Full:
+        def __init__(self, opened):
+            self.opened = opened
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *reasons):
+            self.opened.close()
+
+        def write(self, text):
+            self.opened.write(text[: len(text) // 2])
+            self.opened.flush()
+            raise OSError(28, "No space left on device")
+
+    def opening(path, mode="r", *arguments, **options):
+        opened = real(path, mode, *arguments, **options)
+        return Full(opened) if mode == "ab" and path.name == "run.jsonl" else opened
+
+    monkeypatch.setattr(Path, "open", opening)
+    with pytest.raises(RecordingError, match=r"run\.jsonl: cannot be written: No space left"):
+        play(dataset, "auto", tmp_path / "b", flows=["rag_only"], generation={"seed": 8})
+    assert file.read_bytes() == before
+
+
+def test_misses_are_not_explained_away(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=["rag_only"], limit=1)
+    run = play(dataset, "auto", tmp_path / "b", flows=["rag_only"], limit=2)
+    assert run.summary["recordings"]["causes"] == {"new conversation": 2}
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("summary.json", "{"),
+        ("summary.json", "{}"),
+        ("turns.jsonl", b"\xff\n"),
+        ("turns.jsonl", "{}\n"),
+        ("turns.jsonl", ""),
+        ("scores.jsonl", '{"a": 1}\n'),
+        ("calls.jsonl", '{"kind": "?", "flow": "f", "conversation": "c", "epoch": 0, "take": 0}\n'),
+        ("calls.jsonl", "3\n"),
+    ],
+)
+def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, content):
+    play(dataset, "live", tmp_path / "good", flows=["rag_only", "tools"])
+    play(dataset, "live", tmp_path / "bad", flows=["rag_only", "tools"])
+    (tmp_path / "bad" / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert main(["compare", str(tmp_path / "bad"), str(tmp_path / "good")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told

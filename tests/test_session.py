@@ -206,7 +206,7 @@ async def test_passages_are_kept_in_the_trace():
 
 def ask(recorder, model, request, epoch=0):
     line = line_to(model, Trace("flow", "conversation", epoch), recorder=recorder)
-    return line.complete(line.prepare(request, 0), lambda text: None)
+    return line.complete(line.prepare(request, 0, ()), lambda text: None)
 
 
 async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency():

@@ -1169,7 +1169,7 @@ async def test_an_empty_or_endless_query_is_refused(engine):
 
 
 def recorded(folder: Path, mode: str) -> Recorder:
-    return Recorder(mode, Recordings.open(folder, write=None if mode == "replay" else "web"))
+    return Recorder(mode, Recordings.open(folder, "web", write=mode != "replay"))
 
 
 async def test_a_search_is_one_recorded_call_and_replays_without_a_network(web, engine, tmp_path, monkeypatch):
@@ -1236,7 +1236,7 @@ async def test_results_are_checked_like_every_recording(engine, tmp_path, monkey
     with pytest.raises(RecordingError, match="was changed after it was recorded"):
         Recordings.open(tmp_path)
     file.write_text(whole)
-    own = Recordings.open(tmp_path, write="web")
+    own = Recordings.open(tmp_path, "web", write=True)
     (key,) = (json.loads(line)["key"] for line in whole.splitlines() if '"kind": "result"' in line)
     assert own.keep_only({key}) > 0
     kept = Recordings.open(tmp_path)

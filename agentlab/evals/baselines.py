@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agentlab.errors import RunError
-from agentlab.evals.graders import identity
+from agentlab.evals.graders import check_complete, identity
 from agentlab.evals.measures import Key, Row, in_order, measured
 from agentlab.evals.results import Run
 
@@ -32,8 +32,7 @@ class Baseline:
 def write_baseline(run: Run, path: str | Path) -> None:
     """Replace the file in one step; raises RunError where the run is not complete or does not say what graded it."""
     path = Path(path)
-    if run.summary["status"] != "complete":
-        raise RunError(f"{run.path}: the run stopped early; go on with --resume before it becomes a baseline")
+    check_complete(run)
     same = identity(run.folder.header)
     if same["graders"] is None:
         raise RunError(f"{run.path}: an older run that does not say what graded it; run it again for a baseline")

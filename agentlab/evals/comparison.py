@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab import plugins
 from agentlab.errors import RunError
-from agentlab.evals.graders import check_comparable, identity
+from agentlab.evals.graders import check_comparable, check_complete, identity
 from agentlab.evals.measures import (
     COSTS,
     Key,
@@ -142,6 +142,8 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     Raises RunError where two runs are not comparable (other data, graders or turns, or one is not complete), where a
     flow is not there, and where a turn of one side is missing on the other.
     """
+    if (a.summary.get("recordings") or {}).get("missing"):
+        check_complete(a)
     mine = measured(a)
     if b is None:
         chosen = list(flows) or list(mine)
@@ -150,8 +152,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         sides = [(chosen[0], other) for other in chosen[1:]]
         return _comparison([(first, _flow(mine, first, a), other, _flow(mine, other, a)) for first, other in sides])
     for run in (a, b):
-        if run.summary["status"] != "complete":
-            raise RunError(f"{run.path}: the run stopped early; go on with --resume before comparing it with another")
+        check_complete(run)
     check_comparable(identity(a.folder.header), identity(b.folder.header), [str(a.path), str(b.path)])
     theirs = measured(b)
     if len(flows) > 2:

@@ -1,5 +1,7 @@
 """Data sets: a folder with `conversations.jsonl` and, where documents are needed, `corpus.jsonl`. Strict and exact.
 
+A folder with `sessions.jsonl` and `questions.jsonl` instead is a memory set (`memory_sets.py`).
+
 A conversation, one JSON object a line:
 
     {"id": "laws-001", "turns": [{"user": "How long is half-time?", "reference_answers": ["At most 15 minutes."],
@@ -15,10 +17,10 @@ import hashlib
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,17 +28,22 @@ from agentlab.errors import DatasetError
 from agentlab.knowledge.documents import Document, load_documents
 from agentlab.spec import explain
 
+if TYPE_CHECKING:
+    from agentlab.evals.memory_sets import ToldSession
 
-class _Strict(BaseModel):
+Row = TypeVar("Row", bound=BaseModel)
+
+
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Speaker(_Strict):
+class Speaker(Strict):
     id: str
     name: str = ""
 
 
-class ExpectedCall(_Strict):
+class ExpectedCall(Strict):
     name: str
     accepted_arguments: dict[str, list[Any]] = {}
     optional_arguments: list[str] = []
@@ -49,19 +56,19 @@ class ToolResult(BaseModel):
     name: str
 
 
-class ExpectedMemory(_Strict):
+class ExpectedMemory(Strict):
     op: Literal["add", "update", "none"]
     content: str | None = None
     replaces: str | None = None
 
 
-class ToolDefinition(_Strict):
+class ToolDefinition(Strict):
     name: str
     description: str = ""
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-class Turn(_Strict):
+class Turn(Strict):
     user: str
     reference_answers: list[str] = []
     relevant_doc_ids: list[str] | None = None
@@ -78,7 +85,7 @@ class Turn(_Strict):
     metadata: dict[str, Any] = {}
 
 
-class Conversation(_Strict):
+class Conversation(Strict):
     id: str = Field(min_length=1)
     turns: list[Turn] = Field(min_length=1)
     source: str = ""
@@ -110,12 +117,20 @@ def _is_date(text: Any) -> bool:
 
 
 class Dataset:
-    """A loaded data set. `digest` is a SHA-256 over the conversations in use and the corpus."""
+    """A loaded data set. `digest` is a SHA-256 over the conversations in use, the corpus and what was told before."""
 
-    def __init__(self, name: str, conversations: Iterable[Conversation], documents: Iterable[Document] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        conversations: Iterable[Conversation],
+        documents: Iterable[Document] = (),
+        told: Mapping[str, Sequence[ToldSession]] | None = None,
+    ) -> None:
         self.name = name
         self.conversations = tuple(conversations)
         self.documents = tuple(documents)
+        self.told = dict(told or {})
+        """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
 
     @property
     def digest(self) -> str:
@@ -124,6 +139,8 @@ class Dataset:
             content.update(json.dumps(conversation.model_dump()).encode())
         for document in self.documents:
             content.update(json.dumps([document.doc_id, document.title, document.text]).encode())
+        for name, sessions in self.told.items():
+            content.update(json.dumps([name, *(session.model_dump() for session in sessions)]).encode())
         return content.hexdigest()
 
     @property
@@ -138,7 +155,7 @@ class Dataset:
             chosen = _stratified(self.conversations, limit, seed)
         elif limit is not None:
             chosen = self.conversations[:limit]
-        return Dataset(self.name, chosen, self.documents)
+        return Dataset(self.name, chosen, self.documents, self.told)
 
     def __repr__(self) -> str:
         return (
@@ -180,6 +197,10 @@ def load_dataset(path: str | Path) -> Dataset:
         raise DatasetError("there is no such data set folder; a data set is a folder with conversations.jsonl", folder)
     file = folder / "conversations.jsonl"
     if not file.is_file():
+        if (folder / "sessions.jsonl").exists() or (folder / "questions.jsonl").exists():
+            from agentlab.evals.memory_sets import load_memory_set
+
+            return load_memory_set(folder)
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
@@ -214,23 +235,29 @@ def _parse(line: bytes) -> Any:
     return parsed
 
 
-def _read_conversations(file: Path) -> Iterable[tuple[int, Conversation]]:
+def _read_conversations(file: Path) -> Iterator[tuple[int, Conversation]]:
     seen: dict[str, int] = {}
+    for number, conversation in read_rows(file, Conversation):
+        if conversation.id in seen:
+            raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
+        seen[conversation.id] = number
+        yield number, conversation
+
+
+def read_rows(file: Path, row: type[Row]) -> Iterator[tuple[int, Row]]:
+    """The lines of a file, each with its number; raises DatasetError naming file, line and key."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.removeprefix(codecs.BOM_UTF8).strip():
                 continue
             try:
-                conversation = Conversation.model_validate(_parse(line))
+                parsed = row.model_validate(_parse(line))
             except UnicodeDecodeError:
                 raise DatasetError("the line is not UTF-8", file, number) from None
             except json.JSONDecodeError as problem:
                 raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
             except ValidationError as problem:
-                raise DatasetError(explain(problem, Conversation), file, number) from None
+                raise DatasetError(explain(problem, row), file, number) from None
             except (ValueError, RecursionError) as problem:
                 raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
-            if conversation.id in seen:
-                raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
-            seen[conversation.id] = number
-            yield number, conversation
+            yield number, parsed

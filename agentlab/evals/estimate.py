@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from agentlab.lab import Lab
 
 INPUT_TOKENS_GUESSED, OUTPUT_TOKENS_GUESSED = 800, 60
+WRITE_CALLS_GUESSED = 2
+"""Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,11 @@ def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
     """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
     conversations = sum(len(d.conversations) for d in datasets) * len(lab.variants) * lab.spec.epochs
     turns = sum(d.turns for d in datasets) * lab.spec.epochs
-    calls = {v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns for v in lab.variants}
+    writes = 0
+    if lab.spec.ingest == "flow":
+        told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
+        writes = WRITE_CALLS_GUESSED * told * lab.spec.epochs
+    calls = {v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns + writes for v in lab.variants}
     minutes: float | None = 0.0
     usd: float | None = 0.0
     for variant in lab.variants:

@@ -15,9 +15,9 @@ The family: every gated measure of every flow that could be rejected at all. Whe
 least 2**-k, whatever the signs; with 2**-k > alpha the measure cannot raise an alarm and must not make the others
 pay (Tarone 1990). That takes out all measures that are equal on every turn, as on replay.
 
-A difference that is the same on every turn has no visible noise, and conversations are not needed to tell: its bound is
-the difference itself, and its p-value `statistics.constant_p`, which counts turns. So one more call on each of four
-turns is a regression, in one conversation too. On one conversation nothing else can be shown.
+A difference that is the same on every turn has no visible noise: its bound is the difference itself, and its p-value
+`statistics.constant_p`, which reaches further down than signs do. So one more call on every turn is a regression from
+four conversations on. On one conversation nothing can be shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Literal
 from agentlab import plugins
 from agentlab.errors import RunError
 from agentlab.evals.baselines import Baseline, read_baseline, write_baseline
-from agentlab.evals.graders import check_comparable, identity
+from agentlab.evals.graders import check_comparable, check_complete, identity
 from agentlab.evals.measures import (
     COSTS,
     Key,
@@ -58,7 +58,7 @@ from agentlab.evals.statistics import (
 
 __all__ = ["Judged", "Verdict", "gate", "judge", "read_baseline", "write_baseline"]
 
-GATED_COSTS = ("llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
+GATED_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 QUALITY_MARGIN = 0.05
 COST_MARGIN = 0.05
 LATENCY_MARGIN = 0.20
@@ -123,8 +123,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     baseline cannot be read.
     """
     held = read_baseline(Path(baseline))
-    if run.summary["status"] != "complete":
-        raise RunError(f"{run.path}: the run stopped early; go on with --resume before it is gated")
+    check_complete(run)
     mine = identity(run.folder.header)
     if mine["graders"] is not None:
         # A grader that is new has no say over scores that are in the baseline.
@@ -232,7 +231,7 @@ class _Test:
         floor = permutation_floor(self.losses, self.clusters)
         if not self.constant:
             return p, floor, upper_bound(self.losses, self.clusters, self.alpha)
-        certain = constant_p(len(self.losses))
+        certain = constant_p(self.conversations)
         return min(p, certain) if self.losses[0] > 0 else 1.0, min(floor, certain), self.losses[0]
 
     def judged(self, p_holm: float | None, family: int) -> Judged:

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import RunError
+
+if TYPE_CHECKING:
+    from agentlab.evals.results import Run
 
 PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
@@ -127,3 +130,12 @@ def _canonical(node: Any) -> Any:
 def _is_docstring(node: Any) -> bool:
     """A string that stands alone: a docstring, or as good as a comment."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def check_complete(run: Run) -> None:
+    """Raise RunError where turns of the run are missing, or failed for want of a recording."""
+    missing = (run.summary.get("recordings") or {}).get("missing")
+    if missing:
+        raise RunError(f"{run.path}: {missing} calls of this replay were not recorded; record them with --mode auto")
+    if run.summary["status"] != "complete":
+        raise RunError(f"{run.path}: the run stopped early; go on with --resume first")

@@ -31,6 +31,7 @@ class Measure:
 
 
 COSTS = (
+    Measure("failed", "failed turns", ".3f"),
     Measure("llm_calls", "LLM calls / turn", ".2f"),
     Measure("embedding_calls", "embedding calls / turn", ".2f"),
     Measure("tool_calls", "tool calls / turn", ".2f"),
@@ -130,7 +131,7 @@ def summary_rows(flows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, li
         cells = ["-" if f[key] is None else format(f[key] / f["turns"], _COSTS[key].format) for f in flows]
         return title, cells
 
-    calls, tokens = COSTS[:3], COSTS[3:5]
+    calls, tokens = COSTS[1:4], COSTS[4:6]
     costs = [
         ("turns (failed)", [f"{f['turns']} ({f['errors']})" for f in flows]),
         *(per_turn(m.title, m.name) for m in calls),

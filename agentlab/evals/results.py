@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentlab import plugins
-from agentlab.errors import RunError
-from agentlab.evals.datasets import Dataset, Turn
-from agentlab.evals.reuse import reuse
+from agentlab.errors import NotRecorded, RunError
+from agentlab.evals.datasets import Conversation, Dataset
+from agentlab.evals.memory_sets import INGEST, Question, ingest_name
+from agentlab.evals.reuse import UNGRADED, reuse
 from agentlab.evals.run_folder import Play, RunFolder, play_of
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.evals.statistics import mean_with_interval
-from agentlab.events import PHASES, ModelCall
+from agentlab.events import PHASES, MemoryOp, ModelCall, Notice
 from agentlab.messages import Reply
 from agentlab.trace import Totals, Trace, billed, check_conservation, critical_path
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from agentlab.lab import Lab
+
+
+SCORE = ("flow", "conversation", "turn", "epoch", "metric", "value", "reason")
 
 
 class Run:
@@ -48,10 +52,15 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The stable machine interface, as in `summary.json`."""
+        file = self.path / "summary.json"
         try:
-            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunError(f"{self.path}: the run has not ended; continue it with --resume") from None
+        except (OSError, ValueError) as problem:
+            raise RunError(f"{file} cannot be read: {problem}") from None
+        if not isinstance(summary, dict) or not {"status", "flows", "turns", "model", "datasets"} <= set(summary):
+            raise RunError(f"{file} is not the summary of a run")
         return summary
 
     @cached_property
@@ -74,7 +83,15 @@ class Run:
         for row in self.folder.turns():
             flat = {key: value for key, value in row.items() if key not in ("reply", "totals")}
             flat["reply"] = (row["reply"] or {}).get("text", "")
-            rows.append({**flat, **row["totals"], "latency_s": self._latency(row)})
+            flat |= {
+                **row["totals"],
+                "failed": int(row["error"] is not None),
+                "latency_s": self._latency(row),
+                "memory_tokens": self._recalled(row),
+            }
+            rows.append(flat)
+        if len(rows) != self.summary.get("turns", len(rows)):
+            raise RunError(f"{self.path}: turns.jsonl holds {len(rows)} turns, the summary {self.summary['turns']}")
         return pd.DataFrame(rows)
 
     @cached_property
@@ -101,11 +118,18 @@ class Run:
         """One row a turn and metric, with the reason for the value."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.folder.rows("scores.jsonl")))
+        return pd.DataFrame(list(self.folder.rows("scores.jsonl", SCORE)))
 
     def _latency(self, row: dict[str, Any]) -> float:
         trace = self.traces.get(play_of(row))
         return critical_path(trace.of_turn(row["turn"])) if trace else 0.0
+
+    def _recalled(self, row: dict[str, Any]) -> int:
+        """Tokens of the facts that memory brought into the turn, at four characters a token."""
+        trace = self.traces.get(play_of(row))
+        events = trace.of_turn(row["turn"]) if trace else []
+        recalls = [event for event in events if isinstance(event, MemoryOp) and event.op == "recall"]
+        return sum(len(fact.text) // 4 for recall in recalls for fact in recall.facts)
 
     def table(self) -> pd.DataFrame:
         """The comparison: one row a measure, one column a flow."""
@@ -151,7 +175,7 @@ async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, co
     answered = {(*play_of(row), row["turn"]) for row in rows}
     for play, trace in run.traces.items():
         # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-        whole = [event for event in trace.events if (*play, event.turn) in answered]
+        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
         check_conservation(whole, "/".join(map(str, play)))
     for row in rows:
         trace = run.traces.get(play_of(row), Trace(*play_of(row)))
@@ -170,7 +194,10 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
         return asyncio.run_coroutine_threadsafe(lab.embedder.embed(list(texts)), loop).result()
 
     expected = {
-        (dataset.name, f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id): conversation
+        (dataset.name, f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id): (
+            conversation,
+            ingest_name(dataset, conversation) if isinstance(conversation, Question) else None,
+        )
         for dataset in datasets
         for conversation in dataset.conversations
     }
@@ -178,9 +205,9 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
     def grade_all() -> list[dict[str, Any]]:
         graded = []
         for row in rows:
-            turn = expected[row["dataset"], row["conversation"]].turns[row["turn"]]
-            for metric, score in _grade_turn(lab.scorers, turn, row, run, embed).items():
-                where = {key: row[key] for key in ("flow", "dataset", "conversation", "turn", "epoch")}
+            conversation, memory_of = expected[row["dataset"], row["conversation"]]
+            for metric, score in _grade_turn(lab.scorers, conversation, memory_of, row, run, embed).items():
+                where = {key: row.get(key) for key in ("flow", "dataset", "conversation", "category", "turn", "epoch")}
                 graded.append({**where, "metric": metric, "value": score.value, "reason": score.reason})
         return graded
 
@@ -188,8 +215,18 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
 
 
 def _grade_turn(
-    scorers: list[Any], turn: Turn, row: dict[str, Any], run: Run, embed: Callable[[Sequence[str]], np.ndarray]
+    scorers: list[Any],
+    conversation: Conversation,
+    memory_of: str | None,
+    row: dict[str, Any],
+    run: Run,
+    embed: Callable[[Sequence[str]], np.ndarray],
 ) -> dict[str, Score]:
+    number = row["turn"]
+    turn = conversation.turns[number]
+    trace = run.traces.get(play_of(row))
+    filled = run.traces.get((row["flow"], memory_of, row["epoch"])) if memory_of else None
+    before = [*(filled.events if filled else ()), *(e for e in (trace.events if trace else ()) if e.turn < number)]
     scores: dict[str, Score] = {}
     for scorer in scorers:
         metrics = scorer.metrics(turn)
@@ -198,9 +235,18 @@ def _grade_turn(
         if row["error"] is not None:
             scores |= {metric: Score(value=0.0, reason=f"the turn failed: {row['error'][:200]}") for metric in metrics}
             continue
-        trace = run.traces.get(play_of(row))
-        events = trace.of_turn(row["turn"]) if trace else []
-        scores |= scorer.score(turn, Outcome(reply=Reply.from_json(row["reply"]), events=events, embed=embed))
+        outcome = Outcome(
+            reply=Reply.from_json(row["reply"]),
+            events=trace.of_turn(number) if trace else [],
+            embed=embed,
+            events_before=before,
+            turns_before=conversation.turns[:number],
+            tools=conversation.tools,
+        )
+        try:
+            scores |= scorer.score(turn, outcome)
+        except NotRecorded as miss:
+            scores |= {metric: Score(value=0.0, reason=f"{UNGRADED}: {miss}") for metric in metrics}
     return scores
 
 
@@ -217,7 +263,8 @@ def summarise(
     by_flow: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_flow[row["flow"]].append(row)
-    reused = reuse(run.traces.values(), header["spec"]["mode"])
+    ungraded = sum(score["reason"].startswith(UNGRADED) for score in scores)
+    reused = reuse(run.traces.values(), run.folder.abandoned(), header["spec"]["mode"], ungraded)
     missing = reused is not None and reused["missing"] > 0
     return {
         "run_id": header["run_id"],
@@ -239,7 +286,8 @@ def summarise(
 def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> dict[str, Any]:
     traces = [trace for trace in run.traces.values() if trace.flow == rows[0]["flow"]]
     totals = Totals.sum(trace.totals() for trace in traces)
-    paid = billed(event for trace in traces for event in trace.events)
+    lost = run.folder.abandoned(rows[0]["flow"])
+    paid = billed([*lost, *(event for trace in traces for event in trace.events)])
     parts: dict[str, list[Totals]] = defaultdict(list)
     fallbacks = set()
     for trace in traces:
@@ -251,6 +299,7 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
     phases = {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
     latencies = [run._latency(row) for row in rows]
     n = len(rows)
+    filled = [trace for trace in traces if trace.conversation.startswith(INGEST)]
     metrics: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for score in scores:
         metrics[score["metric"]].append(score)
@@ -264,6 +313,7 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
         "llm_calls_per_turn": totals.llm_calls / n,
         "embedding_calls_per_turn": totals.embedding_calls / n,
         "tool_calls_per_turn": totals.tool_calls / n,
+        "memory_tokens_per_turn": sum(run._recalled(row) for row in rows) / n,
         "fallback_rate": len(fallbacks) / n,
         "input_tokens": totals.input_tokens,
         "output_tokens": totals.output_tokens,
@@ -290,6 +340,16 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
             for phase, part in phases.items()
         },
         "scores": {metric: _summarise_metric(graded) for metric, graded in metrics.items()},
+    } | ({"ingest": _summarise_ingest(filled)} if filled else {})
+
+
+def _summarise_ingest(traces: list[Trace]) -> dict[str, Any]:
+    """What of the flow's totals went into filling its memories, in a run with `ingest: flow`."""
+    notices = [event for trace in traces for event in trace.events if isinstance(event, Notice)]
+    return {
+        "turns": sum(len(trace.turns()) for trace in traces),
+        "errors": sum(notice.name == "ingest_failed" for notice in notices),
+        **Totals.sum(trace.totals() for trace in traces).__dict__,
     }
 
 

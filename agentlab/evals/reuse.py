@@ -10,14 +10,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from agentlab.events import ModelCall, Notice
+from agentlab.events import Event, ModelCall, Notice
 from agentlab.trace import Trace, billed
 
 NOTICE = "not_recorded"
+UNGRADED = "not recorded"
+"""How the reason of a score begins that a replay could not work out."""
 
 
-def reuse(traces: Iterable[Trace], mode: str) -> dict[str, Any] | None:
+def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungraded: int) -> dict[str, Any] | None:
     """The `recordings` part of `summary.json`; None for a live run.
+
+    `abandoned` are events of conversations that were begun again, `ungraded` counts scores that could not be given.
 
     `reused` and `new` count model calls, `missing` what a replay was asked for and did not have, `causes` why calls
     were not recorded, `diverged` the first such call of each conversation.
@@ -35,16 +39,18 @@ def reuse(traces: Iterable[Trace], mode: str) -> dict[str, Any] | None:
             first = min(notices, key=lambda notice: notice.id)
             where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
             diverged.append({**where, "cause": first.data["cause"], "why": first.text})
+    causes += Counter({"text to be graded": ungraded})
     missing = sum(causes.values())
     if mode == "replay":
         # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
         untimed = sum(e.origin == "live" and e.work is not None for trace in traces for e in _leaves(trace))
         missing += untimed
         causes += Counter({"outcome of a search or tool": untimed})
-    paid = billed(event for trace in traces for event in trace.events)
+    lost = list(abandoned)
+    paid = billed([*lost, *(event for trace in traces for event in trace.events)])
     return {
         "reused": sum(call.origin == "replay" for call in calls),
-        "new": sum(call.origin == "live" for call in calls),
+        "new": sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
         "billed": {"input_tokens": paid.input_tokens, "output_tokens": paid.output_tokens, "cost_usd": paid.cost_usd},
         "missing": missing if mode == "replay" else 0,
         "causes": dict(causes.most_common()),

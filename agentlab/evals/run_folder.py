@@ -6,8 +6,10 @@ nothing in the folder is a running total.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +32,8 @@ class _Content:
     takes: dict[Play, int]
     turns: list[dict[str, Any]]
     traces: dict[Play, Trace]
+    abandoned: list[tuple[str, Event]]
+    """With the flow each belongs to."""
 
 
 class RunFolder:
@@ -116,25 +120,36 @@ class RunFolder:
     def header(self) -> dict[str, Any]:
         try:
             header: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path} is not a run folder: there is no run.json") from None
-        except ValueError as problem:
-            raise RunError(f"{self.path / 'run.json'} is not JSON: {problem}") from None
+        except (OSError, ValueError) as problem:
+            raise RunError(f"{self.path / 'run.json'} cannot be read: {problem}") from None
         return header
 
-    def rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """The lines of a file; an unfinished last line is left out, any other broken line is a RunError."""
+    def rows(self, name: str, columns: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+        """The lines of a file; an unfinished last line is left out, any other that is broken is a RunError.
+
+        `columns` are what every row must have.
+        """
         file = self.path / name
         if not file.exists():
             return
-        with file.open(encoding="utf-8") as lines:
+        with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                if not line.endswith("\n"):
+                if not line.endswith(b"\n"):
                     return
                 try:
-                    yield json.loads(line)
-                except ValueError as problem:
+                    row = json.loads(line)
+                    lacking = [column for column in columns if column not in row]
+                except (ValueError, TypeError) as problem:
                     raise RunError(f"{file}:{number}: not JSON: {problem}") from None
+                if lacking:
+                    raise RunError(f"{file}:{number}: the row has no {lacking[0]!r}")
+                yield row
+
+    def abandoned(self, flow: str | None = None) -> list[Event]:
+        """Events of takes that a later one replaced: nothing counts them but the bill."""
+        return [event for label, event in self._content().abandoned if flow in (None, label)]
 
     def turns(self) -> list[dict[str, Any]]:
         """One row a turn, sorted; of a conversation that was begun again, the last take."""
@@ -158,23 +173,51 @@ class RunFolder:
     def _load(self) -> _Content:
         takes: dict[Play, int] = {}
         traces: dict[Play, Trace] = {}
-        for row in self.rows("calls.jsonl"):
+        abandoned: list[tuple[str, Event]] = []
+        for number, row in enumerate(self.rows("calls.jsonl", (*_PLAY, "kind")), 1):
             play, take = play_of(row), row["take"]
+            try:
+                event = revive(row)
+            except (KeyError, TypeError, ValueError) as problem:
+                raise RunError(f"{self.path / 'calls.jsonl'}:{number}: not an event: {problem!r}") from None
             if take > takes.get(play, -1):
+                abandoned += [(play[0], lost) for lost in traces[play].events] if play in traces else []
                 takes[play] = take
                 traces[play] = Trace(*play, take=take)
             if take == takes[play]:
-                traces[play].events.append(revive(row))
-        turns = list(self.rows("turns.jsonl"))
+                traces[play].events.append(event)
+            else:
+                abandoned.append((play[0], event))
+        turns = list(self.rows("turns.jsonl", (*_PLAY, "turn", "user", "reply", "error", "totals")))
         for row in turns:
             play = play_of(row)
             if row["take"] > takes.get(play, -1):
                 takes[play] = row["take"]
-                traces.pop(play, None)
+                abandoned += [(play[0], lost) for lost in traces.pop(play).events] if play in traces else []
         kept = [row for row in turns if row["take"] == takes[play_of(row)]]
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return _Content(takes, sorted(kept, key=lambda row: (*play_of(row), row["turn"])), traces)
+        return _Content(takes, sorted(kept, key=lambda row: (*play_of(row), row["turn"])), traces, abandoned)
+
+
+_PLAY = ("flow", "conversation", "epoch", "take")
 
 
 def play_of(row: dict[str, Any]) -> Play:
     return row["flow"], row["conversation"], row["epoch"]
+
+
+@contextlib.contextmanager
+def log_to(folder: Path) -> Iterator[None]:
+    """Keep everything our loggers say meanwhile in `run.log`."""
+    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = logging.getLogger("agentlab")
+    level = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)
+        handler.close()

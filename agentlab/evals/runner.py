@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentlab
-from agentlab.errors import ConfigError, RunError
+from agentlab.errors import ConfigError, RecordingError, RunError
 from agentlab.evals.datasets import Conversation, Dataset
 from agentlab.evals.graders import fingerprints
+from agentlab.evals.memory_sets import BudgetSpent, Memories, check_memory
 from agentlab.evals.results import Run, finish
-from agentlab.evals.run_folder import FORMAT, LOCK, Play, RunFolder
+from agentlab.evals.run_folder import FORMAT, LOCK, Play, RunFolder, log_to
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
 from agentlab.trace import Trace, billed
@@ -86,13 +87,14 @@ async def run(
     for dataset in datasets:
         for variant in lab.variants:
             _check_needs(variant, dataset)
+            check_memory(variant, dataset, lab.spec.ingest)
     _check_budget(lab)
     _check_recordings(lab, resume)
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
     with _locked(path):
         folder = _open_folder(lab, datasets, path, resume)
-        with _log_file(folder.path):
+        with log_to(folder.path):
             runner = _Runner(lab, datasets, folder, on_progress)
             try:
                 await runner.play_all()
@@ -113,7 +115,11 @@ class _Runner:
         self._takes = folder.takes()
         self._finished = _finished(folder, self._plays)
         self._traces = [trace for key, trace in folder.traces().items() if key in self._finished]
+        # Paid for, though a conversation that was cut off begins anew.
+        cut_off = [e for key, trace in folder.traces().items() if key not in self._finished for e in trace.events]
+        self._spent_before = billed([*folder.abandoned(), *cut_off])
         self._total = sum(len(play.conversation.scored_turns) for play in self._plays)
+        self._memories = Memories(lab, self._begin, self._over_budget)
         self._done = self._failed = 0
         self._began = time.perf_counter()
 
@@ -123,6 +129,7 @@ class _Runner:
         for play in left:
             await self.lab.model(play.variant.model)
             await self.lab.index(play.dataset.documents, play.variant.retrieval)
+            self._memories.expect(play.variant, play.dataset, play.conversation, play.epoch)
         self._began = time.perf_counter()
         self._report("")
         waiting = iter(left)
@@ -131,7 +138,10 @@ class _Runner:
             for play in waiting:
                 if self._over_budget():
                     return
-                await self._play(play)
+                try:
+                    await self._play(play)
+                except BudgetSpent:
+                    return
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -139,20 +149,26 @@ class _Runner:
                     group.create_task(worker())
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        finally:
+            await self._memories.close()
         played = _finished(self.folder, self._plays)
         self.complete = all(play.key in played for play in self._plays)
 
-    async def _play(self, play: _Play) -> None:
-        trace = Trace(play.variant.label, play.name, play.epoch, self._takes.get(play.key, -1) + 1)
+    def _begin(self, key: Play) -> Trace:
+        trace = Trace(*key, take=self._takes.get(key, -1) + 1)
         trace.listeners.append(self.folder.append_event)
         self._traces.append(trace)
+        return trace
+
+    async def _play(self, play: _Play) -> None:
         index = await self.lab.index(play.dataset.documents, play.variant.retrieval)
         conversation = play.conversation
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self.lab.memory(play.variant) as memory:
+        async with self._memories.memory(play.variant, play.dataset, conversation, play.epoch) as memory:
+            trace = self._begin(play.key)
             session = await self.lab.session(
                 play.variant,
                 trace,
@@ -194,6 +210,9 @@ class _Runner:
             task = asyncio.current_task()
             if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
+            if isinstance(failure, RecordingError):
+                # What is not written down would be paid for again, and every further turn with it.
+                raise
             reply, error = None, f"{type(failure).__name__}: {failure}"
             self._failed += 1
             log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, number, error)
@@ -205,6 +224,7 @@ class _Runner:
                 "dataset": play.dataset.name,
                 "conversation": trace.conversation,
                 "turn": number,
+                "category": play.conversation.metadata.get("category"),
                 "epoch": trace.epoch,
                 "take": trace.take,
                 "user": asked.text,
@@ -227,7 +247,7 @@ class _Runner:
         budget = self.lab.spec.budget
         if budget.usd is None and budget.calls is None:
             return False
-        spent = [billed(trace.events) for trace in self._traces]
+        spent = [self._spent_before, *(billed(trace.events) for trace in self._traces)]
         calls = sum(t.llm_calls for t in spent)
         if budget.usd is not None and any(t.cost_usd is None for t in spent):
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
@@ -315,6 +335,8 @@ def _locked(path: Path) -> Iterator[None]:
         raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
     except (FileExistsError, NotADirectoryError):
         raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+    except OSError as problem:
+        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
     try:
         yield
     finally:
@@ -361,19 +383,3 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-@contextlib.contextmanager
-def _log_file(folder: Path) -> Iterator[None]:
-    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    ours = logging.getLogger("agentlab")
-    level = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        ours.removeHandler(handler)
-        ours.setLevel(level)
-        handler.close()

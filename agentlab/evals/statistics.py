@@ -137,15 +137,15 @@ def _changed(differences: Sequence[float], clusters: Sequence[str]) -> np.ndarra
     return changed
 
 
-def constant_p(turns: int) -> float:
-    """A one-sided p-value for a difference that is the same, and not 0, on every one of `turns` turns: 2 * 4**-turns.
+def constant_p(conversations: int) -> float:
+    """A one-sided p-value for a difference that is the same, and not 0, on every turn of all: 2 * 4**-conversations.
 
     If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0 (the differences of k
     form paths, and by Motzkin and Straus 1965 the weight on the edges of a graph without triangles is at most 1/4), and
-    P(difference > 0) <= 1/2. So all turns agree on some k > 0 with probability at most 1/2 * (1/4)**(turns - 1). This
-    takes turns as independent given the conversation: noise that would make them hang together is not to be seen.
+    P(difference > 0) <= 1/2. So n independent turns agree on some k > 0 with probability at most 1/2 * (1/4)**(n - 1).
+    Turns of one conversation may hang together; conversations are what is independent, and n counts them.
     """
-    return 2 * 0.25**turns
+    return 2 * 0.25**conversations
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

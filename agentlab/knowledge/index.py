@@ -90,6 +90,7 @@ class DocumentIndex:
     def __init__(
         self,
         *,
+        name: str,
         method: Method,
         embedder: Embedder | None,
         documents: tuple[Document, ...],
@@ -97,6 +98,7 @@ class DocumentIndex:
         words: WordIndex,
         vectors: VectorStore | None,
     ) -> None:
+        self.name = name
         self.method = method
         self.embedder = embedder
         """What queries are to be embedded with; None where a search needs no vector."""
@@ -186,7 +188,13 @@ def _open(
     except (OSError, ValueError, LookupError, StoreError):
         return None
     return DocumentIndex(
-        method=method, embedder=embedder, documents=documents, passages=passages, words=words, vectors=vectors
+        name=f"{method} {home.name[:12]}",
+        method=method,
+        embedder=embedder,
+        documents=documents,
+        passages=passages,
+        words=words,
+        vectors=vectors,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
@@ -79,7 +80,14 @@ def connect(
 def identity(name: str) -> tuple[str, str]:
     """What the model answers under, and the edition of how tools and schemas are put to it."""
     own = os.environ.get("AGENTLAB_LOCAL_MODEL")
-    return f"local/{Path(own).stem if own else name}", f"llama.cpp, tools {protocol.EDITION}"
+    edition = f"llama.cpp, tools {protocol.EDITION}"
+    if not own:
+        return f"local/{name}", edition
+    file = Path(own).expanduser()
+    # Two files may have one name; the head of a GGUF file holds what the model calls itself, and its size the rest.
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
+    return f"local/{file.stem}", edition
 
 
 def seconds_per_call(name: str) -> float | None:

@@ -16,6 +16,8 @@ from agentlab.messages import Reply
 if TYPE_CHECKING:
     import numpy as np
 
+    from agentlab.evals.datasets import ToolDefinition, Turn
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -31,6 +33,11 @@ class Outcome:
     events: Sequence[Event]
     embed: Callable[[Sequence[str]], np.ndarray]
     """Unit vectors for texts, shape (n, d); outside the flow's ledger."""
+    events_before: Sequence[Event] = ()
+    """What happened earlier in the conversation; for a question to a memory set, how the flow filled its memory."""
+    turns_before: Sequence[Turn] = ()
+    tools: Sequence[ToolDefinition] = ()
+    """What the conversation brought along."""
 
     def retrieved(self) -> list[str]:
         """The documents whose passages were retrieved in the turn, in the order they were found, each once."""

@@ -29,6 +29,11 @@ _BATCH = 256
 _MAX_CHARACTERS = 24_000
 
 
+def identity(name: str) -> tuple[str, str]:
+    """What the embedder answers under, and the kind of server: OpenAI's own and a compatible one are told apart."""
+    return f"openai/{name}", "compatible" if os.environ.get("OPENAI_BASE_URL") else "openai"
+
+
 def connect(
     name: str,
     *,

@@ -1,0 +1,70 @@
+"""Was what answers a question among the facts recalled in its turn? Graded apart from the answer that was made of it.
+
+`memory_recall` is the share of the question's pieces of evidence that a recalled fact carries, whether the flow recalls
+by itself or the model looked it up; with one piece of evidence, as most questions have, it is the hit rate. Two kinds:
+
+* `metadata.evidence`, facts in words, on turns with reference answers: a recalled fact carries one that it tells, and
+  not an older version of it (`_facts.py` says how that is decided);
+* `metadata.evidence_turns`, which a memory set makes of a question's `evidence_ids`: for each piece the ids of the
+  dialogue turns it was told in. A fact carries it if it is one of these turns, or was written or confirmed when one of
+  them was told, or replaces such a fact. For evidence that names a session, any turn of the session will do, so the
+  rate is that of finding the place, an upper bound of finding the words.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from agentlab.evals.datasets import Turn
+from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers._facts import other_versions, telling
+from agentlab.events import MemoryOp, Step
+from agentlab.messages import Fact
+
+
+def metrics(turn: Turn) -> tuple[str, ...]:
+    return ("memory_recall",) if turn.metadata.get("evidence_turns") or _in_words(turn) else ()
+
+
+def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+    recalled = [
+        fact for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall" for fact in event.facts
+    ]
+    if "evidence_turns" in turn.metadata:
+        origins = _origins(outcome)
+        places = [places for fact in recalled for places in (origins.get(fact.id) or {fact.id},)]
+        carried = [any(found & set(piece) for found in places) for piece in turn.metadata["evidence_turns"]]
+    else:
+        texts = [fact.text for fact in recalled]
+        carried = [
+            bool(telling(texts, piece, outcome.embed, other_versions(piece, outcome.turns_before)))
+            for piece in turn.metadata["evidence"]
+        ]
+    reason = f"{sum(carried)} of {len(carried)} pieces of evidence among {_count(recalled)}"
+    return {"memory_recall": Score(value=sum(carried) / len(carried), reason=reason)}
+
+
+def _in_words(turn: Turn) -> bool:
+    evidence = turn.metadata.get("evidence")
+    return (
+        bool(turn.reference_answers)
+        and isinstance(evidence, list)
+        and bool(evidence)
+        and all(isinstance(piece, str) for piece in evidence)
+    )
+
+
+def _origins(outcome: Outcome) -> dict[str, set[str]]:
+    """Fact id -> the dialogue turns it was written in, where a flow wrote the facts of a memory set itself."""
+    dialogue = {e.turn: e.text for e in outcome.events_before if isinstance(e, Step) and e.name == "told"}
+    origins: dict[str, set[str]] = defaultdict(set)
+    for event in outcome.events_before:
+        if isinstance(event, MemoryOp) and event.op != "recall" and event.turn in dialogue:
+            # Also where nothing was written because a stored fact says it already.
+            for fact in event.facts:
+                origins[fact.id] |= {dialogue[event.turn]} | origins.get(event.replaces or "", set())
+    return origins
+
+
+def _count(facts: list[Fact]) -> str:
+    return f"{len(facts)} recalled fact{'' if len(facts) == 1 else 's'}"
