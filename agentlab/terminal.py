@@ -27,6 +27,9 @@ SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 
 
+FLIPS_SHOWN = 10
+
+
 class _Display:
     """A progress bar on stderr, so that tables on stdout can be piped."""
 
@@ -112,12 +115,20 @@ def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
             )
         console.print(table)
         for word, flips in (("gained", pair.gained), ("lost", pair.lost)):
-            for flip in flips:
+            for flip in flips[:FLIPS_SHOWN]:
                 line = f"{word}: {flip.metric} {flip.a:.2f} -> {flip.b:.2f}, {flip.conversation} turn {flip.turn}"
                 console.print(line + (f" epoch {flip.epoch}" if flip.epoch else ""), highlight=False, markup=False)
+            if len(flips) > FLIPS_SHOWN:
+                console.print(f"... and {len(flips) - FLIPS_SHOWN} more {word} (--json has all)", highlight=False)
+        if pair.too_small:
+            console.print(
+                f"Nothing can be shown here, however large: with so few conversations p is {pair.floor:.2g} at the"
+                f" least, and Holm multiplies by {pair.family}.",
+                highlight=False,
+            )
     console.print(
-        "95 %: bootstrap over conversations; p: signs of whole conversations flipped, two-sided; Holm over "
-        f"{comparison.family} tests; visible: the difference found in 80 % of such comparisons",
+        "95 %: bootstrap over conversations; p: signs of whole conversations flipped, two-sided; Holm over the measures"
+        " of a pair that differ; visible: the difference found in 80 % of such comparisons",
         highlight=False,
     )
 

@@ -36,19 +36,21 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     flows = [Answering("good"), Answering("poor", wrong=half, calls=lambda turn: 1 + turn[1])]
     comparison = compare(play(data, tmp_path / "run", *flows))
     found = by_name(comparison)
+    family = comparison.pairs[0].family
     f1 = found["answer_f1"]
     assert (f1.n, f1.clusters, f1.a, f1.b, f1.difference) == (12, 6, 1.0, 0.5, -0.5)
     assert f1.ci95 == (-0.5, -0.5), "every conversation lost the same"
     assert f1.p == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
-    assert f1.p_holm == min(1.0, f1.p * comparison.family), "nothing has a smaller p"
+    assert f1.p_holm == min(1.0, f1.p * family), "nothing has a smaller p"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
     clusters = [f"c{c:02}" for c in range(6) for _ in range(2)]
-    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, tests=comparison.family))
+    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, tests=family))
     assert found["llm_calls"].difference == 0.5
     assert found["input_tokens"].difference == 50
     assert found["tool_calls"].difference == 0
     assert found["tool_calls"].visible is None, "what never varies says nothing about noise"
-    assert comparison.family == sum(d.p is not None for d in found.values())
+    assert family == sum(bool(d.difference) for d in found.values()), "equal measures make nobody pay"
+    assert comparison.pairs[0].too_small == (family * 2 / 2**6 >= 0.05)
     assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
         ("answer_f1", "c00", 0),
         ("answer_f1", "c01", 0),

@@ -36,6 +36,7 @@ from agentlab.evals.statistics import (
     cohens_dz,
     holm,
     mean_with_interval,
+    permutation_floor,
     permutation_p,
     smallest_visible_difference,
 )
@@ -61,7 +62,7 @@ class Difference:
     p: float | None = None
     """Two-sided, by flipping the signs of whole conversations."""
     p_holm: float | None = None
-    """Adjusted for all measures of all pairs of the comparison."""
+    """Adjusted for the measures of the pair that differ at all."""
     d_z: float | None = None
     visible: float | None = None
     """The smallest true difference that would be found in 80 % of such comparisons, after the adjustment."""
@@ -97,13 +98,20 @@ class Pair:
     gained: tuple[Flip, ...]
     """From below .5 to .5 or more."""
     lost: tuple[Flip, ...]
+    family: int
+    """The number of tests Holm's correction is over."""
+    floor: float
+    """The least p-value that any of them could have had; two-sided."""
+
+    @property
+    def too_small(self) -> bool:
+        """True where no difference could have been shown, however large: there are too few conversations."""
+        return self.family > 0 and self.floor * self.family >= ALPHA
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     pairs: tuple[Pair, ...]
-    family: int
-    """The number of tests Holm's correction is over."""
 
     def to_json(self) -> dict[str, Any]:
         content = dataclasses.asdict(self)
@@ -173,26 +181,25 @@ def _flow(flows: Mapping[str, dict[Key, Row]], label: str, run: Run) -> dict[Key
 
 def _comparison(sides: Sequence[tuple[str, dict[Key, Row], str, dict[Key, Row]]]) -> Comparison:
     aligned = [_aligned(*side) for side in sides]
-    p_values = [
-        permutation_p(paired.differences, paired.clusters)
-        for measures in aligned
-        for paired in measures
-        if paired.differences
-    ]
-    tested = zip(p_values, holm(p_values), strict=True)
     pairs = []
     for (a, _, b, _), measures in zip(sides, aligned, strict=True):
         flips = [flip for paired in measures for flip in _flips(paired)]
+        # What is equal on every turn cannot be rejected and must not make the others pay.
+        family = [paired for paired in measures if any(paired.differences)]
+        p_values = [permutation_p(paired.differences, paired.clusters) for paired in family]
+        tested = dict(zip(map(id, family), zip(p_values, holm(p_values), strict=True), strict=True))
         pairs.append(
             Pair(
                 a=a,
                 b=b,
-                differences=tuple(_difference(paired, tested, len(p_values)) for paired in measures),
+                differences=tuple(_difference(p, tested.get(id(p), (1.0, 1.0)), len(family)) for p in measures),
                 gained=tuple(flip for flip in flips if flip.b > flip.a),
                 lost=tuple(flip for flip in flips if flip.b < flip.a),
+                family=len(family),
+                floor=2 * min((permutation_floor(p.differences, p.clusters) for p in family), default=0.5),
             )
         )
-    return Comparison(pairs=tuple(pairs), family=len(p_values))
+    return Comparison(pairs=tuple(pairs))
 
 
 def _aligned(a_name: str, a: dict[Key, Row], b_name: str, b: dict[Key, Row]) -> list[Paired]:
@@ -204,7 +211,7 @@ def _aligned(a_name: str, a: dict[Key, Row], b_name: str, b: dict[Key, Row]) -> 
     return [pair_up(name, a, b) for name in in_order(name for rows in (a, b) for row in rows.values() for name in row)]
 
 
-def _difference(paired: Paired, tested: Iterator[tuple[float, float]], family: int) -> Difference:
+def _difference(paired: Paired, tested: tuple[float, float], family: int) -> Difference:
     found = Difference(
         measure=paired.measure,
         n=len(paired.keys),
@@ -216,7 +223,7 @@ def _difference(paired: Paired, tested: Iterator[tuple[float, float]], family: i
     if not differences:
         return found
     center, interval = mean_with_interval(differences, clusters)
-    p, p_holm = next(tested)
+    p, p_holm = tested
     return dataclasses.replace(
         found,
         difference=center,
