@@ -81,8 +81,16 @@ class Message:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
+        if record.keys() <= {"role", "text", "name"}:
+            return cls._plain(record["role"], record.get("text", ""), record.get("name"))
         calls = tuple(ToolCall.from_json(call) for call in record.get("tool_calls", ()))
         return cls(**{**record, "tool_calls": calls})
+
+    @classmethod
+    @functools.lru_cache(maxsize=4096)
+    def _plain(cls, role: Role, text: str, name: str | None) -> Self:
+        # A ledger repeats most messages in every request, and a frozen one can be shared.
+        return cls(role=role, text=text, name=name)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -503,22 +503,27 @@ async def test_a_folder_that_is_emptied_is_not_taken_for_an_empty_memory(name, t
 
 
 async def test_a_server_that_dies_is_an_error_and_after_a_restart_everything_is_there(tmp_path, monkeypatch, server):
-    monkeypatch.setattr(mongo, "_TIMEOUT", 0.4)
     running = MongoServer(str(tmp_path / "data"))
+    patient = mongo.connect("restart", EMBEDDER, uri=running.uri)
+    monkeypatch.setattr(mongo, "_TIMEOUT", 0.4)
     memory = mongo.connect("restart", EMBEDDER, uri=running.uri)
     try:
-        await add(memory, "one thing", ids())
+        await add(patient, "one thing", ids())
         running.process.kill()
         running.process.wait(30)
         for result in await every_call(memory):
             assert type(result) is MemoryUnavailable and "\n" not in str(result) and len(str(result)) < 450
-        monkeypatch.setattr(mongo, "_TIMEOUT", 10.0)
         running.start()
-        again = mongo.connect("restart", EMBEDDER, uri=running.uri)
-        assert await texts(again) == ["one thing"]
-        assert await texts(memory) == ["one thing"], "the memory that was cut off goes on"
-        await again.close()
+        assert await texts(patient) == ["one thing"]
+        # A busy machine may need more than .4 s for the first answer.
+        found: object = None
+        for _ in range(50):
+            (found,) = await asyncio.gather(texts(memory), return_exceptions=True)
+            if not isinstance(found, MemoryUnavailable):
+                break
+        assert found == ["one thing"], "the memory that was cut off goes on"
     finally:
+        await patient.close()
         await memory.close()
         running.stop()
 
