@@ -20,6 +20,7 @@ only, so a stranger's file can be loaded. Format 1 is the only one there is; a f
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -36,6 +37,18 @@ _PARTS = {"message": "messages", "tool": "tools"}
 _SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
 KNOWN_SECRETS: set[str] = set()
 """Keys that were read from a file; those in the environment are found by the names of their variables."""
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking over rows again and again while many of them are read and all stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Recordings:
@@ -66,14 +79,15 @@ class Recordings:
             recordings._prepare()
         elif not any(folder.glob("*.jsonl")):
             raise ConfigError(f"there are no recordings in {folder}; make them with --mode record")
-        for file in sorted(folder.glob("*.jsonl")):
-            if file == recordings._own:
-                with _lock(file) if write else contextlib.nullcontext():
-                    recordings._catch_up()
-            elif not only_own:
-                other = _File()
-                other.read(_lines_of(file, 0, 0)[0])
-                recordings._others.lay_under(other)
+        with no_collection():
+            for file in sorted(folder.glob("*.jsonl")):
+                if file == recordings._own:
+                    with _lock(file) if write else contextlib.nullcontext():
+                        recordings._catch_up()
+                elif not only_own:
+                    other = _File()
+                    other.read(_lines_of(file, 0, 0)[0])
+                    recordings._others.lay_under(other)
         return recordings
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from agentlab.errors import RunError
 from agentlab.events import Event, revive, to_row
+from agentlab.recording import no_collection
 from agentlab.trace import Trace
 
 FORMAT = 2
@@ -167,7 +168,8 @@ class RunFolder:
         files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
         sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
         if self._read is None or self._read[0] != sizes:
-            self._read = sizes, self._load()
+            with no_collection():
+                self._read = sizes, self._load()
         return self._read[1]
 
     def _load(self) -> _Content:

@@ -114,6 +114,8 @@ class _Runner:
         self._plays = list(_plays(lab, datasets))
         self._takes = folder.takes()
         self._finished = _finished(folder, self._plays)
+        # Only a budget needs them; ten thousand calls kept for nothing would make every garbage collection a long one.
+        self._budgeted = lab.spec.budget.usd is not None or lab.spec.budget.calls is not None
         self._traces = [trace for key, trace in folder.traces().items() if key in self._finished]
         # Paid for, though a conversation that was cut off begins anew.
         cut_off = [e for key, trace in folder.traces().items() if key not in self._finished for e in trace.events]
@@ -157,7 +159,8 @@ class _Runner:
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
         trace.listeners.append(self.folder.append_event)
-        self._traces.append(trace)
+        if self._budgeted:
+            self._traces.append(trace)
         return trace
 
     async def _play(self, play: _Play) -> None:
@@ -245,7 +248,7 @@ class _Runner:
 
     def _over_budget(self) -> bool:
         budget = self.lab.spec.budget
-        if budget.usd is None and budget.calls is None:
+        if not self._budgeted:
             return False
         spent = [self._spent_before, *(billed(trace.events) for trace in self._traces)]
         calls = sum(t.llm_calls for t in spent)
