@@ -38,6 +38,8 @@ Phase = Literal[
     "judge",
 ]
 PHASES: tuple[str, ...] = get_args(Phase)
+NOT_RECORDED = "not_recorded"
+"""The name of the notice beside a call that was not among the recordings."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.messages import Message, Request, Role, to_json
+from agentlab.messages import Message, Request, Role, plain_row, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
@@ -70,7 +70,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
 @functools.lru_cache(maxsize=4096)
 def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
     # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
-    content = to_json(Message(role=role, text=text, name=name))
+    content = plain_row(role, text, name)
     identity = digest(content)
     return identity, {"kind": "message", "id": identity, "message": content}
 

@@ -75,77 +75,60 @@ class Queue:
             return Timed(result, round(time.perf_counter() - began, 6), began - queued)
 
 
-class QueuedModel:
-    """A model that is connected and started when it is first asked, behind its queue."""
+C = TypeVar("C")
 
-    def __init__(self, name: str, endpoint: str, connect: Callable[[], Model]) -> None:
+
+class _Queued(Generic[C]):
+    """Something that is connected and started when it is first asked, behind its queue."""
+
+    def __init__(self, name: str, endpoint: str, connect: Callable[[], C]) -> None:
         self.name = name
         """What it answers under."""
         self.endpoint = endpoint
         """What beside its name and the request decides its answers."""
         self._connecting = connect
-        self._model: Model | None = None
+        self._connected: C | None = None
         self._queue = Queue(None)
         self._starting = asyncio.Lock()
         self._started = False
 
-    def connect(self) -> Model:
-        """The model itself; raises ConfigError where it cannot be had."""
-        if self._model is None:
-            self._model = self._connecting()
-            self._queue = Queue(self._model.parallel)
-        return self._model
+    def connect(self) -> C:
+        """The thing itself; raises ConfigError where it cannot be had."""
+        if self._connected is None:
+            self._connected = self._connecting()
+            self._queue = Queue(getattr(self._connected, "parallel", None))
+        return self._connected
 
     async def start(self) -> None:
-        """Do what the model has to do once before it can answer; that time is nobody's latency."""
+        """Do what has to be done once before it can answer; that time is nobody's latency."""
         async with self._starting:
             start = getattr(self.connect(), "start", None)
             if start is not None and not self._started:
                 await start()
             self._started = True
 
+
+class QueuedModel(_Queued[Model]):
     async def ask(self, request: Request, emit: Emit) -> Timed[Completion]:
         await self.start()
         return await self._queue.run(lambda: self.connect().complete(request, emit))
 
     async def close(self) -> None:
-        if self._model is not None:
-            await self._model.close()
+        if self._connected is not None:
+            await self._connected.close()
 
 
-class QueuedEmbedder:
-    """An embedder that is connected when it is first asked, behind its queue."""
-
-    def __init__(self, name: str, endpoint: str, connect: Callable[[], Embedder]) -> None:
-        self.name = name
-        self.endpoint = endpoint
-        """What beside its name decides its vectors."""
-        self._connecting = connect
-        self._embedder: Embedder | None = None
-        self._queue = Queue(None)
-        self._started = False
-
-    def connect(self) -> Embedder:
-        """The embedder itself; raises ConfigError where it cannot be had."""
-        if self._embedder is None:
-            self._embedder = self._connecting()
-            self._queue = Queue(getattr(self._embedder, "parallel", None))
-        return self._embedder
-
+class QueuedEmbedder(_Queued[Embedder]):
     @property
     def dimensions(self) -> int:
         """0 until it is connected, as for an embedder whose vectors nobody has seen yet."""
-        return self._embedder.dimensions if self._embedder is not None else 0
+        return self._connected.dimensions if self._connected is not None else 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         return await self.connect().embed(texts)
 
     async def ask(self, text: str) -> Timed[np.ndarray]:
         """One query, timed, shape (dimensions,)."""
-        start = getattr(self.connect(), "start", None)
-        if start is not None and not self._started:
-            # Loading the weights is not charged to whoever happens to ask first.
-            await start()
-        self._started = True
+        await self.start()
         timed = await self._queue.run(lambda: self.embed([text]))
         return Timed(timed.result[0], timed.seconds, timed.waited)

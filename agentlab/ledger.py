@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentlab.errors import NotRecorded
-from agentlab.events import Event, Notice, Phase
+from agentlab.events import NOT_RECORDED, Event, Notice, Phase
 from agentlab.trace import Trace, longest_path
 
 Lasted = Callable[[Any, float], tuple[float, str]]
@@ -112,7 +112,7 @@ class Ledger:
         except Exception as failure:
             self.close(kind(**opened, **facts, error=f"{type(failure).__name__}: {failure}"))
             if isinstance(failure, NotRecorded):
-                with self.timed(Notice, None, name="not_recorded", text=str(failure), data={"cause": failure.cause}):
+                with self.timed(Notice, None, name=NOT_RECORDED, text=str(failure), data={"cause": failure.cause}):
                     pass
             raise
         measured = {"seconds": answer.seconds, "waited": answer.waited, "origin": answer.origin}

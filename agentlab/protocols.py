@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from agentlab.session import Session
 
 Emit = Callable[[str], None]
+Mode = Literal["live", "record", "replay", "auto"]
+"""Of a run: what is asked, what is written down, what is looked up."""
 NewId = Callable[[], str]
 DUPLICATE_AT = 0.9
 """Cosine similarity from which a text that is to be remembered counts as known already."""

@@ -189,7 +189,7 @@ class Session:
                 raise
             except NotRecorded as miss:
                 record(None, error=f"{type(miss).__name__}: {miss}")
-                self.notify("not_recorded", str(miss), cause=miss.cause)
+                self.notify(events.NOT_RECORDED, str(miss), cause=miss.cause)
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
@@ -217,7 +217,7 @@ class Session:
         if answer.unrecorded is not None:
             raise answer.unrecorded
         if answer.missed is not None:
-            self.notify("not_recorded", str(answer.missed), cause=answer.missed.cause)
+            self.notify(events.NOT_RECORDED, str(answer.missed), cause=answer.missed.cause)
         return answer.completion
 
     async def retrieve(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentlab.errors import ConfigError
 from agentlab.plugins import unknown
+from agentlab.protocols import Mode
 
 ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
 
@@ -101,7 +102,7 @@ class Spec(Strict):
     today: datetime = Field(
         datetime(2026, 1, 1, 12), description="the clock of conversations that do not say their own `metadata.today`"
     )
-    mode: Literal["live", "record", "replay", "auto"] = Field(
+    mode: Mode = Field(
         "live", description="ask; ask and write down; only look up; look up, and ask and write down what is not there"
     )
     recordings: str = Field("evals/recordings", description="the folder of recorded calls")

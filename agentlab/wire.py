@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +36,11 @@ from agentlab.fingerprint import (
 from agentlab.inflight import Flights, Queue, QueuedEmbedder, QueuedModel
 from agentlab.messages import Completion, Request, to_json
 from agentlab.misses import Explanation, Nearest
-from agentlab.protocols import Answer, Embedded, Embedder, Emit, Fetched
+from agentlab.models.embedders._vectors import pack, unpack
+from agentlab.protocols import Answer, Embedded, Embedder, Emit, Fetched, Mode
 from agentlab.recording import Recordings
 from agentlab.trace import Trace
 
-Mode = Literal["live", "record", "replay", "auto"]
 _REFUSALS = (BadRequest, ContextOverflow)
 """Errors that the same request would meet again, and that are therefore part of its recording."""
 
@@ -236,8 +236,8 @@ def _answer(row: Row, origin: str) -> Answer:
 
 
 def _packed(vector: np.ndarray) -> str:
-    return base64.b64encode(np.asarray(vector).astype("<f2").tobytes()).decode("ascii")
+    return base64.b64encode(pack(vector).tobytes()).decode("ascii")
 
 
 def _unpacked(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype="<f2").astype(np.float32)
+    return unpack(np.frombuffer(base64.b64decode(text), dtype="<f2"))

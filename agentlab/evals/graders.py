@@ -32,6 +32,9 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
     """
     found = {}
+    # Scorers share modules, and reading one anew for each of them was most of the work.
+    read: dict[str, ast.Module] = {}
+    canonical: dict[str, Any] = {}
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
@@ -40,8 +43,9 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
         if not str(getattr(module, "__file__", None)).endswith(".py"):
             found[name] = UNKNOWN
             continue
-        trees = _closure(module)
-        parts: list[Any] = [[part, _canonical(tree)] for part, tree in sorted(trees.items())]
+        trees = _closure(module, read)
+        canonical |= {part: _canonical(tree) for part, tree in trees.items() if part not in canonical}
+        parts: list[Any] = [[part, canonical[part]] for part in sorted(trees)]
         if any(getattr(node, "attr", None) == "embed" for tree in trees.values() for node in ast.walk(tree)):
             parts.append(["embedder", embedder_name])
         if scorer is not module:
@@ -82,15 +86,17 @@ def _class(scorer: Any) -> type[Any]:
     return scorer if inspect.isclass(scorer) else type(scorer)
 
 
-def _closure(module: ModuleType) -> dict[str, ast.Module]:
-    """Module names -> syntax trees: the module and what it imports from `PACKAGES`."""
+def _closure(module: ModuleType, read: dict[str, ast.Module]) -> dict[str, ast.Module]:
+    """Module names -> syntax trees: the module and what it imports from `PACKAGES`; `read` has those read before."""
     trees: dict[str, ast.Module] = {}
     waiting = [module.__name__]
     while waiting:
         name = waiting.pop()
         if name not in trees:
             path = module.__file__ if name == module.__name__ else _file(name)
-            trees[name] = ast.parse(Path(path or "").read_text(encoding="utf-8"))
+            if name not in read:
+                read[name] = ast.parse(Path(path or "").read_text(encoding="utf-8"))
+            trees[name] = read[name]
             waiting.extend(imported for imported in _imports(trees[name]) if imported.startswith(PACKAGES))
     return trees
 

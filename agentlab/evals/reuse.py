@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from agentlab.events import Event, ModelCall, Notice
+from agentlab.events import NOT_RECORDED, Event, ModelCall, Notice
 from agentlab.trace import Trace, billed
 
-NOTICE = "not_recorded"
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
 
@@ -33,7 +32,7 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
     causes: Counter[str] = Counter()
     diverged = []
     for trace in sorted(traces, key=lambda trace: (trace.flow, trace.conversation, trace.epoch)):
-        notices = [event for event in trace.events if isinstance(event, Notice) and event.name == NOTICE]
+        notices = [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]
         causes.update(str(notice.data["cause"]) for notice in notices)
         if notices:
             first = min(notices, key=lambda notice: notice.id)
@@ -64,7 +63,7 @@ def misses(traces: Iterable[Trace]) -> list[str]:
         f"{trace.flow} {trace.conversation} turn {event.turn}: {event.text}"
         for trace in traces
         for event in trace.events
-        if isinstance(event, Notice) and event.name == NOTICE
+        if isinstance(event, Notice) and event.name == NOT_RECORDED
     ]
 
 

@@ -206,8 +206,8 @@ async def _main_loop(session: Session, history: History, allowed: Sequence[ToolS
         if choice.tool is None:
             session.decide("next action", "none")
             return
-        session.decide("next action", choice.tool)
-        tool = next(tool for tool in tools if tool.name == choice.tool)
+        tool = choice.tool
+        session.decide("next action", tool.name)
         call = await get_tool_arguments(session, history.messages, tool, "tool_args")
         result, failed = await execute(session, call)
         if failed and tool.name == "update_memory" and result.startswith(FAILED):
@@ -238,8 +238,8 @@ async def _final_memory(
     if choice.tool is None:
         session.decide("memory operation", "none", choice.error or "")
         return
-    session.decide("memory operation", choice.tool)
-    tool = next(tool for tool in tools if tool.name == choice.tool)
+    tool = choice.tool
+    session.decide("memory operation", tool.name)
     failures: list[Message] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         call = await get_tool_arguments(session, messages, tool, "memory_write", *failures)

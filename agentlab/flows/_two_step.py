@@ -14,7 +14,7 @@ from agentlab.errors import ModelError
 from agentlab.events import Phase, ToolRun
 from agentlab.messages import Message, ToolCall, ToolSpec
 from agentlab.session import Session
-from agentlab.tools._registry import instruction_of, tool_list_for_prompt
+from agentlab.tools._registry import find_tool, instruction_of, tool_list_for_prompt, tool_names
 from agentlab.tools.update_memory import FAILED
 
 NOTHING = "none"
@@ -23,9 +23,9 @@ NOTHING = "none"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the model chose: a tool's name, or None for no tool; `error` where it made no valid choice."""
+    """What the model chose: a tool, or None for no tool; `error` where it made no valid choice."""
 
-    tool: str | None = None
+    tool: ToolSpec | None = None
     error: str | None = None
 
 
@@ -33,7 +33,7 @@ async def get_next_action(
     session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase, prompt: str = "next_action"
 ) -> Choice:
     """One call: which of `tools` to use next, or none."""
-    names = [tool.name for tool in tools]
+    names = tool_names(tools)
     system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
     schema = {
         "type": "object",
@@ -51,9 +51,8 @@ async def get_next_action(
     chosen = found["tool"]
     if chosen is None or (isinstance(chosen, str) and chosen.strip().lower() in ("", "null", NOTHING)):
         return Choice()
-    if chosen not in names:
-        return Choice(error=f"{chosen!r} is none of {', '.join(names)}")
-    return Choice(tool=chosen)
+    tool = find_tool(tools, chosen)
+    return Choice(error=f"{chosen!r} is none of {', '.join(names)}") if tool is None else Choice(tool=tool)
 
 
 async def get_tool_arguments(
