@@ -94,21 +94,23 @@ class Recordings:
         return len(self._mine.rows | self._others.rows)
 
     def find(self, key: str) -> Row | None:
-        row = self._mine.rows.get(key)
-        if row is None and key in self._others.conflicts:
+        line = self._mine.rows.get(key)
+        if line is None and key in self._others.conflicts:
             raise RecordingError(
                 f"another answer to the same request is at {self.line_of(key)}", self._others.conflicts[key]
             )
-        return row or self._others.rows.get(key)
+        line = line or self._others.rows.get(key)
+        return None if line is None else _row(line)
 
     def completions(self) -> Iterator[Row]:
-        return (row for row in (self._others.rows | self._mine.rows).values() if row["kind"] == "completion")
+        rows = map(_row, (self._others.rows | self._mine.rows).values())
+        return (row for row in rows if row["kind"] == "completion")
 
     def request_of(self, row: Row) -> Request:
         """The request of a completion row, whole again."""
         known = self._others.parts | self._mine.parts
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
-        fields |= {plural: [known[i][kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
+        fields |= {plural: [_row(known[i])[kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
         return Request(
             **{
                 **fields,
@@ -133,7 +135,7 @@ class Recordings:
                     self._own.write_text(_header(), encoding="utf-8")
                 self._catch_up()
                 if key in self._mine.rows:
-                    return self._mine.rows[key]
+                    return _row(self._mine.rows[key])
                 fresh = [part for name, part in (parts or {}).items() if name not in self._mine.parts]
                 text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
                 _refuse_secrets(text)
@@ -141,7 +143,7 @@ class Recordings:
                 self._catch_up()
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
-        return self._mine.rows[key]
+        return _row(self._mine.rows[key])
 
     def _append(self, text: bytes) -> None:
         size = self._own.stat().st_size
@@ -157,7 +159,7 @@ class Recordings:
     def keep_only(self, used: Collection[str]) -> int:
         """Rewrite the own file without the rows that are not in `used`; returns how many were dropped."""
         with _lock(self._own):
-            rows = [row for _, row in _lines_of(self._own, 0, 0)[0]]
+            rows = [row for _, row, _ in _lines_of(self._own, 0, 0)[0]]
             kept = [row for row in rows if row.get("key") in used]
             requests = [row["request"] for row in kept if row["kind"] == "completion"]
             parts = {name for request in requests for plural in _PARTS.values() for name in request[plural]}
@@ -194,44 +196,54 @@ class Recordings:
 
 
 class _File:
-    """What one file holds."""
+    """What one file holds: its lines, checked, by key and by id.
+
+    They are read again when they are asked for. Parsed and kept, a hundred thousand of them are a million objects that
+    the garbage collector walks over again and again, and cost a replay more than the second reading.
+    """
 
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
-        self.parts: dict[str, Row] = {}
+        self.rows: dict[str, bytes] = {}
+        self.parts: dict[str, bytes] = {}
         self.lines: dict[str, str] = {}
         """Where each row stands, for messages."""
         self.conflicts: dict[str, str] = {}
         """Where other files have another answer to the same request."""
 
-    def read(self, rows: Iterable[tuple[str, Row]]) -> None:
-        for where, row in rows:
+    def read(self, rows: Iterable[tuple[str, Row, bytes]]) -> None:
+        for where, row, line in rows:
             if row["kind"] in _PARTS:
                 if digest(row[row["kind"]]) != row["id"]:
                     raise RecordingError("the content does not fit the id", where)
-                self.parts[row["id"]] = row
+                self.parts[row["id"]] = line
                 continue
             if row["kind"] == "completion":
-                missing = {n for plural in _PARTS.values() for n in row["request"][plural]} - set(self.parts)
-                if missing:
-                    raise RecordingError(f"message or tool {sorted(missing)[0]} stands nowhere above", where)
+                for name in (name for plural in _PARTS.values() for name in row["request"][plural]):
+                    if name not in self.parts:
+                        raise RecordingError(f"message or tool {name} stands nowhere above", where)
             if row["key"] != _key_of(row):
                 raise RecordingError("the key does not fit the request", where)
             before = self.rows.get(row["key"])
-            if before is not None and _answer(before) != _answer(row):
+            if before is not None and _answer(_row(before)) != _answer(row):
                 raise RecordingError(f"another answer to the same request is at {self.lines[row['key']]}", where)
             if before is None:
-                self.rows[row["key"]] = row
+                self.rows[row["key"]] = line
                 self.lines[row["key"]] = where
 
     def lay_under(self, other: _File) -> None:
         """Add what `other` holds and is not here yet."""
-        for key, row in other.rows.items():
-            if key in self.rows and _answer(self.rows[key]) != _answer(row):
+        for key, line in other.rows.items():
+            if key in self.rows and _answer(_row(self.rows[key])) != _answer(_row(line)):
                 self.conflicts.setdefault(key, other.lines[key])
         self.rows = other.rows | self.rows
         self.parts = other.parts | self.parts
         self.lines = other.lines | self.lines
+
+
+def _row(line: bytes) -> Row:
+    row: Row = json.loads(line)
+    del row["check"]
+    return row
 
 
 def _key_of(row: Row) -> str:
@@ -273,8 +285,8 @@ _KINDS = {
 }
 
 
-def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row]], tuple[int, int]]:
-    """The rows after byte `start`, which is the end of line `lines`, each with its place; and how far that was.
+def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row, bytes]], tuple[int, int]]:
+    """The rows after byte `start`, the end of line `lines`, each with its place and its line; and how far that was.
 
     Each is checked; the header is checked and left out.
     """
@@ -297,7 +309,7 @@ def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row]]
             continue
         if row["kind"] not in _KINDS or not _KINDS[row["kind"]] <= set(row):
             raise RecordingError(f"not an entry that format {FORMAT} knows", where)
-        rows.append((where, row))
+        rows.append((where, row, line))
     if number == 0:
         raise RecordingError("the file is empty; delete it", str(file))
     return rows, (start + len(content), number)
