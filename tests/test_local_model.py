@@ -63,7 +63,7 @@ def result(call_id: str, text: str) -> Message:
 
 def rendered(*messages: Message, **options: Any) -> list[dict[str, str]]:
     request = Request(messages=messages, **options)
-    return protocol.render(request, protocol.offered_tools(request))
+    return local.LocalModel("any", Path).translate(request).body["messages"]
 
 
 def read(raw: str, pieces: int = 3, **options: Any) -> tuple[str, str, tuple[ToolCall, ...]]:

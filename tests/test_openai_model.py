@@ -20,8 +20,9 @@ from agentlab.errors import (
     Unreachable,
 )
 from agentlab.messages import Message, Request, ToolCall, ToolSpec, Usage
+from agentlab.models._names import wire_names
 from agentlab.models.keys import KeyRing
-from agentlab.models.openai import OpenAIModel, connect, wire_names
+from agentlab.models.openai import OpenAIModel, connect
 
 SEARCH = ToolSpec(name="docs.search", description="Search.", parameters={"type": "object", "properties": {}})
 HELLO = Request(messages=(Message(role="user", text="Hello"),))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlab.errors import BadRequest
@@ -84,8 +84,11 @@ def constraint(request: Request, offered: Tools, model: str) -> dict[str, Any]:
     return body
 
 
-def render(request: Request, offered: Tools) -> list[dict[str, str]]:
-    """The conversation in the roles system, user and assistant; results of tools are told by the user."""
+def render(request: Request, offered: Tools, format_result: Callable[[str, str, str], str]) -> list[dict[str, str]]:
+    """The conversation in the roles system, user and assistant; results of tools are told by the user.
+
+    `format_result` is given a call's id, the call as it is shown to the model, and its result.
+    """
     wired: list[dict[str, str]] = []
     calls: dict[str, ToolCall] = {}
     for message in request.messages:
@@ -93,7 +96,8 @@ def render(request: Request, offered: Tools) -> list[dict[str, str]]:
         role, text = "user", message.text
         if message.role == "tool":
             call = calls.get(message.tool_call_id or "")
-            text = RESULT.format(call=_spoken(call) if call else message.name or "The tool", text=message.text)
+            shown = _spoken(call) if call else message.name or "The tool"
+            text = format_result(message.tool_call_id or "", shown, message.text)
         elif message.role == "agent":
             role = "assistant"
             if message.tool_calls and not text:

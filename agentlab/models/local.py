@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from agentlab.errors import (
 from agentlab.messages import Completion, FinishReason, Message, Request, Usage
 from agentlab.models import _tool_protocol as protocol
 from agentlab.models import llama_server, weights
+from agentlab.models._provider import Provider
 
 if TYPE_CHECKING:
     import aiohttp
@@ -95,7 +97,21 @@ def seconds_per_call(name: str) -> float | None:
     return {"qwen2.5-coder-0.5b": 5.5, "qwen2.5-coder-1.5b": 11.0}.get(name)
 
 
-class LocalModel:
+@dataclass(frozen=True)
+class _Wired:
+    body: dict[str, Any]
+    request: Request
+    offered: protocol.Tools
+
+
+@dataclass
+class _Streamed:
+    reader: protocol.ToolReader | protocol.PlainReader
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+
+
+class LocalModel(Provider[_Wired, _Streamed]):
     """A chat model in a child process; `weights_file` is called, in a thread, when the child first starts."""
 
     def __init__(
@@ -131,30 +147,36 @@ class LocalModel:
                 await self.close()
                 await asyncio.to_thread(self._launch)
 
-    async def complete(self, request: Request, emit: Emit) -> Completion:
-        """Answer `request`; a child that died since the last call is started anew.
-
-        Raises ContextOverflow, BadRequest, Unreachable, ServerFault, and what `start` raises.
-        """
+    def translate(self, request: Request) -> _Wired:
+        """Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
-        body = self._body(request, offered)
+        return _Wired(self._body(request, offered), request, offered)
+
+    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
+        """A child that died since the last call is started anew; raises what `start` raises, too."""
         await self.start()
-        reader = protocol.ToolReader(request, offered) if offered else protocol.PlainReader()
-        usage, finish = Usage(), None
-        async with contextlib.aclosing(self._chunks(body)) as chunks:
+        reader = protocol.ToolReader(wired.request, wired.offered) if wired.offered else protocol.PlainReader()
+        read = _Streamed(reader)
+        async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
-                    usage = _usage(chunk["usage"])
+                    read.usage = _usage(chunk["usage"])
                 for choice in chunk["choices"]:
-                    finish = choice["finish_reason"] or finish
+                    read.finish = choice["finish_reason"] or read.finish
                     if visible := reader.feed(choice["delta"].get("content") or ""):
                         emit(visible)
-        if finish is None:
+        return read
+
+    def parse(self, raw: _Streamed) -> Completion:
+        if raw.finish is None:
             raise Unreachable("the model server ended before the answer did", self.name)
-        text, calls = reader.finish()
-        reason: FinishReason = "length" if finish == "length" else "tool_calls" if calls else "stop"
+        text, calls = raw.reader.finish()
+        reason: FinishReason = "length" if raw.finish == "length" else "tool_calls" if calls else "stop"
         message = Message(role="agent", text=text, tool_calls=calls)
-        return Completion(message=message, usage=usage, model=self._model, finish_reason=reason)
+        return Completion(message=message, usage=raw.usage, model=self._model, finish_reason=reason)
+
+    def format_tool_result(self, call_id: str, name: str, result: str) -> str:
+        return protocol.RESULT.format(call=name, text=result)
 
     async def close(self) -> None:
         """End the child and wait for it; the next call starts another."""
@@ -166,7 +188,7 @@ class LocalModel:
             self._log = None
 
     def _body(self, request: Request, offered: protocol.Tools) -> dict[str, Any]:
-        messages = protocol.render(request, offered)
+        messages = protocol.render(request, offered, self.format_tool_result)
         length = sum(len(message["content"]) for message in messages)
         if length > self._context * CHARACTERS_PER_TOKEN:
             raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import (
@@ -23,13 +24,15 @@ from agentlab.errors import (
     Unreachable,
 )
 from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.models._names import wire_names
+from agentlab.models._provider import Provider
 from agentlab.models.keys import KEY_FILE, RATE_LIMITED_SECONDS, REFUSED_SECONDS, KeyRing, load_keys
 from agentlab.protocols import Emit
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_ROLES = {"system": "system", "user": "user", "agent": "assistant", "tool": "tool"}
+_ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _FINISH: dict[str | None, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -59,7 +62,26 @@ def connect(name: str, **options: Any) -> OpenAIModel:
     return OpenAIModel(name, base_url=base_url, keys=KeyRing(keys or ("none",)), **options)
 
 
-class OpenAIModel:
+@dataclass(frozen=True)
+class _Wired:
+    body: dict[str, Any]
+    tool_names: dict[str, str]
+    """Ours, by what the provider is told."""
+
+
+@dataclass
+class _Streamed:
+    """What the chunks of an answer add up to."""
+
+    tool_names: Mapping[str, str]
+    model: str
+    text: list[str] = field(default_factory=list)
+    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+
+
+class OpenAIModel(Provider[_Wired, _Streamed]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
     def __init__(
@@ -86,17 +108,20 @@ class OpenAIModel:
             )
         return self._client
 
-    async def complete(self, request: Request, emit: Emit) -> Completion:
+    def translate(self, request: Request) -> _Wired:
+        called = (call.name for message in request.messages for call in message.tool_calls)
+        names = wire_names([*(tool.name for tool in request.tools), *called])
+        return _Wired(self._body(request, names), {wire: name for name, wire in names.items()})
+
+    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
         import httpx2
         import openai
 
-        called = (call.name for message in request.messages for call in message.tool_calls)
-        names = wire_names([*(tool.name for tool in request.tools), *called])
         key = self._keys.take()
         try:
             client = self._connected().with_options(api_key=key)
-            stream = await client.chat.completions.create(**self._body(request, names))
-            return await self._read(stream, emit, {wire: name for name, wire in names.items()})
+            stream = await client.chat.completions.create(**wired.body)
+            return await self._read(stream, emit, wired.tool_names)
         except openai.APIError as problem:
             # Without its cause: servers quote the key they refuse, and a log would print it.
             raise self._other_key(translate_error(problem, self.name, self._keys), key) from None
@@ -108,7 +133,7 @@ class OpenAIModel:
     def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [wire_message(message, names) for message in request.messages],
+            "messages": [self._message(message, names) for message in request.messages],
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -150,76 +175,65 @@ class OpenAIModel:
             return error
         return RateLimited(str(error).removeprefix(f"{self.name}: "), self.name, retry_after=0.0)
 
-    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> Completion:
-        text: list[str] = []
-        calls: dict[int, dict[str, str]] = {}
-        usage, model, finish = Usage(), self._model, None
+    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> _Streamed:
+        read = _Streamed(tool_names, self._model)
         async with stream:
             async for chunk in stream:
-                model = chunk.model or model
+                read.model = chunk.model or read.model
                 if chunk.usage is not None:
-                    usage = read_usage(chunk.usage)
+                    read.usage = read_usage(chunk.usage)
                 for choice in chunk.choices[:1]:
-                    finish = choice.finish_reason or finish
+                    read.finish = choice.finish_reason or read.finish
                     if choice.delta.content:
-                        text.append(choice.delta.content)
+                        read.text.append(choice.delta.content)
                         emit(choice.delta.content)
                     for part in choice.delta.tool_calls or ():
-                        call = calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+                        call = read.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
                         call["id"] = part.id or call["id"]
                         call["name"] += (part.function and part.function.name) or ""
                         call["arguments"] += (part.function and part.function.arguments) or ""
-        if finish is None:
+        return read
+
+    def parse(self, raw: _Streamed) -> Completion:
+        if raw.finish is None:
             raise Unreachable("the stream ended before the answer did", self.name)
         made = tuple(
-            read_call(call["id"] or f"call_{index}", tool_names.get(call["name"], call["name"]), call["arguments"])
-            for index, call in sorted(calls.items())
+            read_call(call["id"] or f"call_{index}", raw.tool_names.get(call["name"], call["name"]), call["arguments"])
+            for index, call in sorted(raw.calls.items())
         )
         return Completion(
-            message=Message(role="agent", text="".join(text), tool_calls=made),
-            usage=usage,
-            model=model,
-            finish_reason="tool_calls" if made else _FINISH.get(finish, "stop"),
+            message=Message(role="agent", text="".join(raw.text), tool_calls=made),
+            usage=raw.usage,
+            model=raw.model,
+            finish_reason="tool_calls" if made else _FINISH.get(raw.finish, "stop"),
         )
+
+    def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
+        return {"role": "tool", "content": result, "tool_call_id": call_id}
+
+    def _message(self, message: Message, names: Mapping[str, str]) -> dict[str, Any]:
+        if message.role == "tool":
+            return self.format_tool_result(message.tool_call_id or "", message.name or "", message.text)
+        wired: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
+        if message.tool_calls:
+            wired["content"] = message.text or None
+            wired["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {
+                        "name": names.get(call.name, call.name),
+                        "arguments": json.dumps(call.arguments) if call.malformed is None else call.malformed,
+                    },
+                }
+                for call in message.tool_calls
+            ]
+        return wired
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
             self._client = None
-
-
-def wire_names(names: Iterable[str]) -> dict[str, str]:
-    """Tool names as the provider takes them (letters, digits, `_`, `-`, at most 64), each still its own."""
-    wired: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
-        number = 2
-        candidate = plain
-        while candidate in wired.values():
-            candidate = f"{plain[:60]}_{number}"
-            number += 1
-        wired[name] = candidate
-    return wired
-
-
-def wire_message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
-    wired: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
-    if message.role == "tool":
-        wired["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        wired["content"] = message.text or None
-        wired["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": names.get(call.name, call.name),
-                    "arguments": json.dumps(call.arguments) if call.malformed is None else call.malformed,
-                },
-            }
-            for call in message.tool_calls
-        ]
-    return wired
 
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:

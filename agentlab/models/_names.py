@@ -1,0 +1,20 @@
+"""Tool names as providers take them: letters, digits, `_` and `-`, at most 64 of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def wire_names(names: Iterable[str]) -> dict[str, str]:
+    """Tool names as the provider takes them (letters, digits, `_`, `-`, at most 64), each still its own."""
+    wired: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+        number = 2
+        candidate = plain
+        while candidate in wired.values():
+            candidate = f"{plain[:60]}_{number}"
+            number += 1
+        wired[name] = candidate
+    return wired
