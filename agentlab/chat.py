@@ -8,6 +8,7 @@ print(chat.trace.steps())
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class Chat:
     """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
 
-    With a file as `database`, the conversation goes on where the last chat with that file ended.
+    With a file as `database`, the conversation goes on where the last chat with that file ended; with a folder as
+    `memory`, what was remembered stays there. Without them both end with the lab. `clock` says when a turn takes place.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class Chat:
         *,
         documents: Iterable[Document] | str | Path | None = None,
         database: str | Path = ":memory:",
+        memory: str | Path | None = None,
+        clock: Callable[[], datetime] = datetime.now,
         on_text: Callable[[str], None] = lambda text: None,
         on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:
@@ -47,10 +51,14 @@ class Chat:
         self.trace.listeners.append(lambda trace, event: on_event(event))
         self._documents = self._read(documents)
         self._database = ConversationDatabase(database)
+        self._memory_folder = memory
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._clock = clock
         self._on_text = on_text
         self._session: Session | None = None
         self._turn = -1
         self._talking: Any = None
+        self._finishing: asyncio.Task[None] | None = None
 
     def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
         if documents is None:
@@ -71,18 +79,56 @@ class Chat:
         if self._talking is not None:
             self._talking.cancel()
 
+    def reset_sync(self) -> None:
+        """Begin a new conversation: what was said is no longer read, and what was being fetched for it is dropped.
+
+        Long-term memory stays, and what is on its way there arrives.
+        """
+        self.lab.wait(self._reset())
+
     async def _say(self, text: str) -> Reply:
+        session = await self._opened()
+        await self._finish()
+        self._turn += 1
+        session.now = self._clock()
+        session.begin_turn(self._turn)
+        try:
+            return await self.variant.respond(UserTurn(text=text), session)
+        finally:
+            # While the user reads, not when the user has asked again.
+            self._finishing = asyncio.create_task(session.join())
+
+    async def _opened(self) -> Session:
         if self._session is None:
             index = await self.lab.index(self._documents, self.variant.retrieval)
+            if self._memory_folder is None:
+                self._scratch = tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True)
+                self._memory_folder = self._scratch.name
             self._session = await self.lab.session(
                 self.variant,
                 self.trace,
                 index=index,
+                memory=await self.lab.open_memory(self.variant, self._memory_folder),
                 database=self._database,
-                now=datetime.now(),
                 on_text=lambda event_id, piece: self._on_text(piece),
             )
-        await self._session.join()
-        self._turn += 1
-        self._session.begin_turn(self._turn)
-        return await self.variant.respond(UserTurn(text=text), self._session)
+        return self._session
+
+    async def _finish(self) -> None:
+        """Wait for what the last turn left to be done."""
+        if self._finishing is not None:
+            finishing, self._finishing = self._finishing, None
+            await finishing
+
+    async def _reset(self) -> None:
+        if self._session is not None:
+            self._session.forget_history()
+            await self._finish()
+
+    async def close(self) -> None:
+        """Finish what is under way and close the memory; called by the lab."""
+        await self._finish()
+        if self._session is not None and self._session.memory is not None:
+            await self._session.memory.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()

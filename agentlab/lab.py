@@ -87,6 +87,7 @@ class Lab:
         names = plugins.names("evals.scorers") if asked == "default" else asked
         self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
         self._indexes: dict[tuple[int, str], Index] = {}
+        self._chats: list[Chat] = []
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -184,10 +185,11 @@ class Lab:
         return self.wait(run(self, **options))
 
     def chat(self, flow: str | None = None, **options: Any) -> Chat:
-        """A conversation with one of the lab's flows, kept in memory unless `database` names a file."""
+        """A conversation with one of the lab's flows; options are those of Chat."""
         from agentlab.chat import Chat
 
-        return Chat(self, self.variant(flow or self.variants[0].label), **options)
+        self._chats.append(Chat(self, self.variant(flow or self.variants[0].label), **options))
+        return self._chats[-1]
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit; raises DatasetError."""
@@ -280,21 +282,28 @@ class Lab:
     @contextlib.asynccontextmanager
     async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
         """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
-        if variant.memory is None:
-            yield None
-            return
-        backend = plugins.resolve("memory", variant.memory)
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
-            opened: Memory = await asyncio.to_thread(backend.connect, folder, self._queries)
+            opened = await self.open_memory(variant, folder)
+            if opened is None:
+                yield None
+                return
             try:
-                # Asked once before anybody is timed: a backend loads its library at its first use.
-                await opened.facts()
                 yield opened
             finally:
                 # On a server the store outlives the folder it is named after.
                 with contextlib.suppress(MemoryUnavailable):
                     await opened.clear()
                 await opened.close()
+
+    async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
+        """The long-term memory that is kept in `folder`; None for a flow without one."""
+        if variant.memory is None:
+            return None
+        backend = plugins.resolve("memory", variant.memory)
+        opened: Memory = await asyncio.to_thread(backend.connect, str(folder), self._queries)
+        # Asked once before anybody is timed: a backend loads its library at its first use.
+        await opened.facts()
+        return opened
 
     async def session(
         self,
@@ -351,9 +360,12 @@ class Lab:
     # The end.
 
     def close(self) -> None:
-        """End the models this lab started and its loop. A lab can be closed twice, not used again."""
+        """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
         if self._loop is None or self._thread is None:
             return
+        for chat in self._chats:
+            asyncio.run_coroutine_threadsafe(chat.close(), self._loop).result(60)
+        self._chats.clear()
         for shared in self._models.values():
             asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
         self._models.clear()

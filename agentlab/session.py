@@ -25,10 +25,11 @@ from typing import Any, TypeVar, cast
 from agentlab import events
 from agentlab.arguments import check_arguments
 from agentlab.errors import ModelError, NotRecorded, RateLimited, RecordingError, Retryable, ToolError
-from agentlab.events import Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Notice, Phase, Search, Step, ToolRun
+from agentlab.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
-from agentlab.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec
+from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec
 from agentlab.protocols import Answer, History, Index, Memory, Tool, Wire
+from agentlab.remembering import MemoryVerbs
 from agentlab.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Generation:
     max_tokens: int | None = 256
 
 
-class Session:
+class Session(MemoryVerbs):
     """One conversation in one flow. Clock, ids and randomness come from here, or a run could not be replayed."""
 
     def __init__(
@@ -80,6 +81,8 @@ class Session:
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
         self.state: dict[str, Any] = {}
         """Whatever a flow keeps from turn to turn of this conversation."""
+        self.chapter = 0
+        """How often the history was forgotten; a flow that keeps a history of its own then does the same."""
         self._wire = wire
         self._ledger = Ledger(trace, wire.lasted)
         self._history = history
@@ -92,7 +95,8 @@ class Session:
         self._on_text = on_text
         self._ids = 0
         self._jitter = random.Random()
-        self._background: list[tuple[Context, int, str, Coroutine[Any, Any, None]]] = []
+        self._background: list[_Piece] = []
+        self._doing: asyncio.Task[None] | None = None
         self._pieces = 0
 
     def begin_turn(self, turn: int) -> None:
@@ -102,12 +106,30 @@ class Session:
     async def join(self) -> None:
         """Do what was put into the background, piece by piece; called between turns."""
         while self._background:
-            context, number, name, work = self._background.pop(0)
-            await asyncio.create_task(self._beside(number, name, work), context=context)
+            piece = self._background[0]
+            self._doing = asyncio.create_task(self._beside(piece), context=piece.context)
+            try:
+                await self._doing
+            except asyncio.CancelledError:
+                if piece in self._background:
+                    raise
+            finally:
+                self._doing = None
+                self._background = [other for other in self._background if other is not piece]
 
     def forget_history(self) -> None:
-        """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept."""
+        """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
+
+        Background work that was only for the conversation that is over is dropped, begun or not.
+        """
+        if self._doing is not None and self._background[0].only_here:
+            self._doing.cancel()
+        for piece in self._background:
+            if piece.only_here and (piece is not self._background[0] or self._doing is None):
+                piece.work.close()
+        self._background = [piece for piece in self._background if not piece.only_here]
         self._tip = None
+        self.chapter += 1
 
     def add_unscored(self, user: str, reply: str | None) -> None:
         """Put a turn into the stored chain that the flow is not asked about; no event is written."""
@@ -146,8 +168,12 @@ class Session:
         output_schema: dict[str, Any] | None = None,
         phase: Phase | None = None,
         max_tokens: int | None = None,
+        on_text: Callable[[str], None] = lambda text: None,
     ) -> Completion:
-        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer."""
+        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
+
+        `on_text` is given the pieces of the reply as they arrive, those of a first attempt that failed included.
+        """
         request = Request(
             messages=tuple(messages),
             tools=tuple(tools),
@@ -163,6 +189,7 @@ class Session:
         def emit(text: str) -> None:
             said.append(text)
             self._on_text(opened["id"], text)
+            on_text(text)
 
         def record(completion: Completion | None, **measured: Any) -> None:
             calls_tools = completion is not None and completion.message.tool_calls
@@ -273,51 +300,6 @@ class Session:
         output = tool.run(call.arguments, self)
         return str(await output if inspect.isawaitable(output) else output)
 
-    async def recall(
-        self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"
-    ) -> tuple[Fact, ...]:
-        """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
-
-        Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
-        """
-        if self.memory is None:
-            return ()
-        with self.step("recall"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
-                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
-        return tuple(facts["facts"])
-
-    async def remember(self, text: str, *, phase: Phase = "memory_write") -> Added | None:
-        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory."""
-        if self.memory is None:
-            return None
-        with self.step("remember"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
-                added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
-                facts["facts"], facts["written"] = (added.fact,), added.is_new
-        return added
-
-    async def revise(self, fact_id: str, text: str, *, phase: Phase = "memory_write") -> Fact | None:
-        """Replace a fact by `text` under a new id; None where there is no such fact, or no memory."""
-        if self.memory is None:
-            return None
-        with self.step("revise"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(
-                MemoryOp, phase, op="revise", text=text, replaces=fact_id, backend=self.memory.name
-            ) as facts:
-                fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
-                facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
-        return fact
-
-    def _new_fact(self) -> str:
-        return self.new_id("fact")
-
-    async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
-        return None if memory.embedder is None else await self._embed(text, phase, memory.embedder.name)
-
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
         """Write a decision of the flow into the trace and return it."""
         with self._ledger.timed(Decision, None, name=name, choice=choice, why=why):
@@ -381,20 +363,32 @@ class Session:
                 raise failure
         return [cast("T", result) for result, _, _ in done]
 
-    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def background(self, work: Coroutine[Any, Any, None], name: str, *, only_here: bool = False) -> None:
         """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
 
-        It is done before the next turn begins. What it raises becomes a notice; the turn it began in stands.
+        It is done before the next turn begins, and dropped if it is `only_here`, for this conversation, and that is
+        forgotten before. What it raises becomes a notice; the turn it began in stands.
         """
-        self._background.append((copy_context(), self._pieces, name, work))
+        self._background.append(_Piece(copy_context(), self._pieces, name, work, only_here))
         self._pieces += 1
 
-    async def _beside(self, number: int, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._ledger.go_background(number)
+    async def _beside(self, piece: _Piece) -> None:
+        self._ledger.go_background(piece.number)
         try:
-            await work
+            await piece.work
         except RecordingError:
             raise
         except Exception as failure:
-            log.warning("background work %s failed", name, exc_info=True)
-            self.notify("background_failed", f"{name}: {type(failure).__name__}: {failure}")
+            log.warning("background work %s failed", piece.name, exc_info=True)
+            self.notify("background_failed", f"{piece.name}: {type(failure).__name__}: {failure}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Background work that is still to be done, or under way."""
+
+    context: Context
+    number: int
+    name: str
+    work: Coroutine[Any, Any, None]
+    only_here: bool

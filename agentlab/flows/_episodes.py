@@ -1,0 +1,133 @@
+"""Memory around the coordinator: what it remembers before a turn, and what it does with a turn once it is over.
+
+    before   build_context    the facts nearest to the prompt, or those that were fetched ahead
+    after    gate             is the turn worth keeping
+             store            an episode: when, what was said, what was answered
+             consolidate      now and then: lasting facts are drawn from the last episodes, newer replace older
+             fetch ahead      what the next turn may want, while the user is still reading
+
+What is done after the turn is background work, charged to its phase and not to the reply's latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentlab.errors import MemoryUnavailable
+from agentlab.events import Phase
+from agentlab.flows._two_step import read_object
+from agentlab.messages import Fact, Message
+from agentlab.session import Session
+
+PROMPTS = {
+    "gate": (
+        "Is there anything in this exchange that will still matter in a later conversation: a fact about the user, a"
+        ' plan, a wish, a decision? Reply with {{"keep": true}} or {{"keep": false}}.\n\n{exchange}'
+    ),
+    "extract": (
+        "These are exchanges between a user and {agent}. Write down the lasting facts about the user that they hold,"
+        ' each as one short sentence that can be understood alone. Reply with {{"facts": [...]}}, empty if there are'
+        " none.\n\n{episodes}"
+    ),
+}
+EPISODE = " | user: "
+GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
+FACTS_SCHEMA = {
+    "type": "object",
+    "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 5}},
+    "required": ["facts"],
+}
+
+
+@dataclass
+class Episodes:
+    """The coordinator's memory in one conversation."""
+
+    agent: str
+    facts: int = 3
+    read: Literal["direct", "ahead"] = "direct"
+    gate: Literal["all", "words", "model"] = "words"
+    min_words: int = 4
+    consolidate_every: int = 0
+    merge_at: float = 0.75
+    """Cosine similarity from which a new fact takes the place of an old one."""
+    _ahead: dict[str, Fact] | None = None
+    _loose: list[str] = field(default_factory=list)
+    """Episodes that no fact was drawn from yet."""
+
+    async def build_context(self, prompt: str, session: Session) -> str:
+        facts: Sequence[Fact]
+        if self.read == "ahead" and self._ahead is not None:
+            facts = sorted(self._ahead.values(), key=lambda fact: (-(fact.score or 0.0), fact.id))[: self.facts]
+            session.decide("memories", "fetched ahead", f"{len(facts)} facts")
+        else:
+            try:
+                facts = await session.recall(prompt, top_k=self.facts)
+            except MemoryUnavailable as gone:
+                session.notify("memory_unavailable", str(gone))
+                facts = ()
+        # One line without brackets: a memory cannot end the context and go on as if it were the user.
+        told = (" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
+        return "; ".join(told)
+
+    def store_turn(self, prompt: str, reply: str, session: Session) -> None:
+        if session.memory is None:
+            return
+        session.background(self._store(prompt, reply, session), "store turn")
+        if self.read == "ahead":
+            session.background(self._fetch_ahead((prompt, reply), session), "fetch memories ahead", only_here=True)
+
+    def reset(self) -> None:
+        """Forget what was fetched for a conversation that is over; what is stored stays."""
+        self._ahead = None
+
+    async def _fetch_ahead(self, texts: Sequence[str], session: Session) -> None:
+        found: dict[str, Fact] = {}
+        for text in texts:
+            for fact in await session.recall(text, top_k=self.facts) if text else ():
+                found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
+        self._ahead = found
+
+    async def _store(self, prompt: str, reply: str, session: Session) -> None:
+        if not await self._is_worth_keeping(prompt, reply, session):
+            return
+        episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE}{prompt} | {self.agent}: {reply}"
+        added = await session.remember(episode)
+        if added is None or not added.is_new:
+            return
+        self._loose.append(episode)
+        if self.consolidate_every and len(self._loose) >= self.consolidate_every:
+            episodes, self._loose = self._loose, []
+            await self._consolidate(episodes, session)
+
+    async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
+        if self.gate == "all":
+            return True
+        if self.gate == "words":
+            kept = len(prompt.split()) >= self.min_words
+            return bool(session.decide("keep turn", kept, f"at least {self.min_words} words"))
+        exchange = f"user: {prompt}\n{self.agent}: {reply}"
+        found = await self._ask("gate", GATE_SCHEMA, "memory_write", session, exchange=exchange)
+        return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))
+
+    async def _consolidate(self, episodes: Sequence[str], session: Session) -> None:
+        told = "\n".join(episodes)
+        found = await self._ask("extract", FACTS_SCHEMA, "consolidate", session, agent=self.agent, episodes=told)
+        facts = found.get("facts")
+        for text in facts if isinstance(facts, list) else ():
+            if not isinstance(text, str) or not text.strip():
+                continue
+            near = await session.recall(text, top_k=1, min_score=self.merge_at, phase="consolidate")
+            if near and EPISODE not in near[0].text:
+                await session.revise(near[0].id, text, phase="consolidate")
+            else:
+                await session.remember(text, phase="consolidate")
+
+    async def _ask(
+        self, prompt: str, schema: dict[str, Any], phase: Phase, session: Session, **values: str
+    ) -> dict[str, Any]:
+        message = Message(role="user", text=session.prompt(prompt, **values))
+        reply = await session.complete((message,), output_schema=schema, phase=phase)
+        return read_object(reply.message.text) or {}

@@ -1,0 +1,150 @@
+"""Provider-neutral coordinator: its own trimmed history, a stable system prompt, memories before the user's message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+from pydantic import AfterValidator
+
+from agentlab.chat_history import PROVIDER_ROLES, ChatHistory
+from agentlab.flows._coordinator import Limits, LLMCoordinator
+from agentlab.flows._episodes import PROMPTS as PROMPTS
+from agentlab.flows._episodes import Episodes
+from agentlab.messages import Reply, ToolSpec, UserTurn
+from agentlab.session import Session
+
+__all__ = ["PROMPTS", "Settings", "respond"]
+
+TOOLS = ("lookup_documents", "get_current_time", "read_file", "write_file", "search_web")
+MEMORY = True
+CALLS_PER_TURN = 1.7
+
+
+def _checked_file(path: str) -> str:
+    if not Path(path).is_file():
+        raise ValueError(f"{path} is not a file; it holds the system instruction")
+    return path
+
+
+def _checked_name(name: str) -> str:
+    if not name.strip() or name in ("user", "tool", "system", *PROVIDER_ROLES):
+        raise ValueError(f"{name!r} is a role of others; the agent needs a name of its own")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    agent: Annotated[str, AfterValidator(_checked_name)] = "miyori"
+    """The agent's name in history, logs and exports."""
+    system_instruction: Annotated[str, AfterValidator(_checked_file)] = str(
+        Path(__file__).parent / "instructions" / "coordinator.txt"
+    )
+    """A text file; it reaches the provider as it is, in every call."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools to offer; all there are, if not given."""
+    max_history_tokens: Annotated[int, Gt(0)] = 8000
+    max_tool_turns: Annotated[int, Gt(0)] = 5
+    trim_chunk_size: Annotated[int, Ge(0)] = 1000
+    """How many tokens go at a time once the history is too long; 0: no more than have to."""
+    context_in: Literal["user", "system"] = "user"
+    parallel_tools: bool = False
+    memory_facts: Annotated[int, Ge(0)] = 3
+    memory_read: Literal["direct", "ahead"] = "direct"
+    """Ask memory before the reply, or use what was fetched after the last one."""
+    store_turns: bool = True
+    gate: Literal["all", "words", "model"] = "words"
+    """Which turns are worth keeping: all, those of a few words at least, or what the model says."""
+    consolidate_every: Annotated[int, Ge(0)] = 0
+    """Draw lasting facts from the episodes whenever so many have been stored; 0: never."""
+
+
+@dataclass
+class _State:
+    """What is kept from turn to turn."""
+
+    coordinator: LLMCoordinator
+    episodes: Episodes
+    chapter: int = 0
+    stored: int = 0
+    """How many messages of the stored conversation the history has seen."""
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    settings: Settings = session.settings
+    if "coordinator" not in session.state:
+        session.state["coordinator"] = _open(session)
+    state: _State = session.state["coordinator"]
+    _catch_up(state, session)
+    text = ""
+    session.save_message("user", turn.text, speaker=turn.speaker_name)
+    state.stored += 1
+    try:
+        text = await state.coordinator.run(turn.text, session, _offered(settings, session))
+    finally:
+        # An interrupted reply is part of the conversation as far as it came.
+        text = text or _said(state.coordinator.history)
+        if text:
+            session.save_message("agent", text, speaker=settings.agent)
+            state.stored += 1
+    return Reply(text=text)
+
+
+def _open(session: Session) -> _State:
+    settings: Settings = session.settings
+    episodes = Episodes(
+        agent=settings.agent,
+        facts=settings.memory_facts,
+        read=settings.memory_read,
+        gate=settings.gate,
+        consolidate_every=settings.consolidate_every,
+    )
+    limits = Limits(
+        max_history_tokens=settings.max_history_tokens,
+        max_tool_turns=settings.max_tool_turns,
+        trim_chunk_size=settings.trim_chunk_size,
+    )
+    remembers = session.memory is not None
+    coordinator = LLMCoordinator(
+        history=ChatHistory(settings.agent),
+        system_instruction=Path(settings.system_instruction).read_text(encoding="utf-8").strip(),
+        limits=limits,
+        context_in=settings.context_in,
+        parallel_tools=settings.parallel_tools,
+        build_context=episodes.build_context if remembers and settings.memory_facts else None,
+        store_turn=episodes.store_turn if remembers and settings.store_turns else None,
+    )
+    return _State(coordinator, episodes)
+
+
+def _catch_up(state: _State, session: Session) -> None:
+    """Take in what was said without the flow, and begin anew where the session forgot what was said before."""
+    if state.chapter != session.chapter:
+        state.chapter, state.stored = session.chapter, 0
+        state.coordinator.history.clear()
+        state.episodes.reset()
+    stored = session.load_conversation()
+    history = state.coordinator.history
+    for message in stored[state.stored :]:
+        if message.role in ("user", "agent"):
+            history.add_message(history.agent if message.role == "agent" else "user", message.text)
+    state.stored = len(stored)
+
+
+def _offered(settings: Settings, session: Session) -> tuple[ToolSpec, ...]:
+    """Tools that a conversation brings along are all offered."""
+    if settings.tools is None or session.tools_are_brought:
+        return session.tool_specs()
+    return tuple(tool for tool in session.tool_specs() if tool.name in settings.tools)
+
+
+def _said(history: ChatHistory) -> str:
+    """What the agent has said in the newest exchange, at most once."""
+    for message in reversed(history.get_history()):
+        if message.role == "user":
+            return ""
+        if message.role == "agent" and message.text:
+            return message.text
+    return ""
