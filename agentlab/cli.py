@@ -133,6 +133,18 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
+    cache = command(
+        "cache",
+        _cache,
+        "say how much of each prompt repeats an earlier one, and which step of a flow breaks its prefix",
+        "  agentlab cache results/a\n  agentlab cache results/a --block 128 --minimum 1024 --price openai/gpt-4.1-mini",
+    )
+    cache.add_argument("run", metavar="RUN", help="a run folder")
+    cache.add_argument("--block", type=int, default=1, metavar="N", help="tokens that are cached together (default: 1)")
+    cache.add_argument("--minimum", type=int, default=0, metavar="N", help="tokens below which nothing is cached")
+    cache.add_argument("--ttl", type=float, default=300.0, metavar="S", help="seconds it is remembered (default: 300)")
+    cache.add_argument("--price", action="append", default=[], metavar="MODEL", help="what it would cost with this one")
+
     gate = command(
         "gate",
         _gate,
@@ -281,6 +293,16 @@ def _compare(arguments: argparse.Namespace) -> int:
         print(json.dumps(comparison.to_json(), indent=2))
     else:
         show_pairs(comparison)
+    return 0
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from agentlab.evals.prefix_cache import CacheRules, tables
+    from agentlab.evals.results import open_run
+    from agentlab.terminal import show_prefixes
+
+    rules = CacheRules(block=arguments.block, minimum=arguments.minimum, ttl=arguments.ttl)
+    show_prefixes(*tables(open_run(arguments.run), rules, arguments.price))
     return 0
 
 

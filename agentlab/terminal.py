@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +22,9 @@ from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
 from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.models import weights
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
@@ -131,6 +134,28 @@ def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
         " of a pair that differ; visible: the difference found in 80 % of such comparisons",
         highlight=False,
     )
+
+
+def show_prefixes(shares: pd.DataFrame, breaks: pd.DataFrame, console: Console | None = None) -> None:
+    """What a prefix cache could serve and did, a flow; then where prompts leave what was sent before."""
+    console = console or _console()
+    measures = [name for name in shares.columns if name != "flow"]
+    by_flow = [{"": name, **dict(zip(shares["flow"], shares[name], strict=True))} for name in measures]
+    for title, rows in (
+        ("prompt tokens that repeat the beginning of an earlier prompt", by_flow),
+        ("where prompts leave what was sent before", breaks.to_dict("records")),
+    ):
+        table = _table(title, map(str, rows[0]) if rows else ())
+        for row in rows:
+            table.add_row(*(escape(_brief(cell)) for cell in row.values()))
+        if rows:
+            console.print(table)
+
+
+def _brief(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
 def show_verdict(verdict: Verdict, console: Console | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The provider-neutral coordinator against its description: the order of a turn, limits, interrupts, memory around it."""
+"""The provider-neutral coordinator against its description: a turn in order, limits, interrupts, memory around it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,199 @@
+"""How much of each prompt had been sent before: what a provider's prefix cache could have served, and what it did.
+
+    uses = prefix_uses(trace, CacheRules(block=128, minimum=1024, ttl=300))
+    uses[3].ideal, uses[3].reported, uses[3].broken_at
+
+A cache keeps what a call began with. What a later call of the same conversation begins with, too, it need not read
+again: up to the first difference, in whole blocks, and only while it is remembered. The prompt is laid out as providers
+do it: tools, output schema, messages. The tokens of its parts are estimated from the prompt's own count, as reported,
+in proportion to characters; where none is reported, at four characters a token.
+
+Prompt caching as its providers describe it: OpenAI (blocks of 128 tokens from 1,024 on, 5 to 10 minutes), Anthropic
+(from 1,024 tokens on, 5 minutes), llama.cpp (single tokens, for as long as its slot is not taken).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import ConfigError
+from agentlab.events import ModelCall
+from agentlab.messages import Request, to_json
+from agentlab.prices import PriceTable, load_prices
+from agentlab.trace import Trace, add_up
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from agentlab.evals.results import Run
+
+CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheRules:
+    """What a provider's cache does."""
+
+    block: int = 1
+    """Tokens are served in multiples of this."""
+    minimum: int = 0
+    """Shorter prefixes, in tokens, are not served."""
+    ttl: float = 300.0
+    """Seconds after its last use in which a prefix is remembered, on the trace's own clock."""
+
+    def __post_init__(self) -> None:
+        if self.block < 1 or self.minimum < 0 or self.ttl < 0:
+            raise ConfigError("a cache has blocks of one token or more, and a minimum and a time to live of 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixUse:
+    """One call, and what it shares with the calls before it; all counts in tokens."""
+
+    call: ModelCall
+    input: int
+    ideal: int
+    """What the rules allow to be served from the cache."""
+    reported: int | None
+    """What the provider said it served; None where it said nothing."""
+    broken_at: str | None
+    """The part of the prompt in which it left the nearest earlier one, before that had ended; None where it did not."""
+    lost: int = 0
+    """How much of that earlier prompt has to be read again because of it."""
+
+
+def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
+    """Every accepted call of the conversation, in order."""
+    events = sorted(trace.events, key=lambda event: event.id)
+    made = [event for event in events if isinstance(event, ModelCall) and event.completion is not None]
+    earlier: list[tuple[ModelCall, list[tuple[str, str]]]] = []
+    uses = []
+    for call in made:
+        parts = _parts(call.request)
+        length = sum(len(text) for _, text in parts)
+        tokens = _input(call, length)
+        alive = [before for before in earlier if call.model == before[0].model and _age(before[0], call) <= rules.ttl]
+        shared, nearest = max(((_common(before[1], parts), before[1]) for before in alive), default=(0, []), key=_first)
+        ideal = _tokens(shared, length, tokens) // rules.block * rules.block
+        whole = sum(len(text) for _, text in nearest)
+        left_early = bool(alive) and shared < min(whole, length)
+        uses.append(
+            PrefixUse(
+                call=call,
+                input=tokens,
+                ideal=ideal if ideal >= rules.minimum else 0,
+                reported=call.completion.usage.cached_tokens if call.completion else None,
+                broken_at=_part_at(parts, shared) if left_early else None,
+                lost=_tokens(min(whole, length), length, tokens) - _tokens(shared, length, tokens) if left_early else 0,
+            )
+        )
+        earlier.append((call, parts))
+    return uses
+
+
+def summarize(flow: str, uses: Sequence[PrefixUse], prices: PriceTable, models: Iterable[str]) -> dict[str, Any]:
+    """One row of the table: shares of input tokens, and dollars at the prices of `models` without and with a cache."""
+    tokens = sum(use.input for use in uses)
+    reported = add_up(use.reported for use in uses)
+    row: dict[str, Any] = {
+        "flow": flow,
+        "calls": len(uses),
+        "input_tokens": tokens,
+        "ideal_share": _share(sum(use.ideal for use in uses), tokens),
+        "reported_share": None if reported is None else _share(reported, tokens),
+        "breaks": sum(use.broken_at is not None for use in uses),
+        "lost_tokens": sum(use.lost for use in uses),
+    }
+    for model in models:
+        row[f"$ {model}"] = add_up(_cost(use, 0, model, prices) for use in uses)
+        row[f"$ {model}, ideal cache"] = add_up(_cost(use, use.ideal, model, prices) for use in uses)
+    return row
+
+
+def tables(run: Run, rules: CacheRules, models: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a flow with its shares and dollars, and one row for each way in which a flow leaves its prefix."""
+    import pandas as pd
+
+    prices = load_prices(run.folder.header["spec"].get("prices"))
+    for model in models:
+        if prices.of(model) is None:
+            raise ConfigError(f"{model} has no price; add it to a table of your own and name that under `prices`")
+    by_flow: dict[str, list[PrefixUse]] = {}
+    for (flow, _, _), trace in run.traces.items():
+        by_flow.setdefault(flow, []).extend(prefix_uses(trace, rules))
+    breaks: dict[tuple[str, str, str], list[int]] = {}
+    for flow, uses in by_flow.items():
+        for use in uses:
+            if use.broken_at is not None:
+                breaks.setdefault((flow, str(use.call.phase), use.broken_at), []).append(use.lost)
+    shares = pd.DataFrame([summarize(flow, uses, prices, models) for flow, uses in by_flow.items()])
+    rows = [
+        {"flow": flow, "phase": phase, "broken_at": where, "times": len(lost), "lost_tokens": sum(lost)}
+        for (flow, phase, where), lost in breaks.items()
+    ]
+    columns = ["flow", "phase", "broken_at", "times", "lost_tokens"]
+    return shares, pd.DataFrame(rows, columns=columns).sort_values("lost_tokens", ascending=False, ignore_index=True)
+
+
+def _parts(request: Request) -> list[tuple[str, str]]:
+    """The prompt in the order in which it is read, each part with what it is called."""
+    parts = [(f"tool {tool.name}", json.dumps(to_json(tool))) for tool in request.tools]
+    if request.output_schema is not None:
+        parts.append(("output schema", json.dumps(request.output_schema)))
+    for number, message in enumerate(request.messages):
+        name = f"{'first' if number == 0 else 'later'} {message.role} message"
+        parts.append((name, json.dumps(to_json(message), ensure_ascii=False)))
+    return parts
+
+
+def _common(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> int:
+    """Characters that both begin with."""
+    shared = 0
+    for (_, mine), (_, yours) in zip(one, other, strict=False):
+        if mine == yours:
+            shared += len(mine)
+            continue
+        for a, b in zip(mine, yours, strict=False):
+            if a != b:
+                break
+            shared += 1
+        break
+    return shared
+
+
+def _part_at(parts: Sequence[tuple[str, str]], position: int) -> str:
+    for name, text in parts:
+        if position < len(text):
+            return name
+        position -= len(text)
+    return parts[-1][0] if parts else "empty prompt"
+
+
+def _first(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def _age(before: ModelCall, call: ModelCall) -> float:
+    """Seconds from the end of one call to the beginning of another."""
+    return call.start - (before.start + before.seconds)
+
+
+def _input(call: ModelCall, characters: int) -> int:
+    reported = call.completion.usage.input_tokens if call.completion else None
+    return characters // CHARACTERS_PER_TOKEN if reported is None else reported
+
+
+def _tokens(characters: int, length: int, tokens: int) -> int:
+    return tokens * characters // length if length else 0
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _cost(use: PrefixUse, cached: int, model: str, prices: PriceTable) -> float | None:
+    assert use.call.completion is not None
+    return prices.cost(model, replace(use.call.completion.usage, input_tokens=use.input, cached_tokens=cached))

@@ -1,0 +1,111 @@
+"""The cache claim, measured: memories before the user's message or in the system prompt, greedy or minimal trimming.
+
+    python evals/bench/prefix_cache.py                                              100 turns, scripted model
+    python evals/bench/prefix_cache.py --model local/qwen2.5-coder-0.5b --turns 40 --conversations 2
+
+The conversations are what users say in `datasets/memory`, one conversation after the other; the clock goes on by a
+minute a turn, every turn is remembered, and three memories come with each prompt. With the scripted model the shares
+are what a cache could serve; an embedded model, whose cache is switched on here, reports what its own did serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import agentlab as al
+from agentlab.evals.datasets import load_dataset
+from agentlab.evals.prefix_cache import CacheRules, PrefixUse, prefix_uses, summarize
+from agentlab.models import local
+from agentlab.prices import load_prices
+
+DATASET = Path(__file__).parents[2] / "datasets" / "memory"
+PRICES = ("openai/gpt-4.1-mini", "gemini/gemini-2.5-flash")
+HOSTED = CacheRules(block=128, minimum=1024)
+VARIANTS = [(place, trimming) for place in ("user", "system") for trimming in ("greedy", "minimal")]
+REPLY = "That is good to know, thank you for telling me. Shall I keep it in mind for the next time we talk about it?"
+
+
+def conversations(count: int, turns: int) -> list[list[str]]:
+    said = [turn.user for conversation in load_dataset(DATASET).conversations for turn in conversation.turns]
+    if count * turns > len(said):
+        raise SystemExit(f"{DATASET.name} has {len(said)} turns; ask for less")
+    return [said[begin:end] for begin, end in pairwise(range(0, (count + 1) * turns, turns))]
+
+
+def minutes() -> Iterator[datetime]:
+    now = datetime(2026, 1, 1, 9)
+    while True:
+        yield now
+        now += timedelta(minutes=1)
+
+
+def measure(lab: al.Lab, talks: list[list[str]], rules: CacheRules) -> dict[str, list[PrefixUse]]:
+    """The calls of each variant, all conversations; variants take turns, so that a slow machine is slow for all."""
+    uses: dict[str, list[PrefixUse]] = {variant.label: [] for variant in lab.variants}
+    for number, talk in enumerate(talks):
+        for variant in lab.variants:
+            clock = minutes()
+            chat = lab.chat(variant.label, documents=(), clock=lambda clock=clock: next(clock))
+            for turn, text in enumerate(talk):
+                chat.say_sync(text)
+                if (turn + 1) % 20 == 0:
+                    print(f"{variant.label}: conversation {number + 1}, turn {turn + 1}", file=sys.stderr)
+            uses[variant.label] += prefix_uses(chat.trace, rules)
+    return uses
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="an embedded model (default: a scripted one)")
+    parser.add_argument("--turns", type=int, default=100)
+    parser.add_argument("--conversations", type=int, default=3)
+    parser.add_argument("--history", type=int, help="tokens (default: 4,000, of an embedded model 1,000)")
+    arguments = parser.parse_args()
+    limit = arguments.history or (1000 if arguments.model else 4000)
+    chunk = limit // 4
+    flows: list[Any] = [
+        {
+            "flow": "coordinator",
+            "label": f"{place}, {trimming}",
+            "context_in": place,
+            "trim_chunk_size": chunk if trimming == "greedy" else 0,
+            "max_history_tokens": limit,
+            "gate": "all",
+            "tools": [],
+        }
+        for place, trimming in VARIANTS
+    ]
+    if arguments.model:
+        model: Any = local.connect(arguments.model.removeprefix("local/"), prompt_cache=512)
+        embedder, rules = "local/all-minilm-l6-v2", CacheRules()
+    else:
+        model = al.Scripted([REPLY], loop=True)
+        embedder, rules = "hashing/hashing-64", HOSTED
+    with al.Lab(
+        flows=flows, model=model, embedder=embedder, memory="sqlite", generation={"max_tokens": 32, "seed": 7}
+    ) as lab:
+        uses = measure(lab, conversations(arguments.conversations, arguments.turns), rules)
+    prices = load_prices()
+    rows = [summarize(label, made, prices, PRICES) for label, made in uses.items()]
+    for row, made in zip(rows, uses.values(), strict=True):
+        row["seconds / call"] = sum(use.call.seconds for use in made) / len(made)
+    print(f"{arguments.conversations} conversations of {arguments.turns} turns, at most {limit} tokens of history,")
+    print(f"trimmed by {chunk} (greedy) or as little as possible (minimal), {lab.spec.model}, {rules}\n")
+    print(f"| {' | '.join(rows[0])} |")
+    print(f"|{' --- |' * len(rows[0])}")
+    for row in rows:
+        print(f"| {' | '.join(map(brief, row.values()))} |")
+
+
+def brief(cell: Any) -> str:
+    return "-" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What a prefix cache could serve: counted from the trace, under the rules of a provider."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agentlab as al
+from agentlab.cli import main
+from agentlab.errors import ConfigError
+from agentlab.evals.prefix_cache import CacheRules, prefix_uses, summarize
+from agentlab.events import ModelCall
+from agentlab.messages import Completion, Message, Request, ToolSpec, Usage
+from agentlab.prices import Price, PriceTable
+from agentlab.trace import Trace
+
+SYSTEM = Message(role="system", text="s" * 400)
+
+
+def user(text: str) -> Message:
+    return Message(role="user", text=text)
+
+
+def traced(*requests: Request, tokens: int | None = 1000, cached: int | None = 0, pause: float = 0.0) -> Trace:
+    trace = Trace("flow", "conversation")
+    for number, request in enumerate(requests):
+        completion = Completion(
+            message=Message(role="agent", text="ok"),
+            usage=Usage(input_tokens=tokens, output_tokens=10, cached_tokens=cached),
+        )
+        trace.append(
+            ModelCall(
+                id=trace.next_id(),
+                turn=number,
+                phase="answer",
+                model="m",
+                request=request,
+                completion=completion,
+                start=number * (1.0 + pause),
+                seconds=1.0,
+            )
+        )
+    return trace
+
+
+def asked(*messages: Message, **more) -> Request:
+    return Request(messages=messages, **more)
+
+
+def test_a_conversation_that_only_grows_repeats_all_of_its_last_prompt():
+    first, second = (SYSTEM, user("a" * 400)), (SYSTEM, user("a" * 400), user("b" * 800))
+    uses = prefix_uses(traced(asked(*first), asked(*second)), CacheRules())
+    assert [use.broken_at for use in uses] == [None, None]
+    assert uses[0].ideal == 0
+    assert 480 < uses[1].ideal < 520
+
+
+def test_a_changed_system_message_breaks_everything_after_it():
+    changed = Message(role="system", text="s" * 200 + "t" * 200)
+    uses = prefix_uses(traced(asked(SYSTEM, user("a" * 400)), asked(changed, user("a" * 400))), CacheRules())
+    assert uses[1].broken_at == "first system message"
+    assert 200 < uses[1].ideal < 290
+    assert uses[1].ideal + uses[1].lost == 1000
+
+
+def test_tools_stand_before_the_messages():
+    tool = ToolSpec(name="search", description="d" * 400, parameters={})
+    uses = prefix_uses(traced(asked(SYSTEM, tools=(tool,)), asked(SYSTEM)), CacheRules())
+    assert (uses[1].broken_at, uses[1].ideal < 10) == ("first system message", True)
+
+
+def test_the_nearest_of_all_earlier_prompts_counts():
+    one, other = asked(SYSTEM, user("a" * 400)), asked(user("x" * 100))
+    uses = prefix_uses(traced(one, other, one), CacheRules())
+    assert (uses[2].ideal, uses[2].broken_at) == (1000, None)
+
+
+def test_blocks_minimum_and_time_to_live_are_the_caches_own():
+    def ideal(pause=0.0, **rules):
+        return prefix_uses(traced(*[asked(SYSTEM)] * 2, pause=pause), CacheRules(**rules))[1].ideal
+
+    assert ideal() == 1000
+    assert ideal(block=128) == 896
+    assert ideal(minimum=1001) == 0
+    assert (ideal(ttl=60, pause=60), ideal(ttl=60, pause=61)) == (1000, 0)
+    for wrong in ({"block": 0}, {"minimum": -1}, {"ttl": -1.0}):
+        with pytest.raises(ConfigError, match="a cache has"):
+            CacheRules(**wrong)
+
+
+def test_what_the_provider_did_not_report_is_unknown_and_dollars_follow_the_price_table():
+    prices = PriceTable({"m": Price(input=2.0, cached_input=0.5, output=10.0)}, "today")
+    row = summarize("flow", prefix_uses(traced(*[asked(SYSTEM)] * 2, cached=None), CacheRules()), prices, ["m"])
+    assert (row["input_tokens"], row["ideal_share"], row["reported_share"]) == (2000, 0.5, None)
+    assert row["$ m"] == pytest.approx((2000 * 2 + 20 * 10) / 1e6)
+    assert row["$ m, ideal cache"] == pytest.approx((1000 * 2 + 1000 * 0.5 + 20 * 10) / 1e6)
+    reported = summarize("flow", prefix_uses(traced(*[asked(SYSTEM)] * 2, cached=250), CacheRules()), prices, [])
+    assert reported["reported_share"] == 0.25
+
+
+@given(st.lists(st.lists(st.text("ab", max_size=6), max_size=4), max_size=6), st.integers(1, 7))
+def test_no_call_is_served_more_than_it_asks_and_nothing_is_served_to_the_first(talks, block):
+    requests = [asked(SYSTEM, *map(user, texts)) for texts in talks]
+    uses = prefix_uses(traced(*requests, tokens=None), CacheRules(block=block))
+    assert len(uses) == len(talks)
+    for number, use in enumerate(uses):
+        assert 0 <= use.ideal <= use.input and use.ideal % block == 0 and use.lost >= 0
+        assert number or (use.ideal, use.broken_at) == (0, None)
+
+
+def test_the_command_says_shares_and_where_prefixes_break(tmp_path, own_home, capsys):
+    (tmp_path / "conversations.jsonl").write_text('{"id": "a", "turns": [{"user": "Hi"}, {"user": "And you?"}]}\n')
+    model = al.Scripted(["Hello."], loop=True)
+    with al.Lab(
+        datasets=[str(tmp_path)], flows=["coordinator"], model=model, embedder="hashing/hashing-64", memory="none"
+    ) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert main(["cache", str(tmp_path / "run"), "--price", "openai/gpt-4.1-mini"]) == 0
+    told = capsys.readouterr().out
+    assert "ideal_share" in told and "$ openai/gpt-4.1-mini, ideal cache" in told
+    assert main(["cache", str(tmp_path / "run"), "--price", "nobody/nothing"]) == 1
+    assert "has no price" in capsys.readouterr().err
+    assert main(["cache", str(tmp_path / "run"), "--block", "0"]) == 1
