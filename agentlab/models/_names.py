@@ -1,4 +1,4 @@
-"""Tool names as providers take them: letters, digits, `_` and `-`, at most 64 of them."""
+"""Tool names as providers take them: letters, digits, `_` and `-`, at most 64 of them, no digit or `-` first."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 
 def wire_names(names: Iterable[str]) -> dict[str, str]:
-    """Tool names as the provider takes them (letters, digits, `_`, `-`, at most 64), each still its own."""
+    """Tool names as the providers take them, each still its own."""
     wired: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+        # Gemini wants a letter or `_` first; the others do not mind.
+        plain = (plain if re.match("[a-zA-Z_]", plain) else f"_{plain}")[:64]
         number = 2
         candidate = plain
         while candidate in wired.values():

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, ModelError, RateLimited, Refused
 from agentlab.recording import KNOWN_SECRETS
 
 KEY_FILE = "llm_api_keys.json"
@@ -47,6 +47,19 @@ class KeyRing:
         now = self._clock()
         self._back_at[key] = now + seconds
         return any(back_at <= now for back_at in self._back_at.values())
+
+    def blame(self, key: str, error: ModelError) -> ModelError:
+        """The error of a call with `key`, which is left alone if it was its fault; with another key it can be tried
+        again at once, and the error that is returned says so."""
+        if isinstance(error, RateLimited):
+            seconds = RATE_LIMITED_SECONDS if error.retry_after is None else error.retry_after
+        elif isinstance(error, Refused):
+            seconds = REFUSED_SECONDS
+        else:
+            return error
+        if not self.set_aside(key, seconds):
+            return error
+        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, retry_after=0.0)
 
     def hide(self, text: str) -> str:
         """`text` without any of the keys."""

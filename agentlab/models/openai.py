@@ -26,7 +26,7 @@ from agentlab.errors import (
 from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.models._names import wire_names
 from agentlab.models._provider import Provider
-from agentlab.models.keys import KEY_FILE, RATE_LIMITED_SECONDS, REFUSED_SECONDS, KeyRing, load_keys
+from agentlab.models.keys import KEY_FILE, KeyRing, load_keys
 from agentlab.protocols import Emit
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
             return await self._read(stream, emit, wired.tool_names)
         except openai.APIError as problem:
             # Without its cause: servers quote the key they refuse, and a log would print it.
-            raise self._other_key(translate_error(problem, self.name, self._keys), key) from None
+            raise self._keys.blame(key, translate_error(problem, self.name, self._keys)) from None
         except httpx2.HTTPError as problem:
             raise Unreachable(f"the connection broke: {type(problem).__name__}", self.name) from None
         except json.JSONDecodeError as problem:
@@ -162,18 +162,6 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
             if value is not None:
                 body[key] = value
         return body
-
-    def _other_key(self, error: ModelError, key: str) -> ModelError:
-        """The error; one that is the key's fault can be tried again at once where there is another key."""
-        if isinstance(error, RateLimited):
-            seconds = RATE_LIMITED_SECONDS if error.retry_after is None else error.retry_after
-        elif isinstance(error, Refused):
-            seconds = REFUSED_SECONDS
-        else:
-            return error
-        if not self._keys.set_aside(key, seconds):
-            return error
-        return RateLimited(str(error).removeprefix(f"{self.name}: "), self.name, retry_after=0.0)
 
     async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> _Streamed:
         read = _Streamed(tool_names, self._model)

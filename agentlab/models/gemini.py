@@ -1,0 +1,318 @@
+"""`gemini/<model>`: Google's Gemini API (`GEMINI_API_KEY` or key file; `GEMINI_BASE_URL` for a compatible server).
+
+The official SDK does the talking, with its own retries, tool loop and continuations off: one call is one request with
+the whole conversation. Gemini takes turns of `user` and `model` only, tool results being the user's, and wants back
+what its models thought, an opaque signature on a part: it travels in `extra["gemini"]` of messages and tool calls.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agentlab import errors
+from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.models._names import wire_names
+from agentlab.models._provider import Provider
+from agentlab.models.keys import KEY_FILE, KeyRing, load_keys
+from agentlab.protocols import Emit
+
+if TYPE_CHECKING:
+    from google.genai import Client
+
+_HOME = "https://generativelanguage.googleapis.com"
+_OPENING = {"role": "user", "parts": [{"text": "Begin."}]}
+"""Gemini refuses a conversation that is empty, or that opens with a call of the model; this is the least there is."""
+_CALL = "call"
+_FINISH: dict[str | None, FinishReason] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+_FILTERED = re.compile("SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED|SPII|ESCALATION|ARMOR|PUP_LIMITED")
+
+
+def identity(name: str) -> tuple[str, str]:
+    """What the model answers under, and the kind of server: Google's own and a compatible one are told apart."""
+    return f"gemini/{name}", "compatible" if os.environ.get("GEMINI_BASE_URL") else "gemini"
+
+
+def connect(name: str, **options: Any) -> GeminiModel:
+    """The model `name` on Google's server or that of `GEMINI_BASE_URL`; raises ConfigError without a key or the SDK."""
+    try:
+        import google.genai  # noqa: F401 (a lab learns here that it is missing, not at its first call)
+    except ImportError:
+        raise errors.MissingExtra("the model provider gemini", "gemini") from None
+    base_url = options.pop("base_url", None) or os.environ.get("GEMINI_BASE_URL") or None
+    api_key = options.pop("api_key", None)
+    # The SDK's own variable is good enough where ours is not set.
+    variable = "GEMINI_API_KEY" if os.environ.get("GEMINI_API_KEY") else "GOOGLE_API_KEY"
+    keys = (api_key,) if api_key else load_keys("gemini", variable)
+    if not keys and base_url is None:
+        mend = f"set GEMINI_API_KEY, write it into {KEY_FILE}, or set GEMINI_BASE_URL to use a compatible server"
+        raise errors.ConfigError(f"gemini models need a key: {mend}")
+    if base_url and not re.match(r"https?://[^/]", base_url):
+        raise errors.ConfigError(f"GEMINI_BASE_URL={base_url!r} is not an http:// or https:// address")
+    # The name becomes part of the address.
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", name, re.ASCII) or ".." in name:
+        raise errors.ConfigError(f"'gemini/{name}' is not the name of a model; 'gemini/gemini-2.5-flash' is one")
+    return GeminiModel(name, base_url=base_url, keys=KeyRing(keys or ("none",)), **options)
+
+
+@dataclass(frozen=True)
+class _Wired:
+    contents: list[dict[str, Any]]
+    config: dict[str, Any]
+    tool_names: dict[str, str]
+    """Ours, by what the provider is told."""
+    call_ids: tuple[str, ...]
+
+
+@dataclass
+class _Streamed:
+    """What the chunks of an answer add up to."""
+
+    asked: _Wired
+    model: str
+    parts: list[Any] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+    blocked: bool = False
+
+
+class GeminiModel(Provider[_Wired, _Streamed]):
+    """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0, parallel: int | None = None
+    ) -> None:
+        self.name, self.parallel = f"gemini/{model}", parallel
+        self._model, self._base_url, self._keys, self._timeout = model, base_url, keys, timeout
+        self._client: Client | None = None
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            from google.genai import Client, types
+
+            # Kind of service, address and version are said, or the SDK would take them from variables of its own.
+            # One attempt is not the default: without the option a connection that fails is tried again, after seconds.
+            options = types.HttpOptions(
+                base_url=self._base_url or _HOME,
+                api_version="v1beta",
+                timeout=int(self._timeout * 1000),
+                retry_options=types.HttpRetryOptions(attempts=1),
+            )
+            self._client = Client(vertexai=False, api_key="none", http_options=options)
+        return self._client
+
+    def translate(self, request: Request) -> _Wired:
+        calls = [call for message in request.messages for call in message.tool_calls]
+        names = wire_names([*(tool.name for tool in request.tools), *(call.name for call in calls)])
+        # Gemini takes no turn without parts, and what says nothing would be one.
+        said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names)]
+        system = list(itertools.takewhile(lambda message: message.role == "system", said))
+        return _Wired(
+            contents=self._contents(said[len(system) :], names),
+            config=_config(request, system, names),
+            tool_names={wire: name for name, wire in names.items()},
+            call_ids=tuple(call.id for call in calls),
+        )
+
+    def _contents(self, messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
+        contents: list[dict[str, Any]] = []
+        calls: dict[str | None, ToolCall] = {}
+        for by_model, turn in itertools.groupby(messages, key=lambda message: message.role == "agent"):
+            group = list(turn)
+            if by_model:
+                calls = {call.id: call for message in group for call in message.tool_calls}
+                parts = [part for message in group for part in _model_parts(message, names)]
+            else:
+                # Results first, in the order of their calls: without an id, its place says what a result belongs to.
+                order = list(calls)
+                group.sort(key=lambda m: order.index(m.tool_call_id) if m.tool_call_id in order else len(order))
+                parts = [self._user_part(message, calls.get(message.tool_call_id), names) for message in group]
+            contents.append({"role": "model" if by_model else "user", "parts": parts})
+        return contents if contents and contents[0]["role"] == "user" else [_OPENING, *contents]
+
+    def _user_part(self, message: Message, call: ToolCall | None, names: Mapping[str, str]) -> dict[str, Any]:
+        if message.role != "tool":
+            return {"text": message.text}
+        own_id = call.id if call and _kept(call).get("id") else ""
+        return self.format_tool_result(own_id, names[call.name] if call else message.name or "", message.text)
+
+    def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
+        """A part of the user's turn; `call_id` is "" where the API gave the call no id."""
+        response = {"error" if result.startswith("Error:") else "result": result}
+        return {"function_response": ({"id": call_id} if call_id else {}) | {"name": name, "response": response}}
+
+    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
+        read = _Streamed(wired, self._model)
+        async with aclosing(self._chunks(wired)) as chunks:
+            async for chunk in chunks:
+                read.model = chunk.model_version or read.model
+                read.usage = read_usage(chunk.usage_metadata) if chunk.usage_metadata else read.usage
+                read.blocked |= bool(chunk.prompt_feedback and chunk.prompt_feedback.block_reason)
+                for candidate in (chunk.candidates or ())[:1]:
+                    read.finish = candidate.finish_reason.value if candidate.finish_reason else read.finish
+                    for part in (candidate.content and candidate.content.parts) or ():
+                        read.parts.append(part)
+                        if part.text and not part.thought:
+                            emit(part.text)
+        return read
+
+    async def _chunks(self, wired: _Wired) -> AsyncGenerator[Any, None]:
+        from google.genai import types
+
+        key = self._keys.take()
+        try:
+            contents: Any = [types.Content.model_validate(content) for content in wired.contents]
+            options = types.HttpOptions(headers={"x-goog-api-key": key})
+            config = types.GenerateContentConfig(http_options=options, **wired.config)
+            # One call is one request, counted as one; an SDK without the option always works that way.
+            if "automatic_continuation" in types.GenerateContentConfig.model_fields:
+                config.automatic_continuation = False
+            models = self._connected().aio.models
+            stream: Any = await models.generate_content_stream(model=self._model, contents=contents, config=config)
+            async with aclosing(stream):
+                async for chunk in stream:
+                    yield chunk
+            return
+        except Exception as problem:  # the SDK checks little of what a server sends, and trips over it in many ways
+            error = translate_error(problem, self.name, self._keys)
+        # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
+        raise self._keys.blame(key, error)
+
+    def parse(self, raw: _Streamed) -> Completion:
+        if raw.finish is None and not raw.blocked:
+            raise errors.Unreachable("the stream ended before the answer did", self.name)
+        message = read_message(raw.parts, raw.asked.tool_names, raw.asked.call_ids)
+        finish = "content_filter" if raw.blocked or _FILTERED.search(raw.finish or "") else _FINISH.get(raw.finish)
+        if not message.tool_calls and raw.finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
+            # What the model wrote does not come with it. It is a call all the same, so that a flow can say it failed.
+            lost = ToolCall(id=next(_new_ids(raw.asked.call_ids)), name="", malformed=raw.finish)
+            message = Message(role="agent", text=message.text, tool_calls=(lost,))
+        if message.tool_calls:
+            finish = "tool_calls"
+        elif finish is None and not message.text:
+            raise errors.ServerFault(f"the model stopped without an answer: {raw.finish}", self.name)
+        return Completion(message=message, usage=raw.usage, model=raw.model, finish_reason=finish or "stop")
+
+    async def close(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.aio.aclose()
+            client.close()
+
+
+def _config(request: Request, system: Sequence[Message], names: Mapping[str, str]) -> dict[str, Any]:
+    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
+    if system:
+        config["system_instruction"] = {"parts": [{"text": message.text} for message in system]}
+    if request.tools:
+        declared = [
+            {"name": names[tool.name], "description": tool.description, "parameters_json_schema": tool.parameters}
+            for tool in request.tools
+        ]
+        # With `none` they are declared as well: a request that begins like the one before is cheaper.
+        choice: dict[str, Any] = {"mode": {"auto": "AUTO", "none": "NONE"}.get(request.tool_choice, "ANY")}
+        if request.tool_choice not in ("auto", "none", "required"):
+            choice["allowed_function_names"] = [names.get(request.tool_choice, request.tool_choice)]
+        config |= {"tools": [{"function_declarations": declared}], "tool_config": {"function_calling_config": choice}}
+    if request.output_schema is not None:
+        config |= {"response_mime_type": "application/json", "response_json_schema": request.output_schema}
+    limits = {"temperature": request.temperature, "seed": request.seed, "max_output_tokens": request.max_tokens}
+    return config | {key: value for key, value in limits.items() if value is not None}
+
+
+def _kept(holder: Message | ToolCall) -> dict[str, Any]:
+    """What `read_message` left to be sent back."""
+    return holder.extra.get("gemini") or {}
+
+
+def _model_parts(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A turn in the parts the model made; one of another provider, or changed since, as its text and then its calls."""
+    calls = []
+    for call in message.tool_calls:
+        arguments = call.arguments if call.malformed is None else {"malformed": call.malformed}
+        own_id = {"id": call.id} if _kept(call).get("id") else {}
+        signed = {"thought_signature": _kept(call)["signature"]} if "signature" in _kept(call) else {}
+        calls.append({"function_call": own_id | {"name": names[call.name], "args": arguments}, **signed})
+    layout = _kept(message).get("parts", [])
+    if "".join(part["text"] for part in layout if part != _CALL) != message.text or layout.count(_CALL) != len(calls):
+        return [*([{"text": message.text}] if message.text else []), *calls]
+    rest = iter(calls)
+    return [next(rest) if part == _CALL else part for part in layout]
+
+
+def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: Sequence[str]) -> Message:
+    """What the model said, thoughts left out; `call_ids` are those of the calls before, and stay theirs alone."""
+    layout: list[Any] = []
+    calls: list[ToolCall] = []
+    for part in parts:
+        signature = base64.b64encode(part.thought_signature or b"").decode()
+        if part.function_call is not None:
+            name, given, arguments = part.function_call.name or "", part.function_call.id, part.function_call.args
+            taken = [*call_ids, *(call.id for call in calls)]
+            own_id = {"id": True} if given and given not in taken else {}
+            kept = own_id | ({"signature": signature} if signature else {})
+            made = ToolCall(id=given if own_id else next(_new_ids(taken)), name=tool_names.get(name, name))
+            calls.append(replace(made, arguments=arguments or {}, extra={"gemini": kept} if kept else {}))
+            layout.append(_CALL)
+        elif not part.thought and (part.text or signature):
+            if signature or not layout or layout[-1] == _CALL or "thought_signature" in layout[-1]:
+                layout.append({"text": ""} | ({"thought_signature": signature} if signature else {}))
+            layout[-1]["text"] += part.text or ""
+    text = "".join(part["text"] for part in layout if part != _CALL)
+    plain = layout == [*([{"text": text}] if text else []), *(_CALL for _ in calls)]
+    kept_parts = {} if plain else {"gemini": {"parts": layout}}
+    return Message(role="agent", text=text, tool_calls=tuple(calls), extra=kept_parts)
+
+
+def _new_ids(taken: Sequence[str]) -> Iterator[str]:
+    """Ids for calls that come without: the next numbers of the conversation, none of them in use."""
+    return (made for number in itertools.count(len(taken) + 1) if (made := f"call_{number}") not in taken)
+
+
+def read_usage(found: Any) -> Usage:
+    """Gemini counts thoughts, and what its own tools read, apart; it leaves out a count that is 0."""
+    prompt, answer, thoughts = found.prompt_token_count, found.candidates_token_count, found.thoughts_token_count
+    return Usage(
+        input_tokens=None if prompt is None else prompt + (found.tool_use_prompt_token_count or 0),
+        output_tokens=None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0),
+        cached_tokens=found.cached_content_token_count,
+        reasoning_tokens=thoughts,
+    )
+
+
+def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.ModelError:
+    """Our error for one of the SDK or its transport; it keeps what the server said, shortened, and never a key."""
+    import aiohttp
+    from google.genai.errors import APIError
+
+    if isinstance(problem, TimeoutError):
+        return errors.Unreachable("no answer in time", model)
+    said = keys.hide(" ".join(str(getattr(problem, "message", None) or problem).split()))
+    said = re.sub(r"AIza[\w-]{6,}", "<key>", said)[:300]
+    if isinstance(problem, (aiohttp.ClientError, OSError)):
+        begun = not isinstance(problem, aiohttp.ClientConnectorError)
+        return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
+    if not isinstance(problem, APIError) or not isinstance(problem.code, int):
+        return errors.ServerFault(f"the server sent what cannot be read: {type(problem).__name__}", model)
+    if problem.code == 429:
+        return errors.RateLimited(said, model, _retry_after(problem))
+    if problem.code in (401, 402, 403) or (problem.code == 400 and "API key" in said):
+        return errors.Refused(said, model)
+    if problem.code >= 500:
+        return errors.ServerFault(f"HTTP {problem.code}: {said}", model)
+    if problem.code in (400, 413) and re.search(r"token count.*exceeds|maximum number of tokens|payload size", said):
+        return errors.ContextOverflow(said, model)
+    return errors.BadRequest(f"HTTP {problem.code}: {said}", model)
+
+
+def _retry_after(problem: Any) -> float | None:
+    """Seconds, from the error's RetryInfo (`"retryDelay": "7s"`) or from the header."""
+    header = getattr(problem.response, "headers", {}).get("Retry-After", "")
+    found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(problem.details)) or re.match(r"(\d+)$", header)
+    return float(found[1]) if found else None

@@ -1,0 +1,126 @@
+"""One scripted conversation through three wires: whoever the provider is, the coordinator keeps the same history."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import fake_gemini
+import fake_openai
+import pytest
+from doubles import session_over
+
+from agentlab.flows import coordinator
+from agentlab.messages import ToolSpec, UserTurn
+from agentlab.models.gemini import GeminiModel
+from agentlab.models.keys import KeyRing
+from agentlab.models.local import LocalModel
+from agentlab.models.openai import OpenAIModel
+
+# Of the SDK, about its own transport.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SCRIPT: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
+    ("", [("weather.now", {"city": "Bern"}), ("weather.now", {"city": "Bâle"})]),
+    ("Rain in both.", []),
+    ("", [("weather.now", {"town": "?"})]),
+    ("", [("weather.now", {"city": "Genf"})]),
+    ('Sun, "finally".', []),
+    ("Good night.", []),
+]
+"""What the model says, call by call: text, and tools to call."""
+SAID = ["Weather in Bern and Bâle?", "And in Genf?", "Thanks!"]
+
+
+class Weather:
+    spec = ToolSpec(name="weather.now", description="Tells the weather.", parameters=CITY)
+
+    def run(self, arguments, session):
+        return f"{arguments['city']}: {'sun' if arguments['city'] == 'Genf' else 'rain'}"
+
+
+def openai_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    if not calls:
+        return fake_openai.text(text, usage=fake_openai.USAGE)
+    parts = [
+        {"index": n, "id": f"call_{id(calls)}_{n}", "function": {"name": "weather_now", "arguments": json.dumps(given)}}
+        for n, (_, given) in enumerate(calls)
+    ]
+    return {"deltas": [{"tool_calls": parts}], "finish": "tool_calls"}
+
+
+def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """As the constrained model writes it: an answer, or a call with further ones inside."""
+    if not calls:
+        return fake_openai.text(json.dumps({"tool": "answer", "text": text}))
+    first, *more = ({"tool": name, "arguments": given} for name, given in calls)
+    return fake_openai.text(json.dumps({**first, "more": more} if more else first))
+
+
+def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    return fake_gemini.said(
+        *([{"text": text}] if text else []),
+        *({"functionCall": {"name": name, "args": given}} for name, given in calls),
+    )
+
+
+class Wired(LocalModel):
+    """The embedded model's adapter, talking to a server that is there already."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__("any", Path)
+        self._port = port
+
+    async def start(self) -> None:
+        pass
+
+
+async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
+    script = iter(SCRIPT)
+    if wire == "gemini":
+        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_answer(*next(script))))
+        model: Any = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
+    else:
+        answer = openai_answer if wire == "openai" else local_answer
+        server = await stack.enter_async_context(fake_openai.serving(lambda body: answer(*next(script))))
+        if wire == "openai":
+            model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+        else:
+            model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
+    stack.push_async_callback(model.close)
+    session = session_over(coordinator, model, tools=[Weather()])
+    for turn, text in enumerate(SAID):
+        session.begin_turn(turn)
+        await coordinator.respond(UserTurn(text=text), session)
+    assert next(script, None) is None
+    told = session.state["coordinator"].coordinator.history.export()
+    return numbered(told)
+
+
+def numbered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the ids of tool calls in the order of their appearance: only who answers whom is left of them."""
+    known: dict[str, int] = {}
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["id"] = known.setdefault(call["id"], len(known))
+        if "tool_call_id" in message:
+            message["tool_call_id"] = known[message["tool_call_id"]]
+    return messages
+
+
+@pytest.mark.parametrize("wire", ["local", "gemini"])
+async def test_the_history_is_the_same_through_every_wire(wire):
+    async with AsyncExitStack() as stack:
+        reference = await talk(stack, "openai")
+        assert await talk(stack, wire) == reference
+    assert [m["role"] for m in reference] == [
+        *("user", "miyori", "tool", "tool", "miyori"),
+        *("user", "miyori", "tool", "miyori", "tool", "miyori"),
+        *("user", "miyori"),
+    ]
+    assert [m["tool_call_id"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
+    assert reference[2]["content"] == "Bern: rain"
+    assert reference[7]["content"].startswith("Error:")
