@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agentlab.events import Event
 from agentlab.history import ConversationDatabase
 from agentlab.knowledge.documents import Document, load_documents
+from agentlab.memory._away import Away
 from agentlab.messages import Reply, UserTurn
 from agentlab.session import Session
 from agentlab.trace import Trace
@@ -67,12 +68,13 @@ class Chat:
             return load_documents(Path(documents))
         return tuple(documents)
 
-    async def say(self, text: str) -> Reply:
-        self._talking = self.lab.start(self._say(text))
+    async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
+        turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
+        self._talking = self.lab.start(self._say(turn))
         return await asyncio.wrap_future(self._talking)
 
-    def say_sync(self, text: str) -> Reply:
-        return self.lab.wait(self._say(text))
+    def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
+        return self.lab.wait(self._say(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)))
 
     def stop(self) -> None:
         """Break off the reply that is under way; what was not finished is not remembered."""
@@ -86,24 +88,27 @@ class Chat:
         """
         self.lab.wait(self._reset())
 
-    async def _say(self, text: str) -> Reply:
+    async def _say(self, turn: UserTurn) -> Reply:
         session = await self._opened()
         await self._finish()
         self._turn += 1
         session.now = self._clock()
         session.begin_turn(self._turn)
         try:
-            return await self.variant.respond(UserTurn(text=text), session)
+            return await self.variant.respond(turn, session)
         finally:
             # While the user reads, not when the user has asked again.
             self._finishing = asyncio.create_task(session.join())
 
     async def _opened(self) -> Session:
+        if self._memory_folder is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True)
+            self._memory_folder = self._scratch.name
+        if self._session is not None and isinstance(self._session.memory, Away):
+            # It may be back.
+            self._session.memory = await self.lab.open_memory(self.variant, self._memory_folder)
         if self._session is None:
             index = await self.lab.index(self._documents, self.variant.retrieval)
-            if self._memory_folder is None:
-                self._scratch = tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True)
-                self._memory_folder = self._scratch.name
             self._session = await self.lab.session(
                 self.variant,
                 self.trace,

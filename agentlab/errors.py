@@ -87,9 +87,13 @@ class Retryable(ModelError):
 
 
 class RateLimited(Retryable):
-    def __init__(self, problem: str, model: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self, problem: str, model: str = "", retry_after: float | None = None, *, other_key: bool = False
+    ) -> None:
         super().__init__(problem, model)
         self.retry_after = retry_after
+        self.other_key = other_key
+        """True where the next attempt takes another key, and need not wait."""
 
 
 class Unreachable(Retryable):

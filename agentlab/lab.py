@@ -25,6 +25,7 @@ from agentlab import plugins
 from agentlab.errors import ConfigError, MemoryUnavailable
 from agentlab.history import ConversationDatabase
 from agentlab.inflight import QueuedEmbedder, QueuedModel
+from agentlab.memory._away import open_or_away
 from agentlab.prices import PriceTable, load_prices
 from agentlab.protocols import Embedder, Index, Memory, Model, Tool
 from agentlab.recording import Recordings
@@ -296,14 +297,14 @@ class Lab:
                 await opened.close()
 
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
-        """The long-term memory that is kept in `folder`; None for a flow without one."""
+        """The long-term memory that is kept in `folder`; None for a flow without one.
+
+        One that cannot be reached is there all the same, and says so to whoever asks it.
+        """
         if variant.memory is None:
             return None
         backend = plugins.resolve("memory", variant.memory)
-        opened: Memory = await asyncio.to_thread(backend.connect, str(folder), self._queries)
-        # Asked once before anybody is timed: a backend loads its library at its first use.
-        await opened.facts()
-        return opened
+        return await open_or_away(variant.memory, lambda: backend.connect(str(folder), self._queries))
 
     async def session(
         self,
@@ -323,8 +324,10 @@ class Lab:
         def offered(name: str) -> bool:
             if name == "lookup_documents":
                 return index is not None
-            return memory is not None if name in MEMORY_TOOLS else not tools
+            # What a conversation brings answers in place of ours, the memory tools too; their steps stay.
+            return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
+        given = {tool.spec.name for tool in tools}
         built_in = [name for name in variant.tools if offered(name)]
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()

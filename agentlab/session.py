@@ -199,7 +199,7 @@ class Session(MemoryVerbs):
             self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
         asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
-        attempt, lost = 1, 0.0
+        attempt, spared, lost = 1, 0, 0.0
         while True:
             began = time.perf_counter()
             try:
@@ -220,10 +220,15 @@ class Session(MemoryVerbs):
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
-                if not isinstance(error, Retryable) or attempt > self._retries:
+                if isinstance(error, RateLimited) and error.other_key:
+                    # As often as there are keys: the one that failed is set aside.
+                    said.clear()
+                    attempt, spared = attempt + 1, spared + 1
+                    continue
+                if not isinstance(error, Retryable) or attempt - spared > self._retries:
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                pause = BACK_OFF * 2 ** (attempt - 1) * (0.75 + self._jitter.random() / 2)
+                pause = BACK_OFF * 2 ** (attempt - spared - 1) * (0.75 + self._jitter.random() / 2)
                 if isinstance(error, RateLimited) and error.retry_after is not None:
                     pause = max(pause, min(error.retry_after, 60.0))
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)

@@ -70,9 +70,14 @@ def _settings(set_outside: Mapping[str, str]) -> dict[str, Any]:
 
 def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
     """The flow's own, then the spec's, then what the flow's environment variables say, then the spec's default."""
-    if flow.model is None and "model" not in spec.model_fields_set and {"provider", "model"} <= set(set_outside):
-        return f"{set_outside['provider']}/{set_outside['model']}"
-    return flow.model or spec.model
+    named = {"provider", "model"} & set(set_outside)
+    if flow.model is not None or "model" in spec.model_fields_set or not named:
+        return flow.model or spec.model
+    if len(named) < 2:
+        raise ConfigError(
+            f"flow {flow.name!r}: of the environment variables for its provider and model only one is set"
+        )
+    return f"{set_outside['provider']}/{set_outside['model']}"
 
 
 def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, where: str) -> str | None:

@@ -135,6 +135,7 @@ def summary_rows(flows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, li
     costs = [
         ("turns (failed)", [f"{f['turns']} ({f['errors']})" for f in flows]),
         *(per_turn(m.title, m.name) for m in calls),
+        *_memory_rows(flows),
         ("fallback rate", [f"{f['fallback_rate']:.2f}" for f in flows]),
         *(per_turn(m.title, m.name) for m in tokens),
         ("cost USD", ["-" if f["cost_usd"] is None else f"{f['cost_usd']:.4f}" for f in flows]),
@@ -146,6 +147,21 @@ def summary_rows(flows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, li
         n = max(score["n"] for score in graded if score)
         scores.append((f"{metric} (n={n})", [_score(score) for score in graded]))
     return costs, scores
+
+
+def _memory_rows(flows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Where a flow has long-term memory: operations on it, and tokens of facts that it put before the model."""
+    if not any(flow["memory_ops"] or flow.get("memory_unavailable") for flow in flows):
+        return []
+    operations = [f"{flow['memory_ops'] / flow['turns']:.2f}" for flow in flows]
+    # Runs of format 1 do not say how much was recalled.
+    tokens = [flow.get("memory_tokens_per_turn") for flow in flows]
+    rows = [
+        ("memory operations / turn", operations),
+        ("memory tokens / turn", ["-" if count is None else f"{count:.0f}" for count in tokens]),
+    ]
+    away = [flow.get("memory_unavailable", 0) for flow in flows]
+    return [*rows, ("turns without their memory", [str(count) for count in away])] if any(away) else rows
 
 
 def _score(score: Mapping[str, Any] | None) -> str:

@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
-from agentlab.errors import ConfigError, DatasetError
+from agentlab.errors import ConfigError, DatasetError, MemoryUnavailable
 from agentlab.evals.datasets import Conversation, Dataset, Strict, Turn, read_rows
 from agentlab.evals.run_folder import Play
+from agentlab.memory._away import Away
 from agentlab.messages import UserTurn
 from agentlab.protocols import Memory
 from agentlab.trace import Trace
@@ -217,7 +218,10 @@ class Memories:
         async with self._filling[key]:
             if key not in self._filled:
                 self._filled[key] = await self._fill(key, variant, dataset, conversation.memory_of)
-        snapshot = await self._filled[key].snapshot()
+        try:
+            snapshot = await self._filled[key].snapshot()
+        except MemoryUnavailable as gone:
+            snapshot = Away(str(variant.memory), str(gone))
         try:
             yield snapshot
         finally:
@@ -257,7 +261,11 @@ class Memories:
         vectors = await self._lab.embedder.embed(texts)
         ids = iter([turn.id for _, turn in said])
         moments = [session.moment for session, _ in said]
-        await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
+        try:
+            await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
+        except MemoryUnavailable as gone:
+            # Each question then says that there is no memory, and is marked.
+            log.warning("what was told could not be written to memory: %s", gone)
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
         assert variant.write_memory is not None, "a flow without this step is refused before the run"

@@ -88,6 +88,7 @@ class Run:
                 "failed": int(row["error"] is not None),
                 "latency_s": self._latency(row),
                 "memory_tokens": self._recalled(row),
+                "memory_unavailable": int(self._was_away(row)),
             }
             rows.append(flat)
         if len(rows) != self.summary.get("turns", len(rows)):
@@ -131,6 +132,12 @@ class Run:
         recalls = [event for event in events if isinstance(event, MemoryOp) and event.op == "recall"]
         return sum(len(fact.text) // 4 for recall in recalls for fact in recall.facts)
 
+    def _was_away(self, row: dict[str, Any]) -> bool:
+        """Whether memory could not be reached in the turn, which then was answered without it."""
+        trace = self.traces.get(play_of(row))
+        events = trace.of_turn(row["turn"]) if trace else []
+        return any(isinstance(event, Notice) and event.name == "memory_unavailable" for event in events)
+
     def table(self) -> pd.DataFrame:
         """The comparison: one row a measure, one column a flow."""
         import pandas as pd
@@ -143,6 +150,8 @@ class Run:
                 "LLM calls / turn": flow["llm_calls_per_turn"],
                 "embedding calls / turn": flow["embedding_calls_per_turn"],
                 "tool calls / turn": flow["tool_calls_per_turn"],
+                "memory operations": flow["memory_ops"],
+                "memory tokens / turn": flow.get("memory_tokens_per_turn"),
                 "fallback rate": flow["fallback_rate"],
                 "input tokens": flow["input_tokens"],
                 "output tokens": flow["output_tokens"],
@@ -314,6 +323,7 @@ def _summarise_flow(run: Run, rows: list[dict[str, Any]], scores: list[dict[str,
         "embedding_calls_per_turn": totals.embedding_calls / n,
         "tool_calls_per_turn": totals.tool_calls / n,
         "memory_tokens_per_turn": sum(run._recalled(row) for row in rows) / n,
+        "memory_unavailable": sum(run._was_away(row) for row in rows),
         "fallback_rate": len(fallbacks) / n,
         "input_tokens": totals.input_tokens,
         "output_tokens": totals.output_tokens,

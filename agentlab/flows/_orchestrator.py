@@ -7,7 +7,8 @@
     5  final memory step                        save, update or nothing, with retries that are told what went wrong
     6  final response                           base messages, history, the facts last
 
-`protocol: native` has steps 4 to 6 in the provider's own tool calling: the reply that calls nothing is the response.
+`protocol: native` has steps 4 to 6 in the provider's own tool calling: the reply that calls nothing is the response, so
+that memory is written after it; what tools returned enters the history the same way, for the turns to come.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 from pydantic import AfterValidator
 
-from agentlab.errors import MemoryUnavailable
+from agentlab.errors import MemoryUnavailable, ModelError
 from agentlab.flows._two_step import (
     execute,
     get_next_action,
     get_tool_arguments,
     told,
 )
-from agentlab.messages import Fact, Message, Reply, ToolSpec, UserTurn
+from agentlab.messages import Fact, Message, Reply, ToolCall, ToolSpec, UserTurn
 from agentlab.session import Session
 from agentlab.tools import MEMORY_TOOLS
+from agentlab.tools._recollection import entry
 from agentlab.tools.update_memory import FAILED
 
 FINAL_MEMORY_RETRY = 2
+OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
 WRITES = ("save_memory", "update_memory")
 PERSONALITIES = Path(__file__).parent / "personalities"
 
@@ -54,6 +57,11 @@ PROMPTS = {
         "Look at what the user has just told. If it holds something lasting about them that is new, choose save_memory."
         " If it changes or corrects a fact that is listed with its ID, choose update_memory with that ID. Questions,"
         " thanks, small talk and what is known already need nothing: choose null."
+    ),
+    "native_memory_guidance": (
+        "Look at what the user has just told. If it holds something lasting about them that is new, call save_memory."
+        " If it changes or corrects a fact that is listed with its ID, call update_memory with that ID. Questions,"
+        " thanks, small talk and what is known already need nothing: then call no tool and reply with OK."
     ),
     "facts": (
         "What you remember about the user; let it come before guesses where it fits, and leave it out where it does"
@@ -179,7 +187,7 @@ async def _read_memory(session: Session, text: str) -> tuple[Fact, ...]:
 
 
 def _listed(facts: Sequence[Fact]) -> str:
-    return "\n".join(f"ID: {fact.id} | {' '.join(fact.text.split())}" for fact in facts)
+    return "\n".join(map(entry, facts))
 
 
 def _allowed(profile: Profile, session: Session) -> list[ToolSpec]:
@@ -201,7 +209,7 @@ async def _main_loop(session: Session, history: History, allowed: Sequence[ToolS
     for _ in range(settings.max_tool_calls):
         choice = await get_next_action(session, history.messages, tools, "select_tool")
         if choice.error is not None:
-            session.decide("next action", "invalid", choice.error)
+            session.decide("next action", choice.kind, choice.error)
             return
         if choice.tool is None:
             session.decide("next action", "none")
@@ -214,7 +222,7 @@ async def _main_loop(session: Session, history: History, allowed: Sequence[ToolS
             known = Message(role="system", text=session.prompt("known_facts", facts=_listed(facts) or "(none)"))
             call = await get_tool_arguments(session, history.messages, tool, "tool_args", known)
             result, failed = await execute(session, call)
-        history.add("system", told(tool, call, result))
+        history.add("system", told(tool.name, call, result))
         if failed:
             session.decide("tool failed", tool.name, result[:200])
             return
@@ -236,7 +244,7 @@ async def _final_memory(
     messages = [*history.messages, guidance, *context]
     choice = await get_next_action(session, messages, tools, "memory_write", "memory_choice")
     if choice.tool is None:
-        session.decide("memory operation", "none", choice.error or "")
+        session.decide("memory operation", choice.kind, choice.error or "")
         return
     tool = choice.tool
     session.decide("memory operation", tool.name)
@@ -248,7 +256,7 @@ async def _final_memory(
             break
         session.decide("memory attempt failed", str(attempt + 1), result[:200])
         failures.append(Message(role="system", text=session.prompt("failed_before", error=result)))
-    history.add("system", told(tool, call, result))
+    history.add("system", told(tool.name, call, result))
 
 
 async def _native(
@@ -265,6 +273,7 @@ async def _native(
     tools = tuple(_without(allowed, kept_out))
     calls_left = settings.max_tool_calls
     within: list[Message] = []
+    ran: list[tuple[ToolCall, str]] = []
     with session.step("native_loop"):
         while True:
             choice = "auto" if calls_left > 0 else "none"
@@ -274,8 +283,16 @@ async def _native(
                 break
             within.append(reply)
             for call in reply.tool_calls:
-                within.append(await session.call_tool(call))
+                if calls_left > 0:
+                    result = await session.call_tool(call)
+                    ran.append((call, result.text))
+                else:
+                    result = Message(role="tool", text=OVER_LIMIT, tool_call_id=call.id, name=call.name)
+                within.append(result)
                 calls_left -= 1
+    # For the turns to come, as the two-step protocol tells it; within the turn the provider's own form is better.
+    for call, text in ran:
+        history.add("system", told(call.name, call, text))
     if writes:
         await _native_memory(session, history, context, allowed)
     return reply.text
@@ -288,11 +305,25 @@ async def _native_memory(
     if not tools:
         return
     with session.step("final_memory"):
-        guidance = Message(role="system", text=session.prompt("memory_guidance"))
-        asked = (*history.messages, guidance, *context)
-        written = (await session.complete(asked, tools=tools, phase="memory_write")).message
-        for call in written.tool_calls:
-            await session.call_tool(call)
+        guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
+        asked = [*history.messages, guidance, *context]
+        for attempt in range(1 + session.settings.final_memory_retry):
+            try:
+                written = (await session.complete(asked, tools=tools, phase="memory_write")).message
+            except ModelError as failure:
+                session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
+                return
+            if not written.tool_calls:
+                session.decide("memory operation", "none")
+                return
+            results = [(call, *await execute(session, call)) for call in written.tool_calls]
+            if not any(failed for _, _, failed in results):
+                break
+            session.decide("memory attempt failed", str(attempt + 1), results[-1][1][:200])
+            answers = [Message(role="tool", text=r, tool_call_id=c.id, name=c.name) for c, r, _ in results]
+            asked += [written, *answers]
+        for call, text, _ in results:
+            history.add("system", told(call.name, call, text))
 
 
 def personality(session: Session, name: str) -> str:

@@ -57,9 +57,10 @@ class KeyRing:
             seconds = REFUSED_SECONDS
         else:
             return error
-        if not self.set_aside(key, seconds):
+        # A second at least, or two keys that are told to come back at once would take turns for ever.
+        if not self.set_aside(key, max(seconds, 1.0)):
             return error
-        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, retry_after=0.0)
+        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, other_key=True)
 
     def hide(self, text: str) -> str:
         """`text` without any of the keys."""

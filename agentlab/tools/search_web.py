@@ -10,7 +10,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import MissingExtra, ToolError
+from agentlab.errors import MissingExtra, ModelError, ToolError
 from agentlab.messages import Message, ToolSpec
 from agentlab.tools._pages import Allowed, is_public, read_page
 
@@ -66,7 +66,11 @@ class SearchWeb:
             Message(role="system", text=PROMPT),
             Message(role="user", text=f"{found}\n\nQuery: {query}"),
         )
-        summary = (await session.complete(messages, phase="summarize")).message.text.strip()
+        try:
+            summary = (await session.complete(messages, phase="summarize")).message.text.strip()
+        except ModelError as failure:
+            session.notify("no_summary", f"{type(failure).__name__}: {failure}")
+            summary = ""
         return summary or "\n".join(f"{result['title']}: {result['snippet']}" for result in results)
 
     async def _search(self, query: str) -> list[dict[str, str]]:

@@ -33,7 +33,8 @@ class StubTools:
         if not queue:
             return NEUTRAL
         result = {key: value for key, value in queue.pop(0).items() if key != "name"}
-        return json.dumps(result.get("results") if set(result) == {"results"} else result, ensure_ascii=False)
+        value = result.get("results") if set(result) == {"results"} else result
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class _Stub:
