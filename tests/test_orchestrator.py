@@ -162,7 +162,7 @@ async def test_a_tool_that_fails_ends_the_loop_and_its_error_is_in_the_history()
 async def test_arguments_that_are_no_json_are_a_failed_tool():
     session, model = setup(chatbox, [choose("read_file"), "the file a.txt", "Sorry."], Tool("read_file"))
     assert (await chatbox.respond(ANN, session)).text == "Sorry."
-    assert "Arguments: "the file a.txt"" in model.requests[-1].messages[-1].text
+    assert 'Arguments: "the file a.txt"' in model.requests[-1].messages[-1].text
 
 
 # Automatic memory.
