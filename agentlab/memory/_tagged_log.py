@@ -1,0 +1,155 @@
+"""A memory as a text file of tagged entries, readable and editable by hand: what the layered agent keeps.
+
+    <MEMORY module="ego" kind="user" time="2026-01-05T11:00:00">
+    I play the oboe now.
+    </MEMORY>
+
+An entry cannot pretend to be another: in it, `<` before MEMORY is written `&lt;`, and `&` before `lt;` as `&amp;`.
+Two writers wait for each other; what is taken out lands in `<name>.pruned.txt` beside the file.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from agentlab.errors import ConfigError, MemoryUnavailable, ToolError
+
+_ENTRY = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"]*\")*)>\n(.*?)\n</MEMORY>", re.DOTALL)
+_ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
+_TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
+_ESCAPED = re.compile(r"&(?=(?:amp;)*lt;)")
+_NAME = re.compile(r"[a-z_]+")
+LONGEST = 1_000_000
+"""Characters of one entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    module: str
+    """Which part of the agent wrote it."""
+    time: datetime
+    text: str
+    facts: dict[str, str] = field(default_factory=dict)
+    """Further attributes, such as `kind`, `summary` or `tags`; names are lower-case letters and underscores."""
+
+
+class TaggedLog:
+    """The entries of one file, oldest first. Raises MemoryUnavailable where the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, entry: Entry) -> None:
+        """Append an entry, whole or not at all; ToolError for one beyond all measure."""
+        if len(entry.text) > LONGEST:
+            raise ToolError(f"a memory of {len(entry.text)} characters is too long; {LONGEST} are the most")
+        with self._locked():
+            size = self.path.stat().st_size if self.path.exists() else 0
+            try:
+                with self.path.open("ab") as file:
+                    file.write(_written(entry))
+            except OSError:
+                os.truncate(self.path, size)
+                raise
+
+    def entries(self) -> list[Entry]:
+        """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
+        with self._locked():
+            return list(_read(self._text()))
+
+    def remove(self, numbers: Collection[int]) -> list[Entry]:
+        """Move the entries with these positions to the file of what was pruned; returns them."""
+        with self._locked():
+            text = self._text()
+            found = list(_ENTRY.finditer(text))
+            gone = [match for at, match in enumerate(found) if at in numbers]
+            if not gone:
+                return []
+            left, end = [], 0
+            for match in gone:
+                left.append(text[end : match.start()])
+                end = match.end() + text[match.end() :].startswith("\n")
+            left.append(text[end:])
+            # First to where it can be found again, then out of here: killed in between, it is in both.
+            with self.pruned.open("a", encoding="utf-8") as file:
+                file.writelines(f"{match[0]}\n" for match in gone)
+            fresh = self.path.with_suffix(".new")
+            fresh.write_text("".join(left), encoding="utf-8")
+            fresh.replace(self.path)
+            return [_entry(match) for match in gone]
+
+    @property
+    def pruned(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.pruned.txt")
+
+    def _text(self) -> str:
+        return self.path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n") if self.path.exists() else ""
+
+    def _locked(self) -> _Locked:
+        return _Locked(self.path)
+
+
+class _Locked:
+    """Keeps other writers out, and says in one line where the folder cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        from filelock import FileLock
+
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self._path.with_suffix(".lock"))
+            self._lock.acquire()
+        except OSError as problem:
+            raise MemoryUnavailable(f"{self._path} cannot be used: {problem.strerror or problem}") from None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._lock.release()
+        if isinstance(error, OSError):
+            raise MemoryUnavailable(f"{self._path} cannot be used: {error.strerror or error}") from None
+
+
+def data_folder(given: str | None = None) -> Path:
+    """Where the agent keeps its files: as given, or as LLM_AGENT_DATA_DIR says, or `data` in the working directory."""
+    folder = Path(given or os.environ.get("LLM_AGENT_DATA_DIR") or "data").expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; the agent's data folder (LLM_AGENT_DATA_DIR) has to be a folder")
+    return folder
+
+
+def _written(entry: Entry) -> bytes:
+    facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
+    attributes = "".join(f' {name}="{html.escape(" ".join(value.split()))}"' for name, value in _checked(facts))
+    text = _TAG.sub("&lt;", _ESCAPED.sub("&amp;", entry.text))
+    # Half a surrogate pair, which a model may write, has no place in a file.
+    return f"<MEMORY{attributes}>\n{text}\n</MEMORY>\n".encode("utf-8", "replace")
+
+
+def _checked(facts: dict[str, str]) -> Iterable[tuple[str, str]]:
+    for name, value in facts.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a fact: lower-case letters and underscores")
+        yield name, value
+
+
+def _read(text: str) -> Iterable[Entry]:
+    return map(_entry, _ENTRY.finditer(text))
+
+
+def _entry(match: re.Match[str]) -> Entry:
+    facts = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(match[1])}
+    module, moment = facts.pop("module", ""), facts.pop("time", "")
+    try:
+        time = datetime.fromisoformat(moment)
+    except ValueError:
+        time = datetime.min
+    text = re.sub(r"&amp;(?=(?:amp;)*lt;)", "&", re.sub(r"&lt;(?=/?\s*MEMORY)", "<", match[2], flags=re.IGNORECASE))
+    return Entry(module=module, time=time, text=text, facts=facts)
