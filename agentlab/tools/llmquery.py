@@ -1,0 +1,35 @@
+"""`llmquery`: a question answered from the web by the language model, for what is happening now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlab.messages import ToolSpec
+from agentlab.session import Session
+from agentlab.tools import search_web
+
+SPEC = ToolSpec(
+    name="llmquery",
+    description="Ask a language model with access to the internet, for news, prices, weather and other current data.",
+    parameters={
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to find out", "maxLength": 400}},
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+
+
+class LLMQuery:
+    spec = SPEC
+    instruction = 'Write the query as one would type it into a search engine: {"query": "weather in Bern today"}'
+
+    def __init__(self) -> None:
+        self._search = search_web.build()
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        return await self._search.run(arguments, session)
+
+
+def build() -> LLMQuery:
+    return LLMQuery()
