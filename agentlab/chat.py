@@ -8,6 +8,7 @@ print(chat.trace.steps())
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -25,6 +26,9 @@ from agentlab.variants import Variant
 
 if TYPE_CHECKING:
     from agentlab.lab import Lab
+
+log = logging.getLogger(__name__)
+CLOSING_SECONDS = 60
 
 
 class Chat:
@@ -60,6 +64,7 @@ class Chat:
         self._turn = -1
         self._talking: Any = None
         self._finishing: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
         if documents is None:
@@ -74,7 +79,9 @@ class Chat:
         return await asyncio.wrap_future(self._talking)
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return self.lab.wait(self._say(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)))
+        self._talking = self.lab.start(self._say(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)))
+        reply: Reply = self.lab.wait_for(self._talking)
+        return reply
 
     def stop(self) -> None:
         """Break off the reply that is under way; what was not finished is not remembered."""
@@ -89,16 +96,18 @@ class Chat:
         self.lab.wait(self._reset())
 
     async def _say(self, turn: UserTurn) -> Reply:
-        session = await self._opened()
-        await self._finish()
-        self._turn += 1
-        session.now = self._clock()
-        session.begin_turn(self._turn)
-        try:
-            return await self.variant.respond(turn, session)
-        finally:
-            # While the user reads, not when the user has asked again.
-            self._finishing = asyncio.create_task(session.join())
+        # A turn that is being broken off still has its history to put in order.
+        async with self._one_at_a_time:
+            session = await self._opened()
+            await self._finish()
+            self._turn += 1
+            session.now = self._clock()
+            session.begin_turn(self._turn)
+            try:
+                return await self.variant.respond(turn, session)
+            finally:
+                # While the user reads, not when the user has asked again.
+                self._finishing = asyncio.create_task(session.join())
 
     async def _opened(self) -> Session:
         if self._memory_folder is None:
@@ -122,18 +131,28 @@ class Chat:
     async def _finish(self) -> None:
         """Wait for what the last turn left to be done."""
         if self._finishing is not None:
-            finishing, self._finishing = self._finishing, None
-            await finishing
+            # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
+            await asyncio.shield(self._finishing)
+            self._finishing = None
 
     async def _reset(self) -> None:
-        if self._session is not None:
-            self._session.forget_history()
-            await self._finish()
+        self.stop()
+        async with self._one_at_a_time:
+            if self._session is not None:
+                self._session.forget_history()
+                await self._finish()
 
     async def close(self) -> None:
-        """Finish what is under way and close the memory; called by the lab."""
-        await self._finish()
-        if self._session is not None and self._session.memory is not None:
-            await self._session.memory.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        """Break off a reply, finish what is on its way to memory, and close that; called by the lab."""
+        self.stop()
+        async with self._one_at_a_time:
+            try:
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await self._finish()
+            except Exception:
+                log.warning("the last turn's background work came to no end", exc_info=True)
+            finally:
+                if self._session is not None and self._session.memory is not None:
+                    await self._session.memory.close()
+                if self._scratch is not None:
+                    self._scratch.cleanup()

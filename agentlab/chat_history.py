@@ -36,7 +36,7 @@ class ChatHistory:
     """Messages, oldest first; `agent` is the name under which the model's own messages appear."""
 
     def __init__(self, agent: str = "miyori") -> None:
-        if agent in ("user", "tool", "system", *PROVIDER_ROLES):
+        if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
             raise ValueError(f"{agent!r} is a role of others; give the agent a name of its own")
         self.agent = agent
         self._messages: list[Message] = []

@@ -159,8 +159,11 @@ class Lab:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the lab's loop and wait for it; an interrupt ends the work before it is raised again."""
-        future = self.start(work)
+        """Run `work` on the lab's loop and wait for it."""
+        return self.wait_for(self.start(work))
+
+    def wait_for(self, future: concurrent.futures.Future[T]) -> T:
+        """The result of work that was started; an interrupt ends the work before it is raised again."""
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -297,10 +300,7 @@ class Lab:
                 await opened.close()
 
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
-        """The long-term memory that is kept in `folder`; None for a flow without one.
-
-        One that cannot be reached is there all the same, and says so to whoever asks it.
-        """
+        """The long-term memory kept in `folder`, one that cannot be reached included; None for a flow without one."""
         if variant.memory is None:
             return None
         backend = plugins.resolve("memory", variant.memory)
@@ -366,9 +366,8 @@ class Lab:
         """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
         if self._loop is None or self._thread is None:
             return
-        for chat in self._chats:
-            asyncio.run_coroutine_threadsafe(chat.close(), self._loop).result(60)
-        self._chats.clear()
+        while self._chats:
+            self.wait(self._chats.pop().close())
         for shared in self._models.values():
             asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
         self._models.clear()

@@ -81,8 +81,7 @@ class Session(MemoryVerbs):
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
         self.state: dict[str, Any] = {}
         """Whatever a flow keeps from turn to turn of this conversation."""
-        self.chapter = 0
-        """How often the history was forgotten; a flow that keeps a history of its own then does the same."""
+        self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
         self._wire = wire
         self._ledger = Ledger(trace, wire.lasted)
         self._history = history
@@ -96,7 +95,7 @@ class Session(MemoryVerbs):
         self._ids = 0
         self._jitter = random.Random()
         self._background: list[_Piece] = []
-        self._doing: asyncio.Task[None] | None = None
+        self._doing: tuple[_Piece, asyncio.Task[None]] | None = None
         self._pieces = 0
 
     def begin_turn(self, turn: int) -> None:
@@ -106,26 +105,25 @@ class Session(MemoryVerbs):
     async def join(self) -> None:
         """Do what was put into the background, piece by piece; called between turns."""
         while self._background:
-            piece = self._background[0]
-            self._doing = asyncio.create_task(self._beside(piece), context=piece.context)
+            piece = self._background.pop(0)
+            task = asyncio.create_task(self._beside(piece), context=piece.context)
+            self._doing = piece, task
             try:
-                await self._doing
+                await task
             except asyncio.CancelledError:
-                if piece in self._background:
+                me = asyncio.current_task()
+                if not task.cancelled() or (me is not None and me.cancelling()):
                     raise
             finally:
                 self._doing = None
-                self._background = [other for other in self._background if other is not piece]
 
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
-
-        Background work that was only for the conversation that is over is dropped, begun or not.
-        """
-        if self._doing is not None and self._background[0].only_here:
-            self._doing.cancel()
+        Background work for this conversation only is dropped, begun or not."""
+        if self._doing is not None and self._doing[0].only_here:
+            self._doing[1].cancel()
         for piece in self._background:
-            if piece.only_here and (piece is not self._background[0] or self._doing is None):
+            if piece.only_here:
                 piece.work.close()
         self._background = [piece for piece in self._background if not piece.only_here]
         self._tip = None
@@ -199,10 +197,13 @@ class Session(MemoryVerbs):
             self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
         asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
-        attempt, spared, lost = 1, 0, 0.0
+        attempt, spared, lost, pause = 1, 0, 0.0, 0.0
         while True:
             began = time.perf_counter()
             try:
+                if pause:
+                    await asyncio.sleep(pause)
+                lost, began = lost + pause, time.perf_counter()
                 answer = await self._wire.complete(asked, emit)
                 break
             except asyncio.CancelledError:
@@ -220,22 +221,15 @@ class Session(MemoryVerbs):
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
-                if isinstance(error, RateLimited) and error.other_key:
-                    # As often as there are keys: the one that failed is set aside.
-                    said.clear()
-                    attempt, spared = attempt + 1, spared + 1
-                    continue
-                if not isinstance(error, Retryable) or attempt - spared > self._retries:
+                other_key = isinstance(error, RateLimited) and error.other_key
+                if not other_key and (not isinstance(error, Retryable) or attempt - spared > self._retries):
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                pause = BACK_OFF * 2 ** (attempt - spared - 1) * (0.75 + self._jitter.random() / 2)
-                if isinstance(error, RateLimited) and error.retry_after is not None:
-                    pause = max(pause, min(error.retry_after, 60.0))
+                # Another key costs no pause and no attempt: there are only so many that can be set aside.
+                pause = 0.0 if other_key else self._pause(error, attempt - spared)
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
                 said.clear()
-                await asyncio.sleep(pause)
-                lost += pause
-                attempt += 1
+                attempt, spared = attempt + 1, spared + other_key
         record(
             answer.completion,
             seconds=answer.seconds,
@@ -244,6 +238,13 @@ class Session(MemoryVerbs):
             origin=answer.origin,
         )
         return self._accepted(answer)
+
+    def _pause(self, error: ModelError, failures: int) -> float:
+        """Seconds before the next attempt."""
+        pause: float = BACK_OFF * 2 ** (failures - 1) * (0.75 + self._jitter.random() / 2)
+        if isinstance(error, RateLimited) and error.retry_after is not None:
+            pause = max(pause, min(error.retry_after, 60.0))
+        return pause
 
     def _accepted(self, answer: Answer) -> Completion:
         if answer.unrecorded is not None:

@@ -21,7 +21,9 @@ from agentlab.evals.results import Run
 from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
 from agentlab.evals.statistics import smallest_visible_difference
+from agentlab.events import Event, Notice, shorten
 from agentlab.models import weights
+from agentlab.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +72,13 @@ class RunDisplay(_Display):
             left = progress.seconds_left
             eta = "" if left is None else f", about {left / 60:.0f} min left"
             self._progress.console.print(f"turn {progress.done} of {progress.total}{eta}{failed}", highlight=False)
+
+    def tell(self, trace: Trace, event: Event) -> None:
+        """Print an event that a flow wrote for whoever listens."""
+        if isinstance(event, Notice):
+            title = event.data.get("title", "")
+            line = f"{trace.conversation} turn {event.turn}  {event.name}  {title}  {shorten(event.text)}"
+            self._progress.console.print(line, highlight=False, markup=False)
 
 
 class DownloadDisplay(_Display):

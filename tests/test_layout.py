@@ -33,6 +33,7 @@ FLOORS = [
     {"lab"},
     {"evals"},
     {"notebook", "terminal", "doctor", "project"},
+    {"commands"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

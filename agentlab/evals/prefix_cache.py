@@ -10,6 +10,9 @@ in proportion to characters; where none is reported, at four characters a token.
 
 Prompt caching as its providers describe it: OpenAI (blocks of 128 tokens from 1,024 on, 5 to 10 minutes), Anthropic
 (from 1,024 tokens on, 5 minutes), llama.cpp (single tokens, for as long as its slot is not taken).
+
+The clock is the trace's: what the models take, without the pauses of whoever talks with them. What a model itself wrote
+counts once it is part of a prompt; a server that keeps it may report more than the ideal.
 """
 
 from __future__ import annotations
@@ -75,8 +78,11 @@ def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
         parts = _parts(call.request)
         length = sum(len(text) for _, text in parts)
         tokens = _input(call, length)
-        alive = [before for before in earlier if call.model == before[0].model and _age(before[0], call) <= rules.ttl]
-        shared, nearest = max(((_common(before[1], parts), before[1]) for before in alive), default=(0, []), key=_first)
+        # One that is still under way has left nothing in the cache.
+        alive = [was for made, was in earlier if call.model == made.model and 0 <= _age(made, call) <= rules.ttl]
+        # Of several that share as much the newest: it is what the conversation goes on from.
+        found = [(_common(was, parts), was) for was in reversed(alive)]
+        shared, nearest = max(found, default=(0, []), key=_first)
         ideal = _tokens(shared, length, tokens) // rules.block * rules.block
         whole = sum(len(text) for _, text in nearest)
         left_early = bool(alive) and shared < min(whole, length)

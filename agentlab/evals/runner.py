@@ -30,6 +30,7 @@ from agentlab.evals.graders import fingerprints
 from agentlab.evals.memory_sets import BudgetSpent, Memories, check_memory
 from agentlab.evals.results import Run, finish
 from agentlab.evals.run_folder import FORMAT, LOCK, Play, RunFolder, log_to
+from agentlab.events import Event
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
 from agentlab.trace import Trace, billed
@@ -78,6 +79,7 @@ async def run(
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_event: Callable[[Trace, Event], None] = lambda trace, event: None,
 ) -> Run:
     """Run the lab's spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
@@ -95,7 +97,7 @@ async def run(
     with _locked(path):
         folder = _open_folder(lab, datasets, path, resume)
         with log_to(folder.path):
-            runner = _Runner(lab, datasets, folder, on_progress)
+            runner = _Runner(lab, datasets, folder, on_progress, on_event)
             try:
                 await runner.play_all()
             finally:
@@ -105,12 +107,18 @@ async def run(
 
 class _Runner:
     def __init__(
-        self, lab: Lab, datasets: tuple[Dataset, ...], folder: RunFolder, on_progress: Callable[[Progress], None]
+        self,
+        lab: Lab,
+        datasets: tuple[Dataset, ...],
+        folder: RunFolder,
+        on_progress: Callable[[Progress], None],
+        on_event: Callable[[Trace, Event], None],
     ) -> None:
         self.lab = lab
         self.folder = folder
         self.complete = True
         self._on_progress = on_progress
+        self._on_event = on_event
         self._plays = list(_plays(lab, datasets))
         self._takes = folder.takes()
         self._finished = _finished(folder, self._plays)
@@ -158,7 +166,7 @@ class _Runner:
 
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
-        trace.listeners.append(self.folder.append_event)
+        trace.listeners += [self.folder.append_event, self._on_event]
         if self._budgeted:
             self._traces.append(trace)
         return trace

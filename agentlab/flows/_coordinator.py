@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentlab.chat_history import ChatHistory
+from agentlab.errors import ContextOverflow
 from agentlab.events import ModelCall
 from agentlab.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.session import Session
 
-INTERRUPTED = "Error: interrupted before the tool had run."
-FAILED = "Error: the turn broke off before the tool had run."
+INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
+FAILED = "Error: the turn broke off; if the tool had begun, it may have taken effect."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,12 @@ class LLMCoordinator:
         A cancelled turn keeps what was said so far and raises CancelledError; one that `interrupt_check` ended returns
         it. A ModelError leaves the prompt in the history, and no call without a result.
         """
-        context = await self._context(prompt, session)
+        try:
+            context = await self._context(prompt, session)
+        except BaseException:
+            # The prompt was said, whatever came of looking for memories.
+            self.history.add_message("user", prompt)
+            raise
         with session.step("add_to_history"):
             self.history.add_message("user", f"[{context}]\n\n{prompt}" if self.context_in == "user" else prompt)
         instruction = self.system_instruction
@@ -145,7 +151,14 @@ class _Turn:
         asked = (self.system, *self.coordinator.history.get_history())
         whole: Completion | None = None
         try:
-            whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
+            try:
+                whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
+            except ContextOverflow:
+                # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
+                if not self._make_room():
+                    raise
+                asked = (self.system, *self.coordinator.history.get_history())
+                whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
             if self.interrupted:
                 # An answer that came in one piece was here before the interrupt could reach it.
                 await asyncio.sleep(0)
@@ -162,16 +175,39 @@ class _Turn:
         """Step 12: the results enter the history in the order of the calls."""
         with self.session.step("run_tools"):
             if self.coordinator.parallel_tools:
-                for result in await self.session.parallel(*map(self.session.call_tool, calls)):
-                    self._keep(result)
+                await self._run_side_by_side(calls)
                 return
             for call in calls:
                 if self._asked_to_stop():
                     return
                 self._keep(await self.session.call_tool(call))
 
+    async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:
+        done: dict[str, Message] = {}
+
+        async def run(call: ToolCall) -> None:
+            done[call.id] = await self.session.call_tool(call)
+
+        try:
+            await self.session.parallel(*map(run, calls))
+        finally:
+            # What an interrupt finds finished is kept.
+            for call in calls:
+                if call.id in done:
+                    self._keep(done[call.id])
+
     def _keep(self, result: Message) -> None:
         self.coordinator.history.add_message("tool", result.text, name=result.name, tool_call_id=result.tool_call_id)
+
+    def _make_room(self) -> bool:
+        """Drop the older half of the history; False where the newest exchange is all there is."""
+        history = self.coordinator.history
+        before = history.get_token_count()
+        gone = history.trim_to_limit(before // 2, 0)
+        if gone:
+            why = f"the provider's limit; about {before} tokens before, {history.get_token_count()} now"
+            self.session.decide("trim history", f"{gone} messages", why)
+        return gone > 0
 
     def _asked_to_stop(self) -> bool:
         self.interrupted = self.interrupted or self.interrupt_check()

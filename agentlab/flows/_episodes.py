@@ -33,6 +33,8 @@ PROMPTS = {
     ),
 }
 EPISODE = " | user: "
+NEAR = 6
+"""Memories that are looked at for an older version of a fact."""
 GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
 FACTS_SCHEMA = {
     "type": "object",
@@ -51,6 +53,7 @@ class Episodes:
     gate: Literal["all", "words", "model"] = "words"
     min_words: int = 4
     consolidate_every: int = 0
+    stores: bool = True
     merge_at: float = 0.75
     """Cosine similarity from which a new fact takes the place of an old one."""
     _ahead: dict[str, Fact] | None = None
@@ -72,11 +75,10 @@ class Episodes:
         told = (" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
         return "; ".join(told)
 
-    def store_turn(self, prompt: str, reply: str, session: Session) -> None:
-        if session.memory is None:
-            return
-        session.background(self._store(prompt, reply, session), "store turn")
-        if self.read == "ahead":
+    def after_turn(self, prompt: str, reply: str, session: Session) -> None:
+        if self.stores:
+            session.background(self._store(prompt, reply, session), "store turn")
+        if self.read == "ahead" and self.facts:
             session.background(self._fetch_ahead((prompt, reply), session), "fetch memories ahead", only_here=True)
 
     def reset(self) -> None:
@@ -95,12 +97,13 @@ class Episodes:
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE}{prompt} | {self.agent}: {reply}"
         added = await session.remember(episode)
-        if added is None or not added.is_new:
+        if added is None:
             return
+        # One too near to another to be kept may still tell something new.
         self._loose.append(episode)
         if self.consolidate_every and len(self._loose) >= self.consolidate_every:
-            episodes, self._loose = self._loose, []
-            await self._consolidate(episodes, session)
+            await self._consolidate(self._loose, session)
+            self._loose = []
 
     async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
         if self.gate == "all":
@@ -119,9 +122,11 @@ class Episodes:
         for text in facts if isinstance(facts, list) else ():
             if not isinstance(text, str) or not text.strip():
                 continue
-            near = await session.recall(text, top_k=1, min_score=self.merge_at, phase="consolidate")
-            if near and EPISODE not in near[0].text:
-                await session.revise(near[0].id, text, phase="consolidate")
+            near = await session.recall(text, top_k=NEAR, min_score=self.merge_at, phase="consolidate")
+            # The episode that a fact was drawn from is nearer than any older fact.
+            older = [fact for fact in near if EPISODE not in fact.text]
+            if older:
+                await session.revise(older[0].id, text, phase="consolidate")
             else:
                 await session.remember(text, phase="consolidate")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
 from agentlab.chat_history import PROVIDER_ROLES, ChatHistory
@@ -30,7 +30,7 @@ def _checked_file(path: str) -> str:
 
 
 def _checked_name(name: str) -> str:
-    if not name.strip() or name in ("user", "tool", "system", *PROVIDER_ROLES):
+    if not name.strip() or name.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
         raise ValueError(f"{name!r} is a role of others; the agent needs a name of its own")
     return name
 
@@ -59,6 +59,12 @@ class Settings:
     """Which turns are worth keeping: all, those of a few words at least, or what the model says."""
     consolidate_every: Annotated[int, Ge(0)] = 0
     """Draw lasting facts from the episodes whenever so many have been stored; 0: never."""
+    merge_at: Annotated[float, Ge(0), Le(1)] = 0.6
+    """Cosine similarity from which a fact drawn from episodes takes the place of an older one."""
+
+    def __post_init__(self) -> None:
+        if self.trim_chunk_size >= self.max_history_tokens:
+            raise ValueError("trim_chunk_size has to be smaller than max_history_tokens")
 
 
 @dataclass
@@ -100,6 +106,8 @@ def _open(session: Session) -> _State:
         read=settings.memory_read,
         gate=settings.gate,
         consolidate_every=settings.consolidate_every,
+        stores=settings.store_turns,
+        merge_at=settings.merge_at,
     )
     limits = Limits(
         max_history_tokens=settings.max_history_tokens,
@@ -114,7 +122,7 @@ def _open(session: Session) -> _State:
         context_in=settings.context_in,
         parallel_tools=settings.parallel_tools,
         build_context=episodes.build_context if remembers and settings.memory_facts else None,
-        store_turn=episodes.store_turn if remembers and settings.store_turns else None,
+        store_turn=episodes.after_turn if remembers else None,
     )
     return _State(coordinator, episodes)
 

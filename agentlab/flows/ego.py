@@ -20,9 +20,16 @@ from agentlab.memory._tagged_log import data_folder
 from agentlab.messages import Reply, UserTurn
 from agentlab.session import Session
 
-__all__ = ["PROMPTS", "Settings", "respond"]
+__all__ = ["PROMPTS", "PROMPT_MODULES", "Settings", "respond"]
 
-PROMPTS = {**_ego.PROMPTS, **_ego_memory.PROMPTS, **_planner.PROMPTS, **_react.PROMPTS}
+PROMPT_MODULES = {
+    "ego": _ego.PROMPTS,
+    "memory": _ego_memory.PROMPTS,
+    "planner": _planner.PROMPTS,
+    "coordinator": _react.PROMPTS,
+}
+"""The folders of `<data folder>/prompts` from which files `<PROMPT_NAME>.txt` take the place of a prompt."""
+PROMPTS = {name: text for prompts in PROMPT_MODULES.values() for name, text in prompts.items()}
 TOOLS = (
     "lookup_documents",
     "get_current_time",
