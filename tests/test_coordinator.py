@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -11,12 +13,12 @@ from doubles import session_over
 
 import agentlab as al
 from agentlab.chat_history import ChatHistory
-from agentlab.errors import ConfigError, MemoryUnavailable, ServerFault
+from agentlab.errors import ConfigError, ContextOverflow, MemoryUnavailable, ServerFault
 from agentlab.events import Decision, EmbeddingCall, MemoryOp, ModelCall, Notice, ToolRun
 from agentlab.flows import coordinator
 from agentlab.flows._coordinator import INTERRUPTED, Limits, LLMCoordinator
 from agentlab.memory import sqlite
-from agentlab.messages import Completion, Message, ToolCall, ToolSpec, UserTurn
+from agentlab.messages import Added, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
 from agentlab.models.embedders import hashing
 from agentlab.models.scripted import Scripted, call
 from agentlab.spec import FlowSpec, Spec
@@ -473,3 +475,184 @@ def test_missing_instructions_and_wrong_settings_are_one_line():
     ):
         with pytest.raises(ConfigError, match=message):
             make_variant(Spec(), FlowSpec.model_validate({"flow": "coordinator", **settings}))
+
+
+class Slow:
+    """A memory whose searches wait until they are let through, or fail."""
+
+    name = "slow"
+    user = "ann"
+    embedder = None
+
+    def __init__(self, failure: Exception | None = None):
+        self.failure = failure
+        self.asked = asyncio.Event()
+        self.stored = []
+
+    async def search(self, text, vector, **options):
+        self.asked.set()
+        if self.failure is not None:
+            raise self.failure
+        await asyncio.Event().wait()
+
+    async def add(self, text, vector, *, created, new_id, **options):
+        self.stored.append(text)
+        return Added(fact=Fact(id=new_id(), text=text, created=created), is_new=True)
+
+
+def stored(session):
+    return [(m["role"], m["text"]) for m in session._history.messages("conversation")]
+
+
+async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
+    memory = Slow()
+    session, model = setup(["First reply.", "Third reply."], gate="all")
+    await say(session, "First")
+    session.memory = memory
+    session.state["coordinator"].coordinator = replace(
+        session.state["coordinator"].coordinator, build_context=session.state["coordinator"].episodes.build_context
+    )
+    session.begin_turn(1)
+    task = asyncio.create_task(coordinator.respond(UserTurn(text="Second"), session))
+    await memory.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stored(session) == [("user", "First"), ("agent", "First reply."), ("user", "Second")]
+    memory.failure = ServerFault("the embedder is gone", "m")
+    session.begin_turn(2)
+    with pytest.raises(ServerFault):
+        await coordinator.respond(UserTurn(text="Third"), session)
+    session.memory = None
+    session.begin_turn(3)
+    await coordinator.respond(UserTurn(text="Fourth"), session)
+    said = [m.text.split("\n\n")[-1] for m in model.requests[-1].messages if m.role == "user"]
+    assert said == ["First", "Second", "Third", "Fourth"]
+
+
+async def test_results_that_were_there_when_the_turn_was_stopped_are_kept():
+    late = asyncio.Event()
+
+    async def never():
+        late.set()
+        await asyncio.Event().wait()
+
+    session, _ = talk(both(), tools=(Tool("weather", "rain"), Tool("dates", lambda a: never())), parallel_tools=True)
+    session.begin_turn(0)
+    task = asyncio.create_task(coordinator.respond(UserTurn(text="Tomorrow?"), session))
+    await late.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [m["content"] for m in history(session).export()[2:]] == ["rain", INTERRUPTED]
+    assert "may have taken effect" in INTERRUPTED
+
+
+async def test_room_is_made_where_the_providers_context_ends():
+    def bounded(request):
+        if sum(len(message.text) for message in request.messages) > 3000:
+            return ContextOverflow("too long", "m")
+        return "y" * 300
+
+    session = session_over(coordinator, Scripted([bounded], loop=True))
+    await say(session, *["x" * 500] * 8)
+    trims = [d for d in session.trace.events if isinstance(d, Decision) and d.name == "trim history"]
+    assert trims and all("the provider's limit" in d.why for d in trims)
+    session.begin_turn(8)
+    with pytest.raises(ContextOverflow):
+        await coordinator.respond(UserTurn(text="x" * 9000), session)
+    session.begin_turn(9)
+    assert (await coordinator.respond(UserTurn(text="short"), session)).text == "y" * 300
+
+
+async def test_an_older_fact_is_replaced_though_the_episode_is_nearer(memory):
+    session, _ = setup(
+        ["Noted.", '{"facts": ["I live in Basel now, not in Bern."]}'], memory=memory, gate="all", consolidate_every=1
+    )
+    vector = (await hashing.connect("hashing-64").embed(["I live in Basel, in Bern."]))[0]
+    await memory.add("I live in Basel, in Bern.", vector, created=session.now, new_id=lambda: "old")
+    await say(session, "I live in Basel now, not in Bern.")
+    assert "I live in Basel, in Bern." not in [f.text for f in await memory.facts()]
+
+
+async def test_episodes_wait_until_there_are_enough_and_outlast_a_failure(memory):
+    replies = ["ok", "ok", ServerFault("gone", "m"), "ok", '{"facts": ["The user is called Ann."]}', "ok"]
+    session, model = setup(replies, memory=memory, gate="all", consolidate_every=2)
+    session._retries = 0
+    await say(session, "My name is Ann, by the way.", "I have got two cats.", "And a dog, Rex.", "Bye for today, then.")
+    extracts = [r.messages[0].text for r in model.requests if r.output_schema]
+    assert len(extracts) == 2
+    assert all(told in extracts[1] for told in ("Ann", "two cats", "Rex"))
+
+
+@pytest.mark.parametrize(("settings", "reads"), [({"store_turns": False}, 3), ({"memory_facts": 0}, 0)])
+async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads):
+    session, _ = setup(["a", "b"], memory=memory, gate="all", memory_read="ahead", **settings)
+    await say(session, "One and two", "Three")
+    found = [e for e in ops(session, kind="memory", op="recall") if e.turn == 0]
+    assert len(found) == reads
+    assert len(await memory.facts()) == (2 if settings.get("store_turns", True) else 0)
+
+
+async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_off():
+    memory = Slow()
+    session, _ = setup(["Noted."], gate="all", memory_read="ahead")
+    session.memory = memory
+    session.settings = replace(session.settings, memory_facts=1)
+    session.state["coordinator"] = coordinator._open(session)
+    state = session.state["coordinator"]
+    state.coordinator = replace(state.coordinator, build_context=None)
+    session.begin_turn(0)
+    await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
+    joining = asyncio.create_task(session.join())
+    await memory.asked.wait()
+    session.forget_history()
+    session.forget_history()
+    await asyncio.wait_for(joining, 5)
+    assert len(memory.stored) == 1
+
+
+async def test_brought_tools_are_offered_whatever_is_set():
+    session = session_over(coordinator, model := Scripted(["Hi."]), tools=[Tool("weather"), Tool("dates")])
+    session.settings = coordinator.Settings(tools=("dates",))
+    session.tools_are_brought = True
+    await say(session, "Hello")
+    assert [t.name for t in model.requests[0].tools] == ["weather", "dates"]
+
+
+@pytest.mark.parametrize("settings", [{"parallel_tools": True}, {"memory_read": "ahead", "gate": "model"}])
+def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home, settings):
+    turns = [
+        {"user": text} for text in ("I live in Bern, you know.", "Weather and dates, please.", "Thanks a lot, bye.")
+    ]
+    tools = [{"name": n, "description": n, "parameters": {"type": "object"}} for n in ("weather", "dates")]
+    rows = [{"id": f"c{n}", "turns": turns, "tools": tools} for n in range(3)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "conversations.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def answer(request):
+        if request.output_schema:
+            return '{"keep": true, "facts": ["The user lives in Bern."]}'
+        last = request.messages[-1]
+        return both() if last.role == "user" and "Weather" in last.text else "Done."
+
+    def play(mode, concurrency):
+        with al.Lab(
+            datasets=[str(tmp_path / "data")],
+            flows=[{"flow": "coordinator", "consolidate_every": 2, **settings}],
+            model=Scripted([answer], loop=True),
+            embedder="hashing/hashing-64",
+            memory="sqlite",
+            mode=mode,
+            recordings=str(tmp_path / "recordings"),
+            concurrency=concurrency,
+        ) as lab:
+            run = lab.run_sync(out=tmp_path / f"{mode}{concurrency}")
+        (flow,) = run.summary["flows"].values()
+        return {key: flow[key] for key in flow if key != "billed"}, run.turns["latency_s"].tolist()
+
+    recorded = play("record", 3)
+    assert recorded[0]["errors"] == 0 and recorded[0]["phases"]["consolidate"]["calls"] > 0
+    assert play("replay", 1) == recorded
+    assert play("replay", 7) == recorded

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +77,18 @@ def test_the_nearest_of_all_earlier_prompts_counts():
     one, other = asked(SYSTEM, user("a" * 400)), asked(user("x" * 100))
     uses = prefix_uses(traced(one, other, one), CacheRules())
     assert (uses[2].ideal, uses[2].broken_at) == (1000, None)
+
+
+def test_what_is_lost_is_measured_against_the_newest_of_equally_near_prompts():
+    grown = [asked(Message(role="system", text=f"s {n}"), *[user("a" * 400)] * n) for n in range(1, 6)]
+    uses = prefix_uses(traced(*grown, tokens=None), CacheRules())
+    assert all(b.lost > a.lost for a, b in pairwise(uses[1:]))
+
+
+def test_a_prompt_that_is_still_being_answered_has_left_nothing_to_reuse():
+    trace = traced(*[asked(SYSTEM)] * 3)
+    trace.events[:] = [replace(event, start=0.0) for event in trace.events]
+    assert [use.ideal for use in prefix_uses(trace, CacheRules())] == [0, 0, 0]
 
 
 def test_blocks_minimum_and_time_to_live_are_the_caches_own():

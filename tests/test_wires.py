@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ import fake_gemini
 import fake_openai
 import pytest
 from doubles import session_over
+from hypothesis import given
+from hypothesis import strategies as st
+from test_chat_history import histories
 
 from agentlab.flows import coordinator
-from agentlab.messages import ToolSpec, UserTurn
+from agentlab.messages import Message, Request, ToolSpec, UserTurn
+from agentlab.models._tool_protocol import ToolReader
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
-from agentlab.models.local import LocalModel
-from agentlab.models.openai import OpenAIModel
+from agentlab.models.local import LocalModel, _Streamed
+from agentlab.models.openai import OpenAIModel, read_call
 
 # Of the SDK, about its own transport.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -65,6 +70,43 @@ def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
         *([{"text": text}] if text else []),
         *({"functionCall": {"name": name, "args": given}} for name, given in calls),
     )
+
+
+@given(histories())
+def test_a_history_put_into_openais_words_can_be_read_back(history):
+    messages = history.get_history()
+    model = OpenAIModel("any", base_url="http://127.0.0.1", keys=KeyRing(["key-of-a-test"]))
+    wired = model.translate(Request(messages=messages))
+    assert [_read_back(row, wired.tool_names) for row in wired.body["messages"]] == [
+        replace(message, name=None) for message in messages
+    ]
+
+
+def _read_back(row: dict[str, Any], tool_names: dict[str, str]) -> Message:
+    calls = (
+        (call["id"], tool_names[call["function"]["name"]], call["function"]["arguments"])
+        for call in row.get("tool_calls", ())
+    )
+    return Message(
+        role="agent" if row["role"] == "assistant" else row["role"],
+        text=row["content"] or "",
+        tool_calls=tuple(read_call(*call) for call in calls),
+        tool_call_id=row.get("tool_call_id"),
+    )
+
+
+@given(st.lists(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=9)), min_size=1, max_size=3))
+def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(arguments):
+    """Its prompt tells calls with their results, so the way back is that of its replies."""
+    calls = [("weather.now", given_arguments) for given_arguments in arguments]
+    (delta,) = local_answer("", calls)["deltas"]
+    model = LocalModel("any", Path)
+    wired = model.translate(Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,)))
+    reader = ToolReader(wired.request, wired.offered)
+    for character in delta["content"]:
+        reader.feed(character)
+    made = model.parse(_Streamed(reader, finish="stop")).message.tool_calls
+    assert [(call.name, call.arguments) for call in made] == calls
 
 
 class Wired(LocalModel):

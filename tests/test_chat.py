@@ -1,0 +1,126 @@
+"""A live conversation: stopped, reset and closed at any moment, it neither mixes turns nor loses what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import agentlab as al
+from agentlab.chat import Chat
+from agentlab.messages import Reply, UserTurn
+from agentlab.session import Session
+
+
+class Flow:
+    """Says each word when it is let; leaves something to be done afterwards."""
+
+    name = "flow"
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.may_store = asyncio.Event()
+        self.storing = asyncio.Event()
+        self.under_way = 0
+        self.most = 0
+        self.stored: list[str] = []
+
+    async def respond(self, turn: UserTurn, session: Session) -> Reply:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            session.save_message("user", turn.text)
+            self.began.set()
+            if turn.text == "wait":
+                await self.may_end.wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.02)  # what a flow does to put things in order
+            session.save_message("agent", "broken off")
+            raise
+        finally:
+            self.under_way -= 1
+        session.background(self._store(turn.text), "store")
+        reply = f"{len(session.load_conversation())} messages"
+        session.save_message("agent", reply)
+        return Reply(text=reply)
+
+    async def _store(self, text: str) -> None:
+        self.storing.set()
+        if text == "slow":
+            await self.may_store.wait()
+        self.stored.append(text)
+
+
+@pytest.fixture
+def talking(own_home):
+    flow = Flow()
+    with al.Lab(flows=[flow], model=al.Scripted(["x"], loop=True), embedder="hashing/hashing-64") as lab:
+        yield flow, lab.chat(documents=()), lab
+
+
+async def on(lab: al.Lab, event: asyncio.Event) -> None:
+    await asyncio.wrap_future(lab.start(event.wait()))
+
+
+async def test_who_speaks_again_at_once_waits_for_the_turn_that_was_stopped(talking):
+    flow, chat, lab = talking
+    first = asyncio.create_task(chat.say("wait"))
+    await on(lab, flow.began)
+    chat.stop()
+    assert (await chat.say("next")).text == "3 messages"
+    assert flow.most == 1
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_a_stop_does_not_lose_what_the_last_turn_left_to_be_done(talking):
+    flow, chat, lab = talking
+    await chat.say("slow")
+    await on(lab, flow.storing)
+    second = asyncio.create_task(chat.say("second"))
+    await asyncio.sleep(0.02)
+    chat.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    lab.start(_set(flow.may_store)).result()
+    await chat.say("third")
+    assert flow.stored[0] == "slow"
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+async def test_a_reset_ends_the_reply_first_and_nothing_of_it_reaches_the_new_conversation(talking):
+    flow, chat, lab = talking
+    first = asyncio.create_task(chat.say("wait"))
+    await on(lab, flow.began)
+    await asyncio.to_thread(chat.reset_sync)
+    assert (await chat.say("fresh")).text == "1 messages"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_closing_ends_a_reply_that_is_under_way_and_finishes_the_work(talking):
+    flow, chat, lab = talking
+    await chat.say("told")
+    first = asyncio.create_task(chat.say("wait"))
+    await on(lab, flow.began)
+    await asyncio.sleep(0.02)
+    await asyncio.to_thread(lab.close)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(first, 5)
+    assert flow.stored == ["told"]
+
+
+def test_a_chat_that_cannot_be_closed_does_not_keep_the_lab_open(talking):
+    _, chat, lab = talking
+
+    async def broken(self: Chat) -> None:
+        raise OSError("the disk is full")
+
+    chat.say_sync("hello")
+    chat._finish = broken.__get__(chat)
+    lab.close()
+    assert lab._loop is None
