@@ -16,6 +16,7 @@ eval: .venv/.installed ## compare the three document flows on the embedded model
 test: .venv/.dev check gate ## run all checks and all tests, the real model included
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
+	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
 check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff check .

@@ -1,10 +1,6 @@
 """The Gemini adapter on the wire, against a strict server of our own: what is sent, what is read, how errors are told.
 
-The real API is asked by hand, with a key in the environment:
-
-    python -c "import asyncio; from agentlab.models.gemini import connect; from agentlab.messages import *; \
-      print(asyncio.run(connect('gemini-2.5-flash').complete( \
-      Request(messages=(Message(role='user', text='Hello'),)), print)))"
+The real one is asked by `evals/live_gemini.py`, which `make test` runs where a key is in the environment.
 """
 
 from __future__ import annotations
