@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agentlab as al
+from agentlab.cli import main
 from agentlab.errors import ConfigError, ContextOverflow
 from agentlab.events import Decision, ModelCall, Notice, ToolRun
 from agentlab.flows import ego
@@ -462,3 +463,45 @@ def test_wrong_settings_are_one_line():
     for given_settings, message in cases:
         with pytest.raises(ConfigError, match=message):
             make_variant(Spec(), FlowSpec.model_validate({"flow": "ego", **given_settings}))
+
+
+def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
+    folder = tmp_path / "prompts" / "ego"
+    folder.mkdir(parents=True)
+    (folder / "BUBBLE.txt").write_text("Say it in verse: {result}\n")
+    variant = make_variant(Spec(), FlowSpec(flow="ego"))
+    assert variant.prompts["bubble"] == "Say it in verse: {result}"
+    spec = Spec(prompts={"ego": {"bubble": "From the spec: {result}"}})
+    assert make_variant(spec, FlowSpec(flow="ego")).prompts["bubble"] == "From the spec: {result}"
+    assert main(["prompts", "--flow", "ego"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert str(folder / "BUBBLE.txt") in lines["bubble"] and "{result}" in lines["bubble"]
+    assert "from" not in lines["plan"] and "{message} {tools} {problem}" in lines["plan"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("ego/BUBBLE.txt", "Hello {nobody}", "has no placeholder {nobody}"),
+        ("ego/BUBLE.txt", "Hello", "did you mean 'bubble'"),
+        ("egg/BUBBLE.txt", "Hello", "did you mean 'ego'"),
+    ],
+)
+def test_a_bad_prompt_file_is_an_error_before_the_run(tmp_path, monkeypatch, file, text, told):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
+    path = tmp_path / "prompts" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        make_variant(Spec(), FlowSpec(flow="ego"))
+
+
+def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
+    (tmp_path / "conversations.jsonl").write_text('{"id": "a", "turns": [{"user": "What is an oboe?"}]}\n')
+    (tmp_path / "replies.yaml").write_text('loop: true\nreplies: [\'{"chat": "A woodwind.", "canvas": ""}\']\n')
+    asked_for = ["run", "--flow", "ego", "--dataset", str(tmp_path), "--model", f"scripted/{tmp_path}/replies.yaml"]
+    assert main([*asked_for, "--out", str(tmp_path / "run"), "--events"]) == 0
+    told = capsys.readouterr().err
+    assert "a turn 0  assistantResponse  response  A woodwind." in told
+    assert "a turn 0  subsystemMessage  LLM response: plan" in told
