@@ -484,8 +484,8 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
     ("file", "text", "told"),
     [
         ("ego/BUBBLE.txt", "Hello {nobody}", "has no placeholder {nobody}"),
-        ("ego/BUBLE.txt", "Hello", "did you mean 'bubble'"),
-        ("egg/BUBBLE.txt", "Hello", "did you mean 'ego'"),
+        ("ego/BUBLE.txt", "Hello", "Did you mean 'bubble'"),
+        ("egg/BUBBLE.txt", "Hello", "Did you mean 'ego'"),
     ],
 )
 def test_a_bad_prompt_file_is_an_error_before_the_run(tmp_path, monkeypatch, file, text, told):
