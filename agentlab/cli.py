@@ -180,6 +180,18 @@ def _parser() -> argparse.ArgumentParser:
         "  agentlab init my-evals && cd my-evals && agentlab run",
     )
     init.add_argument("folder", nargs="?", default=".", help="where (default: here)")
+    tools = command(
+        "tools",
+        handlers.tools,
+        "ask MCP servers and an agent's data folder what tools they offer, and keep the listing for replays",
+        '  agentlab tools --mcp servers.json            {"mcpServers": {"time": {"command": "mcp-server-time"}}}\n'
+        "  agentlab tools --data data                   tools/, mcp-servers/ and remote-mcp-servers/ in it",
+    )
+    where = tools.add_mutually_exclusive_group(required=True)
+    where.add_argument("--mcp", metavar="CONFIG", help="a JSON file of servers")
+    where.add_argument("--data", metavar="DIR", help="the data folder of the flow `ego`")
+    tools.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds for an answer (default: 30)")
+
     prompts = command(
         "prompts",
         handlers.prompts,

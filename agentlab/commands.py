@@ -48,6 +48,8 @@ def replay(arguments: argparse.Namespace) -> int:
 
     from agentlab.evals.reuse import misses
     from agentlab.lab import Lab
+    from agentlab.recording import Recordings
+    from agentlab.spec import load_spec
 
     arguments.mode = "replay"
     specs = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
@@ -64,8 +66,9 @@ def replay(arguments: argparse.Namespace) -> int:
                 print("\n".join(misses(run.traces.values())))
     # Only once all of them have said what they use: one spec may live on what another recorded.
     for spec in specs if arguments.prune and not failed else ():
-        with Lab(spec, **_overrides(arguments)) as lab:
-            print(f"{spec}: {lab.prune_recordings(used)} recordings dropped")
+        read = load_spec(spec, _overrides(arguments))
+        own = Recordings.open(Path(read.recordings), read.name, write=True, only_own=True)
+        print(f"{spec}: {own.keep_only(used)} recordings dropped")
     return 1 if failed else 0
 
 
@@ -153,6 +156,24 @@ def gate(arguments: argparse.Namespace) -> int:
     if summary:
         save(markdown(verdict), summary, append=True)
     return verdict.exit_code
+
+
+def tools(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from agentlab.tools._tool_manager import ToolManager, describe
+
+    async def ask() -> ToolManager:
+        path = Path(arguments.mcp or arguments.data)
+        opening = ToolManager.from_config if arguments.mcp else ToolManager.open
+        async with await opening(path, timeout_seconds=arguments.timeout, refresh=True) as manager:
+            return manager
+
+    manager = asyncio.run(ask())
+    print(describe(manager))
+    for problem in manager.problems:
+        print(f"note: {problem}")
+    return 0
 
 
 def prompts(arguments: argparse.Namespace) -> int:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,8 +33,9 @@ from agentlab.recording import Recordings
 from agentlab.session import Generation, Session
 from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec, make_spec
 from agentlab.tools import MEMORY_TOOLS
+from agentlab.tools._tool_manager import ToolManager
 from agentlab.trace import Trace
-from agentlab.variants import Variant, make_variant
+from agentlab.variants import Variant, check_consistency, make_variant
 from agentlab.wire import KeptEmbedder, Line, Recorder
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from agentlab.evals.results import Run
     from agentlab.knowledge.documents import Document
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -74,7 +77,7 @@ class Lab:
         self.variants = tuple(
             make_variant(self.spec, flow, self._given_flows.get(flow.flow)) for flow in self.spec.flows
         )
-        self._check_consistency()
+        check_consistency(self.spec, self.variants)
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: self._queued(name) for name in named}
@@ -89,24 +92,11 @@ class Lab:
         self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
         self._indexes: dict[tuple[int, str], Index] = {}
         self._chats: list[Chat] = []
+        self._managers: dict[Path, ToolManager] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-
-    def _check_consistency(self) -> None:
-        for variant in self.variants:
-            sampling = variant.generation
-            if self.spec.epochs > 1 and (not sampling.temperature or sampling.seed is None):
-                raise ConfigError(
-                    f"epochs: {self.spec.epochs} epochs of {variant.label} at temperature {sampling.temperature} with"
-                    f" seed {sampling.seed} would only repeat themselves; set generation.temperature above 0 and a seed"
-                    " (each epoch adds one to it)"
-                )
-        flows = {flow.flow for flow in self.spec.flows}
-        for name in self.spec.prompts:
-            if name not in flows:
-                raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
 
     @property
     def asks_first(self) -> bool:
@@ -121,11 +111,6 @@ class Lab:
             return Recorder()
         found = Recordings.open(folder, self.spec.name, write=mode != "replay", only_own=mode == "record")
         return Recorder(mode, found)
-
-    def prune_recordings(self, used: Collection[str]) -> int:
-        """Drop from the spec's own file what is not `used`, keys of recordings; returns how many."""
-        found = Recordings.open(Path(self.spec.recordings), self.spec.name, write=True, only_own=True)
-        return found.keep_only(used)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -171,16 +156,13 @@ class Lab:
             self.start(asyncio.sleep(0)).result(5)
             raise
 
-    async def _elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(self.start(work))
-
     # Runs and chats.
 
     async def run(self, **options: Any) -> Run:
         """Replay the data sets through the flows; options are those of `agentlab.evals.runner.run`."""
         from agentlab.evals.runner import run
 
-        return await self._elsewhere(run(self, **options))
+        return await asyncio.wrap_future(self.start(run(self, **options)))
 
     def run_sync(self, **options: Any) -> Run:
         """`run` for scripts, and for cells that do not want to await."""
@@ -328,6 +310,7 @@ class Lab:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
+        found = () if tools or variant.tool_folder is None else await self._tools_in(variant.tool_folder)
         built_in = [name for name in variant.tools if offered(name)]
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
@@ -343,13 +326,22 @@ class Lab:
             index=index,
             top_k=variant.retrieval.top_k,
             memory=memory,
-            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought],
+            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought, *found],
             tools_are_brought=bool(tools),
             settings=variant.settings,
             prompts=variant.prompts,
             price=self.prices.charge,
             on_text=on_text,
         )
+
+    async def _tools_in(self, folder: Path) -> tuple[Tool, ...]:
+        """The scripts and MCP servers of an agent's data folder, opened once for all sessions."""
+        async with self._opening:
+            if folder not in self._managers:
+                self._managers[folder] = await ToolManager.open(folder)
+                for problem in self._managers[folder].problems:
+                    log.warning("%s: %s", folder, problem)
+        return self._managers[folder].tools
 
     # Reading the spec.
 
@@ -368,6 +360,8 @@ class Lab:
             return
         while self._chats:
             self.wait(self._chats.pop().close())
+        while self._managers:
+            self.wait(self._managers.popitem()[1].close())
         for shared in self._models.values():
             asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
         self._models.clear()

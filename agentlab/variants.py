@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import string
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Variant:
     generation: GenerationSpec
     needs: tuple[str, ...]
     tools: tuple[str, ...]
+    tool_folder: Path | None
+    """Where an agent's own scripts and MCP servers are described; None where it has none."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
@@ -67,9 +69,26 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(getattr(found, "TOOLS", ())),
+        tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
     )
+
+
+def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
+    """Raise ConfigError for epochs that would repeat themselves, and for prompts of flows that are not there."""
+    for variant in variants:
+        sampling = variant.generation
+        if spec.epochs > 1 and (not sampling.temperature or sampling.seed is None):
+            raise ConfigError(
+                f"epochs: {spec.epochs} epochs of {variant.label} at temperature {sampling.temperature} with"
+                f" seed {sampling.seed} would only repeat themselves; set generation.temperature above 0 and a seed"
+                " (each epoch adds one to it)"
+            )
+    flows = {flow.flow for flow in spec.flows}
+    for name in spec.prompts:
+        if name not in flows:
+            raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
 
 
 def _settings(set_outside: Mapping[str, str]) -> dict[str, Any]:
@@ -86,6 +105,11 @@ def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
             f"flow {flow.name!r}: of the environment variables for its provider and model only one is set"
         )
     return f"{set_outside['provider']}/{set_outside['model']}"
+
+
+def _tool_folder(settings: Any) -> Path | None:
+    folder = data_folder(settings.data)
+    return folder if any((folder / part).is_dir() for part in ("tools", "mcp-servers", "remote-mcp-servers")) else None
 
 
 def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, where: str) -> str | None:

@@ -505,3 +505,23 @@ def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     told = capsys.readouterr().err
     assert "a turn 0  assistantResponse  response  A woodwind." in told
     assert "a turn 0  subsystemMessage  LLM response: plan" in told
+
+
+def test_tools_of_the_data_folder_are_the_agents_own(tmp_path, monkeypatch, own_home, capsys):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
+    (tmp_path / "agent" / "tools").mkdir(parents=True)
+    (tmp_path / "agent" / "tools" / "double.py").write_text(
+        'NAME = "double"\nDESCRIPTION = "Doubles a number."\n'
+        'PARAMETERS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}\n'
+        'def execute(arguments):\n    return str(2 * arguments["n"])\n'
+    )
+    replies = {**USUAL, "plan": plan("double", complexity="simple", n=21)}
+    model = Scripted([lambda request: replies[purpose(request)]], loop=True)
+    with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        chat = lab.chat(documents=())
+        chat.say_sync("Twice 21?")
+    run = next(event for event in chat.trace.events if isinstance(event, ToolRun))
+    assert (run.call.name, run.output) == ("double", "42")
+    assert main(["tools", "--data", str(tmp_path / "agent")]) == 0
+    assert "double" in capsys.readouterr().out
+    assert main(["tools", "--data", str(tmp_path / "nowhere")]) == 1

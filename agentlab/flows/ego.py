@@ -38,6 +38,7 @@ TOOLS = (
     "memory_maintenance",
     "reflection",
 )
+DATA_TOOLS = True
 CALLS_PER_TURN = 8.0
 ENVIRONMENT = {"LLM_AGENT_DATA_DIR": "data"}
 PERSONALITY = Path(__file__).parent / "personalities" / "ego.txt"
