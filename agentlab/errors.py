@@ -88,12 +88,12 @@ class Retryable(ModelError):
 
 class RateLimited(Retryable):
     def __init__(
-        self, problem: str, model: str = "", retry_after: float | None = None, *, other_key: bool = False
+        self, problem: str, model: str = "", retry_after: float | None = None, *, other_keys: int = 0
     ) -> None:
         super().__init__(problem, model)
         self.retry_after = retry_after
-        self.other_key = other_key
-        """True where the next attempt takes another key, and need not wait."""
+        self.other_keys = other_keys
+        """How many keys there are beside the one that failed; the next attempts take those, and need not wait."""
 
 
 class Unreachable(Retryable):

@@ -221,11 +221,11 @@ class Session(MemoryVerbs):
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
-                other_key = isinstance(error, RateLimited) and error.other_key
+                other_key = isinstance(error, RateLimited) and spared < error.other_keys
                 if not other_key and (not isinstance(error, Retryable) or attempt - spared > self._retries):
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                # Another key costs no pause and no attempt: there are only so many that can be set aside.
+                # Another key costs no pause and no attempt, but only so often: slow calls outlast the time aside.
                 pause = 0.0 if other_key else self._pause(error, attempt - spared)
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
                 said.clear()

@@ -433,6 +433,15 @@ async def test_only_the_tools_that_are_set_are_offered():
     assert [t.name for t in model.requests[0].tools] == ["dates"]
 
 
+async def test_a_tool_that_is_not_offered_does_not_run():
+    weather = Tool("weather")
+    session = session_over(coordinator, Scripted([call("weather"), "Hi."]), tools=[weather, Tool("dates")])
+    session.settings = coordinator.Settings(tools=("dates",))
+    await say(session, "Hello")
+    assert weather.asked == []
+    assert history(session).export()[2]["content"] == "Error: not run, this tool is not offered here."
+
+
 async def test_a_bad_argument_is_told_and_the_turn_goes_on():
     strict = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     session, _ = setup([call("weather", town="Bern"), "Which city?"], Tool("weather", parameters=strict))

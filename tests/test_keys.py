@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from fake_openai import serving, text
 
-from agentlab.errors import ConfigError, Refused
+from agentlab.errors import BadRequest, ConfigError, RateLimited, Refused
+from agentlab.inflight import QueuedModel
 from agentlab.messages import Message, Request
 from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys
 from agentlab.models.openai import connect
 from agentlab.project import KEYS
+from agentlab.session import Session
+from agentlab.trace import Trace
+from agentlab.wire import Line, Recorder
 
 HELLO = Request(messages=(Message(role="user", text="Hello"),))
 
@@ -21,6 +26,12 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AGENTLAB_KEYS", raising=False)
     return tmp_path
+
+
+def session_with(model, **options):
+    trace = Trace("f", "c")
+    line = Line(Recorder(), QueuedModel(model.name, "", lambda: model), None, trace)
+    return Session(trace=trace, wire=line, history=None, now=None, **options)
 
 
 def write(folder, content):
@@ -82,23 +93,16 @@ async def test_each_call_takes_the_next_key(here):
 
 @pytest.mark.parametrize("trouble", [{"status": 429}, {"status": 401, "message": "wrong key key-one"}])
 async def test_a_key_in_trouble_is_set_aside_and_the_next_one_answers(here, trouble, monkeypatch):
-    from agentlab.inflight import QueuedModel
-    from agentlab.session import Session
-    from agentlab.trace import Trace
-    from agentlab.wire import Line, Recorder
-
     write(here, {"openai": ["key-one", "key-two"]})
     async with serving(lambda body: trouble if len(fake.headers) == 1 else text("Hi")) as fake:
         model = connect("m", base_url=fake.base_url)
-        trace = Trace("f", "c")
-        line = Line(Recorder(), QueuedModel(model.name, "", lambda: model), None, trace)
-        session = Session(trace=trace, wire=line, history=None, now=None)
+        session = session_with(model)
         assert (await session.complete(HELLO.messages)).message.text == "Hi"
         for _ in range(2):
             await session.complete(HELLO.messages)
         await model.close()
     assert [headers["Authorization"][-3:] for headers in fake.headers] == ["one", "two", "two", "two"]
-    assert RATE_LIMITED_SECONDS > 0 and "key-one" not in trace.steps()
+    assert RATE_LIMITED_SECONDS > 0 and "key-one" not in session.trace.steps()
 
 
 async def test_the_last_key_that_is_refused_is_refused(here):
@@ -109,3 +113,86 @@ async def test_the_last_key_that_is_refused_is_refused(here):
             await model.complete(HELLO, lambda piece: None)
         await model.close()
     assert "key-one" not in str(refused.value)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """How long was slept for, without sleeping; nothing is no pause."""
+    slept, sleep = [], asyncio.sleep
+
+    async def pause(seconds, *result):
+        if seconds:
+            slept.append(seconds)
+        return await sleep(0, *result)
+
+    monkeypatch.setattr("agentlab.session.asyncio.sleep", pause)
+    return slept
+
+
+@pytest.mark.parametrize("trouble", [{"status": 401}, {"status": 429, "headers": {"retry-after": "50"}}])
+async def test_as_many_keys_are_tried_as_there_are_and_none_is_waited_for(here, trouble, pauses, monkeypatch):
+    """Four of five in trouble are more than the three retries of a call."""
+    monkeypatch.setattr("agentlab.session.BACK_OFF", 1.0)
+    keys = [f"key-{number}" for number in range(5)]
+    write(here, {"openai": keys})
+    async with serving(lambda body: trouble if len(fake.headers) < 5 else text("Hi")) as fake:
+        model = connect("m", base_url=fake.base_url)
+        session = session_with(model, retries=3)
+        assert (await session.complete(HELLO.messages)).message.text == "Hi"
+        assert (await session.complete(HELLO.messages)).message.text == "Hi"
+        await model.close()
+    assert [headers["Authorization"].split()[-1] for headers in fake.headers] == [*keys, "key-4"]
+    assert [event.attempt for event in session.trace.events] == [5, 1]
+    assert pauses == []
+
+
+class Ringing:
+    """A provider that refuses each of its keys with the same error; a call takes a tenth of a second of its clock."""
+
+    name, parallel = "ringing", None
+
+    def __init__(self, keys, error):
+        self.error, self.asked, self.now = error, [], 0.0
+        self.ring = KeyRing(keys, clock=lambda: self.now)
+
+    async def complete(self, request, emit):
+        key = self.ring.take()
+        self.asked.append(key)
+        self.now += 0.1
+        raise BadRequest("asked for ever") if len(self.asked) > 50 else self.ring.blame(key, self.error)
+
+
+@pytest.mark.parametrize("retry_after", [0.0, 1.0])
+async def test_keys_that_are_told_to_come_back_at_once_do_not_take_turns_for_ever(retry_after, pauses):
+    model = Ringing(["a", "b"], RateLimited("slow down", "ringing", retry_after))
+    with pytest.raises(RateLimited, match="slow down"):
+        await session_with(model, retries=3).complete(HELLO.messages)
+    assert model.asked[:2] == ["a", "b"] and len(model.asked) == 2 + 3, "each key once, then as often as is retried"
+    assert pauses == [retry_after] * (3 if retry_after else 0)
+
+
+async def test_the_last_of_the_keys_that_are_refused_ends_the_call_at_once():
+    model = Ringing(["a", "b", "c"], Refused("no quota", "ringing"))
+    with pytest.raises(Refused, match="no quota"):
+        await session_with(model, retries=3).complete(HELLO.messages)
+    assert model.asked == ["a", "b", "c"]
+
+
+async def test_slow_keys_do_not_take_turns_for_ever(monkeypatch):
+    class Slow:
+        name, parallel = "slow", None
+        asked, now = 0, 0.0
+
+        def __init__(self):
+            self.ring = KeyRing(["a", "b"], clock=lambda: self.now)
+
+        async def complete(self, request, emit):
+            key = self.ring.take()
+            self.asked += 1
+            self.now += 1.5
+            if self.asked > 50:
+                raise BadRequest("asked for ever")
+            raise self.ring.blame(key, RateLimited("slow down", self.name, 0.0))
+
+    with pytest.raises(RateLimited):
+        await session_with(Slow(), retries=3).complete(HELLO.messages)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from doubles import session_over
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlab.errors import BadRequest
 from agentlab.evals.datasets import Conversation, ToolDefinition, Turn, load_dataset
 from agentlab.evals.scorers import (
     Outcome,
@@ -24,7 +26,9 @@ from agentlab.evals.scorers import (
     tools,
 )
 from agentlab.events import Decision, Event, MemoryOp, Search, Step, ToolRun
-from agentlab.messages import Citation, Fact, Passage, Reply, ToolCall
+from agentlab.flows import chatbox
+from agentlab.messages import Citation, Fact, Passage, Reply, ToolCall, ToolSpec, UserTurn
+from agentlab.models.scripted import Scripted, call
 
 OWN = Path(__file__).parents[1] / "datasets"
 PUBLIC = Path(__file__).parents[2] / "shared" / "datasets"
@@ -177,6 +181,61 @@ def test_what_the_closing_memory_step_calls_is_not_needless_and_may_be_expected(
     assert values(tools.score(expecting(), outcome(events=[saved])))["no_call_accuracy"] == 0
     due = expecting({"name": "save_memory", "accepted_arguments": {"content": ["ann plays the oboe."]}})
     assert values(tools.score(due, outcome(events=[*inside, saved])))["argument_accuracy"] == 1
+
+
+class Tool:
+    def __init__(self, name):
+        self.spec = ToolSpec(name=name, description="", parameters={"type": "object"})
+
+    async def run(self, arguments, session):
+        return "done"
+
+
+async def after_a_turn(*replies, **settings) -> Outcome:
+    """What chatbox leaves in the trace when the model replies so."""
+    session = session_over(chatbox, Scripted(replies), tools=[Tool("look"), Tool("save_memory")], **settings)
+    reply = await chatbox.respond(UserTurn(text="q"), session)
+    assert reply.text == "Hi."
+    return outcome(events=tuple(session.trace.events))
+
+
+NONE, TAKE, SAVE = '{"tool": null}', '{"tool": "look"}', '{"tool": "save_memory"}'
+FAULT = BadRequest("no")
+
+
+@pytest.mark.parametrize(
+    "replies, valid",
+    [
+        ([NONE, NONE, "Hi."], 1),
+        (["I would look", NONE, "Hi."], 0),
+        (['{"tool": "hook"}', NONE, "Hi."], 0),
+        ([FAULT, NONE, "Hi."], 1),
+        ([NONE, "I would save", "Hi."], 0),
+        ([NONE, FAULT, "Hi."], 1),
+        ([TAKE, "{}", "I would look", NONE, "Hi."], 0.5),
+        ([TAKE, "{}", FAULT, FAULT, "Hi."], 1),
+        ([TAKE, "the offside law", NONE, "Hi."], 0),
+        ([TAKE, FAULT, NONE, "Hi."], 1),
+        ([NONE, SAVE, "tea", "{}", "Hi."], 0.5),
+        ([NONE, SAVE, FAULT, "{}", "Hi."], 1),
+    ],
+)
+async def test_what_the_model_wrote_and_cannot_be_read_is_invalid_and_a_providers_fault_is_not(replies, valid):
+    seen = await after_a_turn(*replies)
+    assert values(tools.score(expecting(), seen))["valid_calls"] == valid
+
+
+@pytest.mark.parametrize(
+    "replies, settings",
+    [([NONE, SAVE, "{}", "Hi."], {}), (["Hi.", call("save_memory")], {"protocol": "native"})],
+    ids=["two_step", "native"],
+)
+async def test_the_memory_step_of_the_orchestrator_is_the_closing_step_of_the_scorer(replies, settings):
+    seen = await after_a_turn(*replies, **settings)
+    assert [event.call.name for event in seen.events if isinstance(event, ToolRun)] == ["save_memory"]
+    assert values(tools.score(expecting(), seen)) == {"tool_f1": 1, "no_call_accuracy": 1, "valid_calls": 1}
+    asked = values(tools.score(expecting({"name": "save_memory"}), seen))
+    assert (asked["tool_precision"], asked["tool_recall"]) == (1, 1)
 
 
 def test_the_order_of_calls_counts_where_it_is_told():

@@ -252,7 +252,12 @@ class Memories:
                 raise BudgetSpent
             await self._play(self._begin(key), variant, sessions, memory)
         else:
-            await self._write_down(sessions, memory)
+            try:
+                await self._write_down(sessions, memory)
+            except MemoryUnavailable as gone:
+                # Should it come back, it is still empty: each question says that there is no memory, and is marked.
+                log.warning("what was told could not be written to memory: %s", gone)
+                return Away(str(variant.memory), str(gone))
         return memory
 
     async def _write_down(self, sessions: Sequence[ToldSession], memory: Memory) -> None:
@@ -261,11 +266,7 @@ class Memories:
         vectors = await self._lab.embedder.embed(texts)
         ids = iter([turn.id for _, turn in said])
         moments = [session.moment for session, _ in said]
-        try:
-            await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
-        except MemoryUnavailable as gone:
-            # Each question then says that there is no memory, and is marked.
-            log.warning("what was told could not be written to memory: %s", gone)
+        await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
         assert variant.write_memory is not None, "a flow without this step is refused before the run"

@@ -359,6 +359,10 @@ def _summarise_ingest(traces: list[Trace]) -> dict[str, Any]:
     return {
         "turns": sum(len(trace.turns()) for trace in traces),
         "errors": sum(notice.name == "ingest_failed" for notice in notices),
+        "memory_unavailable": sum(
+            len({e.turn for e in trace.events if isinstance(e, Notice) and e.name == "memory_unavailable"})
+            for trace in traces
+        ),
         **Totals.sum(trace.totals() for trace in traces).__dict__,
     }
 

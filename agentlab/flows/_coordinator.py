@@ -25,6 +25,7 @@ from agentlab.events import ModelCall
 from agentlab.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.session import Session
 
+NOT_OFFERED = "Error: not run, this tool is not offered here."
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
 FAILED = "Error: the turn broke off; if the tool had begun, it may have taken effect."
 
@@ -180,13 +181,19 @@ class _Turn:
             for call in calls:
                 if self._asked_to_stop():
                     return
-                self._keep(await self.session.call_tool(call))
+                self._keep(await self._call(call))
+
+    async def _call(self, call: ToolCall) -> Message:
+        if call.name in self.session.tools and call.name not in {tool.name for tool in self.tools}:
+            # Some models call what they remember from earlier turns, or make up.
+            return Message(role="tool", text=NOT_OFFERED, tool_call_id=call.id, name=call.name)
+        return await self.session.call_tool(call)
 
     async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:
         done: dict[str, Message] = {}
 
         async def run(call: ToolCall) -> None:
-            done[call.id] = await self.session.call_tool(call)
+            done[call.id] = await self._call(call)
 
         try:
             await self.session.parallel(*map(run, calls))

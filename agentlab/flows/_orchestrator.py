@@ -32,10 +32,12 @@ from agentlab.messages import Fact, Message, Reply, ToolCall, ToolSpec, UserTurn
 from agentlab.session import Session
 from agentlab.tools import MEMORY_TOOLS
 from agentlab.tools._recollection import entry
+from agentlab.tools._registry import tool_names
 from agentlab.tools.update_memory import FAILED
 
 FINAL_MEMORY_RETRY = 2
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
+NOT_OFFERED = "Error: not run, this tool is not offered here."
 WRITES = ("save_memory", "update_memory")
 PERSONALITIES = Path(__file__).parent / "personalities"
 
@@ -193,7 +195,8 @@ def _listed(facts: Sequence[Fact]) -> str:
 def _allowed(profile: Profile, session: Session) -> list[ToolSpec]:
     """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
     names = None if session.tools_are_brought else profile.allowed_tools()
-    return [spec for spec in session.tool_specs() if names is None or spec.name in names]
+    allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
+    return allowed if profile.final_memory_step else _without(allowed, WRITES)
 
 
 def _without(tools: Sequence[ToolSpec], names: Sequence[str]) -> list[ToolSpec]:
@@ -271,6 +274,7 @@ async def _native(
     settings: Settings = session.settings
     kept_out = WRITES if settings.filter_memory_tools else ()
     tools = tuple(_without(allowed, kept_out))
+    offered = tool_names(tools)
     calls_left = settings.max_tool_calls
     within: list[Message] = []
     ran: list[tuple[ToolCall, str]] = []
@@ -283,7 +287,10 @@ async def _native(
                 break
             within.append(reply)
             for call in reply.tool_calls:
-                if calls_left > 0:
+                if call.name not in offered:
+                    # Some models call what they remember from earlier turns, or make up.
+                    result = Message(role="tool", text=NOT_OFFERED, tool_call_id=call.id, name=call.name)
+                elif calls_left > 0:
                     result = await session.call_tool(call)
                     ran.append((call, result.text))
                 else:
@@ -307,22 +314,30 @@ async def _native_memory(
     with session.step("final_memory"):
         guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
         asked = [*history.messages, guidance, *context]
+        offered = tool_names(tools)
+        written: list[tuple[ToolCall, str]] = []
+        lost: list[tuple[ToolCall, str]] = []
         for attempt in range(1 + session.settings.final_memory_retry):
             try:
-                written = (await session.complete(asked, tools=tools, phase="memory_write")).message
+                reply = (await session.complete(asked, tools=tools, phase="memory_write")).message
             except ModelError as failure:
                 session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
-                return
-            if not written.tool_calls:
-                session.decide("memory operation", "none")
-                return
-            results = [(call, *await execute(session, call)) for call in written.tool_calls]
-            if not any(failed for _, _, failed in results):
                 break
-            session.decide("memory attempt failed", str(attempt + 1), results[-1][1][:200])
+            if not reply.tool_calls:
+                session.decide("memory operation", "none")
+                break
+            results = [
+                (call, *(await execute(session, call) if call.name in offered else (NOT_OFFERED, True)))
+                for call in reply.tool_calls
+            ]
+            written += [(call, text) for call, text, failed in results if not failed]
+            lost = [(call, text) for call, text, failed in results if failed]
+            if not lost:
+                break
+            session.decide("memory attempt failed", str(attempt + 1), lost[-1][1][:200])
             answers = [Message(role="tool", text=r, tool_call_id=c.id, name=c.name) for c, r, _ in results]
-            asked += [written, *answers]
-        for call, text, _ in results:
+            asked += [reply, *answers]
+        for call, text in (*written, *lost):
             history.add("system", told(call.name, call, text))
 
 

@@ -13,6 +13,7 @@ from agentlab.flows._orchestrator import Profile, personality, process_message
 from agentlab.messages import Reply, UserTurn
 from agentlab.session import Session
 from agentlab.tools import MEMORY_TOOLS
+from agentlab.tools._recollection import one_line
 
 TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
 ALLOWED = ("fetch_memory", "search_web", "get_current_time")
@@ -42,7 +43,7 @@ class Discord(Profile):
         settings: Settings = session.settings
         is_master = turn.speaker_id == settings.master_id
         name = "master" if is_master else f"stranger_{settings.stranger}"
-        user = f"You are talking with {turn.speaker_name or 'somebody'} (ID {turn.speaker_id or 'unknown'})"
+        user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
         return [
             personality(session, name),
             f"It is {session.now:%A, %Y-%m-%d, %H:%M}.",
@@ -53,7 +54,12 @@ class Discord(Profile):
         return ALLOWED
 
     def prepare(self, turn: UserTurn) -> str:
-        return f"{turn.speaker_name or 'Somebody'} said: {turn.text}"
+        return f"{_name(turn, 'Somebody')} said: {turn.text}"
+
+
+def _name(turn: UserTurn, unknown: str) -> str:
+    """Whoever speaks chose the name: it stays on its line."""
+    return one_line(turn.speaker_name or "") or unknown
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:

@@ -60,7 +60,7 @@ class KeyRing:
         # A second at least, or two keys that are told to come back at once would take turns for ever.
         if not self.set_aside(key, max(seconds, 1.0)):
             return error
-        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, other_key=True)
+        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, other_keys=len(self.keys) - 1)
 
     def hide(self, text: str) -> str:
         """`text` without any of the keys."""
