@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -57,7 +59,6 @@ class Chat:
         self._documents = self._read(documents)
         self._database = ConversationDatabase(database)
         self._memory_folder = memory
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._clock = clock
         self._on_text = on_text
         self._session: Session | None = None
@@ -111,8 +112,8 @@ class Chat:
 
     async def _opened(self) -> Session:
         if self._memory_folder is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True)
-            self._memory_folder = self._scratch.name
+            self._memory_folder = tempfile.mkdtemp(prefix="agentlab-")
+            weakref.finalize(self, shutil.rmtree, self._memory_folder, ignore_errors=True)
         if self._session is not None and isinstance(self._session.memory, Away):
             # It may be back.
             self._session.memory = await self.lab.open_memory(self.variant, self._memory_folder)
@@ -154,5 +155,3 @@ class Chat:
             finally:
                 if self._session is not None and self._session.memory is not None:
                     await self._session.memory.close()
-                if self._scratch is not None:
-                    self._scratch.cleanup()
