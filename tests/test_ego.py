@@ -379,7 +379,13 @@ async def test_events_have_the_described_names_and_say_who_speaks():
     session, _ = agent()
     await say(session, "What is an oboe?")
     notices = [e for e in session.trace.events if isinstance(e, Notice)]
-    assert {e.name for e in notices} == {"subsystemMessage", "bubble", "assistantResponse"}
+    assert {e.name for e in notices} == {
+        "subsystemMessage",
+        "systemStatusMessage",
+        "debugResponse",
+        "bubble",
+        "assistantResponse",
+    }
     titles = {e.data["title"] for e in notices}
     assert {"LLM response: plan", "tool search: ran", "LLM response: bubble"} <= titles
 

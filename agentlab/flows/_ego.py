@@ -81,6 +81,7 @@ class Ego:
                 memories=memories or "(none)",
                 tools=", ".join(tool.name for tool in tools) or "none",
             )
+            session.notify("debugResponse", message[:500], title="enriched message")
         outcome = await self._carry_out(message, tools, session)
         for result in outcome.steps:
             self.memory.note(session, "coordinator", "result", f"{result.planned.tool}: {result.result[:2000]}")
@@ -100,6 +101,7 @@ class Ego:
         lessons: tuple[str, ...] = ()
         problem = ""
         for attempt in range(1 + self.max_retries):
+            session.notify("systemStatusMessage", f"attempt {attempt + 1}", title="status: at work")
             strategy = await self._strategy(message, tools, session, problem)
             with session.step("execute_react"):
                 outcome = await execute_react(
