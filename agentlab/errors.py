@@ -87,9 +87,7 @@ class Retryable(ModelError):
 
 
 class RateLimited(Retryable):
-    def __init__(
-        self, problem: str, model: str = "", retry_after: float | None = None, *, other_keys: int = 0
-    ) -> None:
+    def __init__(self, problem: str, model: str = "", retry_after: float | None = None, *, other_keys: int = 0) -> None:
         super().__init__(problem, model)
         self.retry_after = retry_after
         self.other_keys = other_keys
