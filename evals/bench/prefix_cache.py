@@ -45,18 +45,25 @@ def minutes() -> Iterator[datetime]:
         now += timedelta(minutes=1)
 
 
-def measure(lab: al.Lab, talks: list[list[str]], rules: CacheRules) -> dict[str, list[PrefixUse]]:
-    """The calls of each variant, all conversations; variants take turns, so that a slow machine is slow for all."""
-    uses: dict[str, list[PrefixUse]] = {variant.label: [] for variant in lab.variants}
-    for number, talk in enumerate(talks):
-        for variant in lab.variants:
+def measure(flow: dict[str, Any], name: str | None, talks: list[list[str]], rules: CacheRules) -> list[PrefixUse]:
+    """The calls of a variant, all conversations; with a model of its own, whose cache has seen no other variant."""
+    if name:
+        model: Any = local.connect(name.removeprefix("local/"), prompt_cache=512)
+    else:
+        model = al.Scripted([REPLY], loop=True)
+    embedder = "local/all-minilm-l6-v2" if name else "hashing/hashing-64"
+    uses: list[PrefixUse] = []
+    with al.Lab(
+        flows=[flow], model=model, embedder=embedder, memory="sqlite", generation={"max_tokens": 32, "seed": 7}
+    ) as lab:
+        for number, talk in enumerate(talks):
             clock = minutes()
-            chat = lab.chat(variant.label, documents=(), clock=lambda clock=clock: next(clock))
+            chat = lab.chat(documents=(), clock=lambda clock=clock: next(clock))
             for turn, text in enumerate(talk):
                 chat.say_sync(text)
                 if (turn + 1) % 20 == 0:
-                    print(f"{variant.label}: conversation {number + 1}, turn {turn + 1}", file=sys.stderr)
-            uses[variant.label] += prefix_uses(chat.trace, rules)
+                    print(f"{flow['label']}: conversation {number + 1}, turn {turn + 1}", file=sys.stderr)
+            uses += prefix_uses(chat.trace, rules)
     return uses
 
 
@@ -65,6 +72,7 @@ def main() -> None:
     parser.add_argument("--model", help="an embedded model (default: a scripted one)")
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--conversations", type=int, default=3)
+    parser.add_argument("--only", choices=[", ".join(variant) for variant in VARIANTS], help="one of the four ways")
     parser.add_argument("--history", type=int, help="tokens (default: 4,000, of an embedded model 1,000)")
     arguments = parser.parse_args()
     limit = arguments.history or (1000 if arguments.model else 4000)
@@ -80,23 +88,17 @@ def main() -> None:
             "tools": [],
         }
         for place, trimming in VARIANTS
+        if arguments.only in (None, f"{place}, {trimming}")
     ]
-    if arguments.model:
-        model: Any = local.connect(arguments.model.removeprefix("local/"), prompt_cache=512)
-        embedder, rules = "local/all-minilm-l6-v2", CacheRules()
-    else:
-        model = al.Scripted([REPLY], loop=True)
-        embedder, rules = "hashing/hashing-64", HOSTED
-    with al.Lab(
-        flows=flows, model=model, embedder=embedder, memory="sqlite", generation={"max_tokens": 32, "seed": 7}
-    ) as lab:
-        uses = measure(lab, conversations(arguments.conversations, arguments.turns), rules)
+    rules = CacheRules() if arguments.model else HOSTED
+    talks = conversations(arguments.conversations, arguments.turns)
+    uses = {flow["label"]: measure(flow, arguments.model, talks, rules) for flow in flows}
     prices = load_prices()
     rows = [summarize(label, made, prices, PRICES) for label, made in uses.items()]
     for row, made in zip(rows, uses.values(), strict=True):
         row["seconds / call"] = sum(use.call.seconds for use in made) / len(made)
     print(f"{arguments.conversations} conversations of {arguments.turns} turns, at most {limit} tokens of history,")
-    print(f"trimmed by {chunk} (greedy) or as little as possible (minimal), {lab.spec.model}, {rules}\n")
+    print(f"trimmed by {chunk} (greedy) or as little as possible (minimal), {arguments.model or 'scripted'}, {rules}\n")
     print(f"| {' | '.join(rows[0])} |")
     print(f"|{' --- |' * len(rows[0])}")
     for row in rows:
