@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +19,7 @@ from agentlab.history import ConversationDatabase
 from agentlab.knowledge.documents import Document, load_documents
 from agentlab.memory._away import Away
 from agentlab.messages import Reply, UserTurn
+from agentlab.scratch import folder_of
 from agentlab.session import Session
 from agentlab.trace import Trace
 from agentlab.variants import Variant
@@ -112,8 +110,7 @@ class Chat:
 
     async def _opened(self) -> Session:
         if self._memory_folder is None:
-            self._memory_folder = tempfile.mkdtemp(prefix="agentlab-")
-            weakref.finalize(self, shutil.rmtree, self._memory_folder, ignore_errors=True)
+            self._memory_folder = folder_of(self)
         if self._session is not None and isinstance(self._session.memory, Away):
             # It may be back.
             self._session.memory = await self.lab.open_memory(self.variant, self._memory_folder)

@@ -32,13 +32,18 @@ def estimate_tokens(message: Message) -> int:
     return (len(message.text) + sum(calls)) // CHARACTERS_PER_TOKEN
 
 
+def own_name(agent: str) -> str:
+    """`agent`, if it can name the agent; raises ValueError for a role of others and for a provider's word for it."""
+    if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
+        raise ValueError(f"{agent!r} is a role of others; the agent needs a name of its own")
+    return agent
+
+
 class ChatHistory:
     """Messages, oldest first; `agent` is the name under which the model's own messages appear."""
 
     def __init__(self, agent: str = "miyori") -> None:
-        if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
-            raise ValueError(f"{agent!r} is a role of others; give the agent a name of its own")
-        self.agent = agent
+        self.agent = own_name(agent)
         self._messages: list[Message] = []
 
     def add_message(

@@ -187,7 +187,7 @@ def prompts(arguments: argparse.Namespace) -> int:
         print(variant.label)
         for name, text in variant.prompts.items():
             source = variant.prompt_sources.get(name)
-            fields = " ".join(f"{{{field}}}" for field in placeholders(text))
+            fields = " ".join(f"{{{field}}}" for field in placeholders(text) or ())
             print(f"  {name:24} {fields}" + (f"   (from {source})" if source else ""))
     return 0
 

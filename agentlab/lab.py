@@ -33,7 +33,6 @@ from agentlab.recording import Recordings
 from agentlab.session import Generation, Session
 from agentlab.spec import FlowSpec, RetrievalSpec, Spec, load_spec, make_spec
 from agentlab.tools import MEMORY_TOOLS
-from agentlab.tools._tool_manager import ToolManager
 from agentlab.trace import Trace
 from agentlab.variants import Variant, check_consistency, make_variant
 from agentlab.wire import KeptEmbedder, Line, Recorder
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from agentlab.evals.datasets import Dataset
     from agentlab.evals.results import Run
     from agentlab.knowledge.documents import Document
+    from agentlab.tools._tool_manager import ToolManager
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -268,11 +268,12 @@ class Lab:
     @contextlib.asynccontextmanager
     async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
         """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
+        if variant.memory is None:
+            yield None
+            return
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
             opened = await self.open_memory(variant, folder)
-            if opened is None:
-                yield None
-                return
+            assert opened is not None, "the flow has a memory"
             try:
                 yield opened
             finally:
@@ -336,6 +337,8 @@ class Lab:
 
     async def _tools_in(self, folder: Path) -> tuple[Tool, ...]:
         """The scripts and MCP servers of an agent's data folder, opened once for all sessions."""
+        from agentlab.tools._tool_manager import ToolManager
+
         async with self._opening:
             if folder not in self._managers:
                 self._managers[folder] = await ToolManager.open(folder)

@@ -143,15 +143,15 @@ def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: s
     for name, text in overrides.items():
         if name not in defaults:
             raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
-        allowed, used = _placeholders(defaults[name]), _placeholders(text)
+        allowed, used = placeholders(defaults[name]) or [], placeholders(text)
         if used is None:
             raise ConfigError(
                 f"{where}: prompt {name!r} has a brace that opens no plain {{placeholder}};"
                 " write {{ or }} for a brace itself"
             )
-        extra = used - (allowed or set())
+        extra = set(used) - set(allowed)
         if extra:
-            known = ", ".join(f"{{{field}}}" for field in sorted(allowed or ())) or "none"
+            known = ", ".join(f"{{{field}}}" for field in sorted(allowed)) or "none"
             raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
     return {**defaults, **overrides}
 
@@ -171,14 +171,10 @@ def _prompt_files(modules: Mapping[str, Mapping[str, str]], settings: Any) -> di
     return found
 
 
-def placeholders(text: str) -> list[str]:
-    """The names that a prompt has filled in, in order, each once."""
-    return list(dict.fromkeys(field for _, field, _, _ in string.Formatter().parse(text) if field is not None))
-
-
-def _placeholders(text: str) -> set[str] | None:
+def placeholders(text: str) -> list[str] | None:
+    """The names that a prompt has filled in, in order, each once; None for braces that are no plain placeholder."""
     try:
         parts = [(field, form, how) for _, field, form, how in string.Formatter().parse(text) if field is not None]
     except ValueError:
         return None
-    return None if any(form or how for _, form, how in parts) else {field for field, _, _ in parts}
+    return None if any(form or how for _, form, how in parts) else list(dict.fromkeys(field for field, _, _ in parts))

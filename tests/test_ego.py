@@ -531,3 +531,30 @@ def test_tools_of_the_data_folder_are_the_agents_own(tmp_path, monkeypatch, own_
     assert main(["tools", "--data", str(tmp_path / "agent")]) == 0
     assert "double" in capsys.readouterr().out
     assert main(["tools", "--data", str(tmp_path / "nowhere")]) == 1
+
+
+def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home):
+    turns = [{"user": "What is an oboe?"}, {"user": "consolidate"}]
+    (tmp_path / "conversations.jsonl").write_text(
+        "\n".join(json.dumps({"id": name, "turns": turns}) for name in ("a", "b", "c"))
+    )
+    (tmp_path / "recordings").mkdir()
+
+    def play(mode: str, concurrency: int) -> dict[str, Any]:
+        replies = {**USUAL, "plan": plan("memoryMaintenance"), "step": step("question", query="6 times 7?")}
+        with al.Lab(
+            datasets=[str(tmp_path)],
+            flows=[{"flow": "ego", "max_iterations": 2}],
+            model=Scripted([lambda request: replies[purpose(request)]], loop=True),
+            embedder="hashing/hashing-64",
+            mode=mode,
+            recordings=str(tmp_path / "recordings"),
+            concurrency=concurrency,
+        ) as lab:
+            (flow,) = lab.run_sync(out=tmp_path / f"{mode}{concurrency}").summary["flows"].values()
+        return {key: flow[key] for key in flow if key != "billed"}
+
+    recorded = play("record", 3)
+    assert recorded["errors"] == 0 and recorded["phases"]["reflect"]["calls"] > 0
+    assert play("replay", 1) == recorded
+    assert play("replay", 7) == recorded

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "agentlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = [
-    {"messages", "errors"},
+    {"messages", "errors", "scratch"},
     {"events"},
     {"trace"},
     {"protocols", "arguments"},

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_chat_history import histories
 
+from agentlab.errors import Unreachable
 from agentlab.flows import coordinator
 from agentlab.messages import Message, Request, ToolSpec, UserTurn
 from agentlab.models._tool_protocol import ToolReader
@@ -166,3 +167,32 @@ async def test_the_history_is_the_same_through_every_wire(wire):
     assert [m["tool_call_id"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
     assert reference[2]["content"] == "Bern: rain"
     assert reference[7]["content"].startswith("Error:")
+
+
+async def test_a_connection_that_breaks_in_mid_stream_leaves_a_history_the_next_turn_can_use():
+    broken = {"deltas": [{"content": "Rain in"}], "drop": True}
+    answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
+    async with fake_openai.serving(lambda body: next(answers)) as server:
+        model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+        session = session_over(coordinator, model, tools=[Weather()])
+        session._retries = 0
+        session.begin_turn(0)
+        with pytest.raises(Unreachable):
+            await coordinator.respond(UserTurn(text=SAID[0]), session)
+        session.begin_turn(1)
+        assert (await coordinator.respond(UserTurn(text="And now?"), session)).text == "Here again."
+        await model.close()
+    assert [m["role"] for m in server.seen[-1]["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
+
+
+async def test_thought_signatures_go_back_with_their_calls_through_the_coordinator():
+    signed = {"functionCall": {"name": "weather.now", "args": {"city": "Bern"}}, "thoughtSignature": "c2lnbmVk"}
+    answers = iter([fake_gemini.said(signed), fake_gemini.text("Rain.")])
+    async with fake_gemini.serving(lambda body: next(answers)) as google:
+        model = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
+        session = session_over(coordinator, model, tools=[Weather()])
+        session.begin_turn(0)
+        await coordinator.respond(UserTurn(text="Weather in Bern?"), session)
+        await model.close()
+    (call,) = (p for c in google.seen[1]["contents"] for p in c["parts"] if "functionCall" in p)
+    assert call["thoughtSignature"] == "c2lnbmVk"

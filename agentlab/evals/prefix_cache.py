@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agentlab.chat_history import CHARACTERS_PER_TOKEN
 from agentlab.errors import ConfigError
 from agentlab.events import ModelCall
 from agentlab.messages import Request, to_json
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from agentlab.evals.results import Run
-
-CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from agentlab.evals.reuse import UNGRADED, reuse
 from agentlab.evals.run_folder import Play, RunFolder, play_of
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.evals.statistics import mean_with_interval
-from agentlab.events import PHASES, MemoryOp, ModelCall, Notice
+from agentlab.events import PHASES, Event, MemoryOp, ModelCall, Notice
 from agentlab.messages import Reply
 from agentlab.trace import Totals, Trace, billed, check_conservation, critical_path
 
@@ -122,21 +122,20 @@ class Run:
         return pd.DataFrame(list(self.folder.rows("scores.jsonl", SCORE)))
 
     def _latency(self, row: dict[str, Any]) -> float:
+        return critical_path(self._events(row))
+
+    def _events(self, row: dict[str, Any]) -> list[Event]:
         trace = self.traces.get(play_of(row))
-        return critical_path(trace.of_turn(row["turn"])) if trace else 0.0
+        return trace.of_turn(row["turn"]) if trace else []
 
     def _recalled(self, row: dict[str, Any]) -> int:
         """Tokens of the facts that memory brought into the turn, at four characters a token."""
-        trace = self.traces.get(play_of(row))
-        events = trace.of_turn(row["turn"]) if trace else []
-        recalls = [event for event in events if isinstance(event, MemoryOp) and event.op == "recall"]
+        recalls = [event for event in self._events(row) if isinstance(event, MemoryOp) and event.op == "recall"]
         return sum(len(fact.text) // 4 for recall in recalls for fact in recall.facts)
 
     def _was_away(self, row: dict[str, Any]) -> bool:
         """Whether memory could not be reached in the turn, which then was answered without it."""
-        trace = self.traces.get(play_of(row))
-        events = trace.of_turn(row["turn"]) if trace else []
-        return any(isinstance(event, Notice) and event.name == "memory_unavailable" for event in events)
+        return any(isinstance(event, Notice) and event.name == "memory_unavailable" for event in self._events(row))
 
     def table(self) -> pd.DataFrame:
         """The comparison: one row a measure, one column a flow."""

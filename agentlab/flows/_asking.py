@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentlab.chat_history import CHARACTERS_PER_TOKEN
 from agentlab.errors import ContextOverflow
 from agentlab.events import Phase
 from agentlab.flows._two_step import read_object
 from agentlab.messages import Message
 from agentlab.session import Session
 
-CHARACTERS_PER_TOKEN = 4
 TEXT = ""
+"""The key under which an answer stands that is no JSON object."""
 
 
 async def ask(

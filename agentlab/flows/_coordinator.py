@@ -22,10 +22,10 @@ from typing import Literal
 from agentlab.chat_history import ChatHistory
 from agentlab.errors import ContextOverflow
 from agentlab.events import ModelCall
+from agentlab.flows._two_step import NOT_OFFERED, answered
 from agentlab.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.session import Session
 
-NOT_OFFERED = "Error: not run, this tool is not offered here."
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
 FAILED = "Error: the turn broke off; if the tool had begun, it may have taken effect."
 
@@ -80,7 +80,7 @@ class LLMCoordinator:
         instruction = self.system_instruction
         if self.context_in == "system":
             instruction = f"{instruction}\n\n[{context}]"
-        self._trim(session)
+        self.trim(session, self.limits.max_history_tokens, self.limits.trim_chunk_size)
         turn = _Turn(self, session, tools, Message(role="system", text=instruction), on_chunk, interrupt_check)
         try:
             reply = await turn.play()
@@ -101,12 +101,14 @@ class LLMCoordinator:
                 memories = await self.build_context(prompt, session)
         return f"CONTEXT: {now}, {memories}" if memories else f"CONTEXT: {now}"
 
-    def _trim(self, session: Session) -> None:
+    def trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
+        """Trim the history, and say so in the trace; False where nothing had to go, or could."""
         before = self.history.get_token_count()
-        gone = self.history.trim_to_limit(self.limits.max_history_tokens, self.limits.trim_chunk_size)
+        gone = self.history.trim_to_limit(max_tokens, chunk_size)
         if gone:
             now = self.history.get_token_count()
-            session.decide("trim history", f"{gone} messages", f"about {before} tokens before, {now} now")
+            session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
+        return gone > 0
 
 
 @dataclass
@@ -156,7 +158,8 @@ class _Turn:
                 whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
             except ContextOverflow:
                 # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
-                if not self._make_room():
+                half = self.coordinator.history.get_token_count() // 2
+                if not self.coordinator.trim(self.session, half, 0, "the provider's limit; "):
                     raise
                 asked = (self.system, *self.coordinator.history.get_history())
                 whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
@@ -186,7 +189,7 @@ class _Turn:
     async def _call(self, call: ToolCall) -> Message:
         if call.name in self.session.tools and call.name not in {tool.name for tool in self.tools}:
             # Some models call what they remember from earlier turns, or make up.
-            return Message(role="tool", text=NOT_OFFERED, tool_call_id=call.id, name=call.name)
+            return answered(call, NOT_OFFERED)
         return await self.session.call_tool(call)
 
     async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:
@@ -205,16 +208,6 @@ class _Turn:
 
     def _keep(self, result: Message) -> None:
         self.coordinator.history.add_message("tool", result.text, name=result.name, tool_call_id=result.tool_call_id)
-
-    def _make_room(self) -> bool:
-        """Drop the older half of the history; False where the newest exchange is all there is."""
-        history = self.coordinator.history
-        before = history.get_token_count()
-        gone = history.trim_to_limit(before // 2, 0)
-        if gone:
-            why = f"the provider's limit; about {before} tokens before, {history.get_token_count()} now"
-            self.session.decide("trim history", f"{gone} messages", why)
-        return gone > 0
 
     def _asked_to_stop(self) -> bool:
         self.interrupted = self.interrupted or self.interrupt_check()

@@ -15,10 +15,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
+from pydantic import AfterValidator
 
 from agentlab.flows._asking import TEXT, ask, closed, text_of, texts_of
 from agentlab.flows._ego_memory import EgoMemory
+from agentlab.flows._kept import Heard, existing_file
 from agentlab.flows._planner import Strategy, make_plan
 from agentlab.flows._react import SHOWN, Outcome, execute_react
 from agentlab.messages import Reply, ToolCall, ToolSpec
@@ -37,6 +42,7 @@ PROMPTS = {
         " empty where there is nothing.\n\nJust now:\n{recent}\n\nKnown:\n{known}{evaluation}"
     ),
 }
+PERSONALITY = Path(__file__).parent / "personalities" / "ego.txt"
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 BUBBLE = closed(chat={"type": "string"}, canvas={"type": "string"})
 REFLECTION = closed(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
@@ -47,13 +53,28 @@ OWN_TOOLS = ("reflection",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switches:
-    """Which parts of the agent take part; an ablation turns one of them off."""
-
+class Settings:
     relevance: bool = True
+    """Have the model choose the memories that matter; without it the newest are shown."""
     planning: bool = True
+    """Make a strategy first; without it every step is chosen as it comes."""
     evaluation: bool = True
+    """Judge every step against the criteria of success; without it the agent goes on until it wants no tool."""
     reflection: bool = True
+    """Look back after each response, and before each new attempt."""
+    max_iterations: Annotated[int, Gt(0)] = 10
+    max_replans: Annotated[int, Ge(0)] = 2
+    """How often a plan is asked for anew that names tools that do not exist."""
+    max_retries: Annotated[int, Ge(0)] = 1
+    """Further attempts while the score is at or below the threshold."""
+    success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
+    token_limit: Annotated[int, Gt(0)] = 10_000
+    """Longer requests are rejected; estimated, four characters a token."""
+    personality: Annotated[str, AfterValidator(existing_file)] = str(PERSONALITY)
+    data: str | None = None
+    """The agent's data folder, or LLM_AGENT_DATA_DIR."""
+    keep_memory: bool = False
+    """Keep memory in the data folder from one conversation to the next. Off, as in a comparison: each starts empty."""
 
 
 @dataclass
@@ -62,12 +83,8 @@ class Ego:
 
     memory: EgoMemory
     personality: str
-    switches: Switches
-    token_limit: int
-    max_iterations: int
-    max_replans: int
-    max_retries: int
-    success_threshold: float
+    settings: Settings
+    heard: Heard
 
     async def process_message(self, text: str, session: Session) -> Reply:
         with session.step("process_message"):
@@ -88,19 +105,19 @@ class Ego:
         chat, canvas = await self.handle_bubble(text, memories, _result_of(outcome), session)
         self.memory.note(session, "ego", "response", chat)
         session.notify("assistantResponse", chat, title="response", canvas=canvas)
-        if self.switches.reflection:
+        if self.settings.reflection:
             session.background(self._reflect_afterwards(session), "reflection")
         return Reply(text="\n\n".join(part for part in (chat, canvas) if part), data={"chat": chat, "canvas": canvas})
 
     async def _memories(self, text: str, session: Session) -> str:
         with session.step("retrieve_memories"):
-            return await self.memory.relevant(session, text, filtered=self.switches.relevance)
+            return await self.memory.relevant(session, text, filtered=self.settings.relevance)
 
     async def _carry_out(self, message: str, tools: Sequence[ToolSpec], session: Session) -> Outcome:
         """Steps 4 to 6."""
         lessons: tuple[str, ...] = ()
         problem = ""
-        for attempt in range(1 + self.max_retries):
+        for attempt in range(1 + self.settings.max_retries):
             session.notify("systemStatusMessage", f"attempt {attempt + 1}", title="status: at work")
             strategy = await self._strategy(message, tools, session, problem)
             with session.step("execute_react"):
@@ -109,31 +126,33 @@ class Ego:
                     message,
                     strategy,
                     tools,
-                    max_iterations=self.max_iterations,
-                    evaluate=self.switches.evaluation,
-                    token_limit=self.token_limit,
+                    max_iterations=self.settings.max_iterations,
+                    evaluate=self.settings.evaluation,
+                    token_limit=self.settings.token_limit,
                     lessons=lessons,
                 )
             problem = "every step failed" if outcome.failed else outcome.comment
-            enough = not outcome.failed and outcome.score > self.success_threshold
-            session.decide("good enough", enough, f"score {outcome.score:g}, threshold {self.success_threshold:g}")
-            if enough or attempt == self.max_retries:
+            enough = not outcome.failed and outcome.score > self.settings.success_threshold
+            session.decide(
+                "good enough", enough, f"score {outcome.score:g}, threshold {self.settings.success_threshold:g}"
+            )
+            if enough or attempt == self.settings.max_retries:
                 break
-            if self.switches.reflection:
+            if self.settings.reflection:
                 judged = f"\n\nIt was judged: {outcome.score:g} of 100. {outcome.comment}\n{outcome.told()[:2000]}"
                 lessons = await self.reflect(session, judged)
         return outcome
 
     async def _strategy(self, message: str, tools: Sequence[ToolSpec], session: Session, problem: str) -> Strategy:
-        if not self.switches.planning:
+        if not self.settings.planning:
             return Strategy()
         with session.step("make_plan"):
             return await make_plan(
                 session,
                 message,
                 tools,
-                max_replans=self.max_replans,
-                token_limit=self.token_limit,
+                max_replans=self.settings.max_replans,
+                token_limit=self.settings.token_limit,
                 problem=problem,
             )
 
@@ -147,7 +166,7 @@ class Ego:
                 "bubble",
                 BUBBLE,
                 "answer",
-                self.token_limit,
+                self.settings.token_limit,
                 personality=self.personality,
                 query=query,
                 memories=memories or "(none)",
@@ -163,7 +182,7 @@ class Ego:
             "reflection",
             REFLECTION,
             "reflect",
-            self.token_limit,
+            self.settings.token_limit,
             recent=self.memory.recent() or "(nothing)",
             known=known or "(nothing)",
             evaluation=evaluation,

@@ -23,6 +23,8 @@ from pydantic import AfterValidator
 
 from agentlab.errors import MemoryUnavailable, ModelError
 from agentlab.flows._two_step import (
+    NOT_OFFERED,
+    answered,
     execute,
     get_next_action,
     get_tool_arguments,
@@ -37,7 +39,6 @@ from agentlab.tools.update_memory import FAILED
 
 FINAL_MEMORY_RETRY = 2
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
-NOT_OFFERED = "Error: not run, this tool is not offered here."
 WRITES = ("save_memory", "update_memory")
 PERSONALITIES = Path(__file__).parent / "personalities"
 
@@ -289,12 +290,12 @@ async def _native(
             for call in reply.tool_calls:
                 if call.name not in offered:
                     # Some models call what they remember from earlier turns, or make up.
-                    result = Message(role="tool", text=NOT_OFFERED, tool_call_id=call.id, name=call.name)
+                    result = answered(call, NOT_OFFERED)
                 elif calls_left > 0:
                     result = await session.call_tool(call)
                     ran.append((call, result.text))
                 else:
-                    result = Message(role="tool", text=OVER_LIMIT, tool_call_id=call.id, name=call.name)
+                    result = answered(call, OVER_LIMIT)
                 within.append(result)
                 calls_left -= 1
     # For the turns to come, as the two-step protocol tells it; within the turn the provider's own form is better.
@@ -335,8 +336,7 @@ async def _native_memory(
             if not lost:
                 break
             session.decide("memory attempt failed", str(attempt + 1), lost[-1][1][:200])
-            answers = [Message(role="tool", text=r, tool_call_id=c.id, name=c.name) for c, r, _ in results]
-            asked += [reply, *answers]
+            asked += [reply, *(answered(call, text) for call, text, _ in results)]
         for call, text in (*written, *lost):
             history.add("system", told(call.name, call, text))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentlab.events import ToolRun
 from agentlab.flows._asking import ask, closed, number_of, text_of
 from agentlab.flows._planner import PlannedStep, Strategy, read_step
+from agentlab.flows._two_step import run_tool
 from agentlab.messages import ToolCall, ToolSpec
 from agentlab.session import Session
 from agentlab.tools._registry import tool_list_for_prompt
@@ -105,14 +105,13 @@ async def execute_react(
             return outcome
         session.decide("next step", step.tool, step.purpose)
         result, failed = await _act(session, step, tools)
-        made = Step(planned=step, result=result, failed=failed)
-        outcome.steps.append(made)
+        outcome.steps.append(Step(planned=step, result=result, failed=failed))
         if not evaluate:
             if strategy.complexity == "simple" and not planned and not failed:
                 return outcome
             continue
         found = await _evaluate(session, message, strategy, outcome, token_limit)
-        outcome.steps[-1] = Step(planned=step, result=result, failed=failed, evaluation=found)
+        outcome.steps[-1] = replace(outcome.steps[-1], evaluation=found)
         outcome.score, outcome.comment = found.score, found.comment
         if found.complete and (strategy.complexity != "simple" or iteration > 0 or found.confidence >= SURE):
             session.decide("complete", True, f"score {found.score:g}, confidence {found.confidence:g}")
@@ -158,9 +157,7 @@ async def _act(session: Session, step: PlannedStep, tools: Sequence[ToolSpec]) -
     spec = next((tool for tool in tools if tool.name == step.tool), None)
     arguments = step.parameters if spec is None else map_parameters(spec, step.parameters)
     call = ToolCall(id=session.new_id("call"), name=step.tool or "", arguments=arguments)
-    result = (await session.call_tool(call)).text
-    runs = [event for event in session.events_of_turn() if isinstance(event, ToolRun) and event.call.id == call.id]
-    failed = any(run.error is not None for run in runs)
+    result, failed = await run_tool(session, call)
     if failed:
         session.notify("systemError", result[:500], title=f"tool {call.name}: failed")
     else:

@@ -22,6 +22,7 @@ KEPT = 8_000
 LONGEST_REPLY = 100_000
 MOST_BRACES = 100
 """Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
+NOT_OFFERED = "Error: not run, this tool is not offered here."
 NOTHING = "none"
 """How a tool prompt calls the choice of no tool, beside JSON null."""
 
@@ -94,10 +95,21 @@ async def execute(session: Session, call: ToolCall | str) -> tuple[str, bool]:
     """Run the tool; its result as text, and whether it failed, as it has where its arguments could not be had."""
     if isinstance(call, str):
         return f"Error: no arguments were written ({call})", True
+    result, failed = await run_tool(session, call)
+    return result, failed or (call.name == "update_memory" and result.startswith(FAILED))
+
+
+async def run_tool(session: Session, call: ToolCall) -> tuple[str, bool]:
+    """Run the tool; its result as text, and whether it failed."""
     result = (await session.call_tool(call)).text
     # The run that ended last: an id may come again, the embedded models number the calls of each request anew.
     run = next(event for event in reversed(session.events_of_turn()) if isinstance(event, ToolRun))
-    return result, run.error is not None or (call.name == "update_memory" and result.startswith(FAILED))
+    return result, run.error is not None
+
+
+def answered(call: ToolCall, text: str) -> Message:
+    """The message that answers a call which did not run, or whose result is at hand."""
+    return Message(role="tool", text=text, tool_call_id=call.id, name=call.name)
 
 
 def told(tool: str, call: ToolCall | str, result: str) -> str:

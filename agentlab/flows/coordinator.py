@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
-from agentlab.chat_history import PROVIDER_ROLES, ChatHistory
+from agentlab.chat_history import ChatHistory, own_name
 from agentlab.flows._coordinator import Limits, LLMCoordinator
 from agentlab.flows._episodes import PROMPTS as PROMPTS
 from agentlab.flows._episodes import Episodes
+from agentlab.flows._kept import Heard, existing_file
 from agentlab.messages import Reply, ToolSpec, UserTurn
 from agentlab.session import Session
 
@@ -23,23 +24,11 @@ MEMORY = True
 CALLS_PER_TURN = 1.7
 
 
-def _checked_file(path: str) -> str:
-    if not Path(path).is_file():
-        raise ValueError(f"{path} is not a file; it holds the system instruction")
-    return path
-
-
-def _checked_name(name: str) -> str:
-    if not name.strip() or name.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
-        raise ValueError(f"{name!r} is a role of others; the agent needs a name of its own")
-    return name
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    agent: Annotated[str, AfterValidator(_checked_name)] = "miyori"
+    agent: Annotated[str, AfterValidator(own_name)] = "miyori"
     """The agent's name in history, logs and exports."""
-    system_instruction: Annotated[str, AfterValidator(_checked_file)] = str(
+    system_instruction: Annotated[str, AfterValidator(existing_file)] = str(
         Path(__file__).parent / "instructions" / "coordinator.txt"
     )
     """A text file; it reaches the provider as it is, in every call."""
@@ -73,9 +62,7 @@ class _State:
 
     coordinator: LLMCoordinator
     episodes: Episodes
-    chapter: int = 0
-    stored: int = 0
-    """How many messages of the stored conversation the history has seen."""
+    heard: Heard
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
@@ -85,16 +72,14 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     state: _State = session.state["coordinator"]
     _catch_up(state, session)
     text = ""
-    session.save_message("user", turn.text, speaker=turn.speaker_name)
-    state.stored += 1
+    state.heard.save(session, "user", turn.text, turn.speaker_name)
     try:
         text = await state.coordinator.run(turn.text, session, _offered(settings, session))
     finally:
         # An interrupted reply is part of the conversation as far as it came.
         text = text or _said(state.coordinator.history)
         if text:
-            session.save_message("agent", text, speaker=settings.agent)
-            state.stored += 1
+            state.heard.save(session, "agent", text, settings.agent)
     return Reply(text=text)
 
 
@@ -124,21 +109,18 @@ def _open(session: Session) -> _State:
         build_context=episodes.build_context if remembers and settings.memory_facts else None,
         store_turn=episodes.after_turn if remembers else None,
     )
-    return _State(coordinator, episodes)
+    return _State(coordinator, episodes, Heard(session.chapter))
 
 
 def _catch_up(state: _State, session: Session) -> None:
     """Take in what was said without the flow, and begin anew where the session forgot what was said before."""
-    if state.chapter != session.chapter:
-        state.chapter, state.stored = session.chapter, 0
+    if state.heard.begins_anew(session):
         state.coordinator.history.clear()
         state.episodes.reset()
-    stored = session.load_conversation()
     history = state.coordinator.history
-    for message in stored[state.stored :]:
+    for message in state.heard.missed(session):
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
-    state.stored = len(stored)
 
 
 def _offered(settings: Settings, session: Session) -> tuple[ToolSpec, ...]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 import uuid
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentlab.errors import ToolError
+from agentlab.scratch import folder_of
 
 if TYPE_CHECKING:
     from agentlab.session import Session
@@ -35,9 +33,7 @@ def workspace_of(session: Session, given: Path | None) -> Path:
     if given is not None:
         return given
     if STATE not in session.state:
-        folder = tempfile.mkdtemp(prefix="agentlab-workspace-")
-        weakref.finalize(session, shutil.rmtree, folder, ignore_errors=True)
-        session.state[STATE] = folder
+        session.state[STATE] = folder_of(session, "agentlab-workspace-")
     return Path(session.state[STATE])
 
 
