@@ -195,28 +195,33 @@ def _table(title: str, columns: Iterable[str]) -> Table:
     return table
 
 
+HEADLINES = ("answer_f1", "tool_f1", "memory_recall")
+"""The measure each kind of data set is about."""
+
+
 def visible_differences(run: Run) -> list[str]:
-    """For each pair with the first flow: the smallest difference in answer F1 that so few turns could have shown."""
+    """For each pair with the first flow: the smallest difference that so few turns could have shown."""
     scores = run.scores
-    if scores.empty or "answer_f1" not in set(scores["metric"]):
+    if scores.empty:
         return []
-    wide = scores[scores["metric"] == "answer_f1"].pivot_table(
-        index=["conversation", "turn", "epoch"], columns="flow", values="value"
-    )
-    labels = [label for label in run.summary["flows"] if label in wide.columns]
     lines = []
-    for label in labels[1:]:
-        pairs = wide[[labels[0], label]].dropna()
-        clusters = [str(conversation) for conversation in pairs.index.get_level_values("conversation")]
-        differences = (pairs[label] - pairs[labels[0]]).tolist()
-        visible = smallest_visible_difference(differences, clusters) if differences else None
-        if visible is None:
-            shown = "unknown, with fewer than two conversations"
-        elif not any(differences):
-            shown = "unknown, as no turn differs"
-        else:
-            shown = f"{visible:.2f}"
-        lines.append(f"smallest visible difference in answer_f1, {label} against {labels[0]} (80 % power): {shown}")
+    for metric in HEADLINES:
+        wide = scores[scores["metric"] == metric].pivot_table(
+            index=["conversation", "turn", "epoch"], columns="flow", values="value"
+        )
+        labels = [label for label in run.summary["flows"] if label in wide.columns]
+        for label in labels[1:]:
+            pairs = wide[[labels[0], label]].dropna()
+            clusters = [str(conversation) for conversation in pairs.index.get_level_values("conversation")]
+            differences = (pairs[label] - pairs[labels[0]]).tolist()
+            visible = smallest_visible_difference(differences, clusters) if differences else None
+            if visible is None:
+                shown = "unknown, with fewer than two conversations"
+            elif not any(differences):
+                shown = "unknown, as no turn differs"
+            else:
+                shown = f"{visible:.2f}"
+            lines.append(f"smallest visible difference in {metric}, {label} against {labels[0]} (80 % power): {shown}")
     return lines
 
 

@@ -6,6 +6,7 @@ python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from agentlab.evals.measures import summary_rows
@@ -19,8 +20,7 @@ def section(run: Run) -> list[str]:
     header = run.folder.header
     (name,) = summary["datasets"]
     spec = header["spec"]
-    data = f"../shared/datasets/{name}"
-    command = f"agentlab run evals/published.yaml --dataset {data} --limit {spec['limit']} --out results/{name}"
+    command = _command(spec)
     each = list(flows.values())
     lines = [
         f"## {name}",
@@ -37,6 +37,15 @@ def section(run: Run) -> list[str]:
         if set(cells) != {"-"}:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     return [*lines, "", *(f"* {line}" for line in visible_differences(run)), ""]
+
+
+def _command(spec: dict[str, Any]) -> str:
+    """What makes the run again: a spec of evals/ that names its data, or one that is told which public set to play."""
+    recorded = Path("evals/recorded") / f"{spec['name']}.yaml"
+    if recorded.is_file():
+        return f"agentlab run {recorded} --mode replay"
+    (data,) = spec["datasets"]
+    return f"agentlab run evals/{spec['name']}.yaml --dataset {data} --limit {spec['limit']}"
 
 
 def main() -> None:
