@@ -389,6 +389,48 @@ async def test_what_was_fetched_ahead_is_dropped_with_the_conversation(memory):
     assert [e.background for e in ops(session, kind="memory", op="recall")] == [False]
 
 
+async def test_streamed_memories_are_searched_beside_the_reply_and_come_with_the_next(memory):
+    session, model = setup(["Noted.", "Bern."], memory=memory, memory_read="stream", store_turns=False)
+    await session.remember("The user lives in Bern.")
+    await say(session, "Where do I live?", "Well, where?")
+    assert "Bern" not in model.requests[0].messages[-1].text
+    assert "The user lives in Bern." in model.requests[1].messages[-1].text
+    reads = ops(session, kind="memory", op="recall")
+    assert [(e.turn, e.background) for e in reads] == [(0, False), (1, False)]
+    calls = ops(session, kind="model_call")
+    # Neither waits for the other.
+    assert not set(reads[0].after) & {calls[0].id}
+    assert not set(calls[0].after) & {reads[0].id}
+
+
+async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
+    session, model = setup(["Noted.", "Hm."], memory_read="stream", store_turns=False)
+    session.memory = memory = Slow()
+    session.begin_turn(0)
+    turn = asyncio.create_task(coordinator.respond(UserTurn(text="Where do I live?"), session))
+    await memory.asked.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert history(session).export()[-1]["content"] == "Noted."
+    assert stored(session)[-1] == ("agent", "Noted.")
+    memory.failure = MemoryUnavailable("the store is gone")
+    await say(session, "And now?")
+    assert model.requests[1].messages[-1].text == "[CONTEXT: 2026-01-01 00:00]\n\nAnd now?"
+
+
+async def test_a_stream_whose_memory_is_away_is_a_notice(memory, monkeypatch):
+    async def away(*args, **kwargs):
+        raise MemoryUnavailable("the store is gone")
+
+    monkeypatch.setattr(memory, "search", away)
+    session, _ = setup(["Noted.", "Hm."], memory=memory, memory_read="stream", store_turns=False)
+    assert await say(session, "Where do I live?", "Well?") == ["Noted.", "Hm."]
+    assert [e.name for e in session.trace.events if isinstance(e, Notice)] == ["memory_unavailable"] * 2
+
+
 async def test_lasting_facts_are_drawn_from_episodes_and_newer_ones_replace_older(memory):
     session, model = setup(
         [
@@ -630,7 +672,9 @@ async def test_brought_tools_are_offered_whatever_is_set():
     assert [t.name for t in model.requests[0].tools] == ["weather", "dates"]
 
 
-@pytest.mark.parametrize("settings", [{"parallel_tools": True}, {"memory_read": "ahead", "gate": "model"}])
+@pytest.mark.parametrize(
+    "settings", [{"parallel_tools": True}, {"memory_read": "ahead", "gate": "model"}, {"memory_read": "stream"}]
+)
 def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home, settings):
     turns = [
         {"user": text} for text in ("I live in Bern, you know.", "Weather and dates, please.", "Thanks a lot, bye.")

@@ -1,6 +1,7 @@
 """Memory around the coordinator: what it remembers before a turn, and what it does with a turn once it is over.
 
-    before   build_context    the facts nearest to the prompt, or those that were fetched ahead
+    before   build_context    the facts nearest to the prompt, or those that an earlier search has brought
+    beside   stream           with `read: stream`, the search for this prompt, while the reply is made
     after    gate             is the turn worth keeping
              store            an episode: when, what was said, what was answered
              consolidate      now and then: lasting facts are drawn from the last episodes, newer replace older
@@ -11,7 +12,7 @@ What is done after the turn is background work, charged to its phase and not to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,22 +50,24 @@ class Episodes:
 
     agent: str
     facts: int = 3
-    read: Literal["direct", "ahead"] = "direct"
+    read: Literal["direct", "ahead", "stream"] = "direct"
     gate: Literal["all", "words", "model"] = "words"
     min_words: int = 4
     consolidate_every: int = 0
     stores: bool = True
     merge_at: float = 0.75
     """Cosine similarity from which a new fact takes the place of an old one."""
-    _ahead: dict[str, Fact] | None = None
+    _found: dict[str, Fact] | None = None
+    """What the last search in the background has brought; None before the first."""
     _loose: list[str] = field(default_factory=list)
     """Episodes that no fact was drawn from yet."""
 
     async def build_context(self, prompt: str, session: Session) -> str:
         facts: Sequence[Fact]
-        if self.read == "ahead" and self._ahead is not None:
-            facts = sorted(self._ahead.values(), key=lambda fact: (-(fact.score or 0.0), fact.id))[: self.facts]
-            session.decide("memories", "fetched ahead", f"{len(facts)} facts")
+        if self._found is not None or self.read == "stream":
+            found = (self._found or {}).values()
+            facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[: self.facts]
+            session.decide("memories", "found before", f"{len(facts)} facts")
         else:
             try:
                 facts = await session.recall(prompt, top_k=self.facts)
@@ -75,22 +78,41 @@ class Episodes:
         told = (" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
         return "; ".join(told)
 
+    async def beside(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
+        """The reply; with `read: stream` memories are searched meanwhile, and those found by its end wait for the next.
+
+        The two are joined at the end of the turn, so that what a prompt holds is not a matter of speed.
+        """
+        if self.read != "stream" or not self.facts:
+            return await reply
+
+        async def stream() -> str:
+            with session.step("stream_memories"):
+                try:
+                    await self._search((prompt,), session)
+                except MemoryUnavailable as gone:
+                    session.notify("memory_unavailable", str(gone))
+            return ""
+
+        text, _ = await session.parallel(reply, stream())
+        return text
+
     def after_turn(self, prompt: str, reply: str, session: Session) -> None:
         if self.stores:
             session.background(self._store(prompt, reply, session), "store turn")
         if self.read == "ahead" and self.facts:
-            session.background(self._fetch_ahead((prompt, reply), session), "fetch memories ahead", only_here=True)
+            session.background(self._search((prompt, reply), session), "fetch memories ahead", only_here=True)
 
     def reset(self) -> None:
         """Forget what was fetched for a conversation that is over; what is stored stays."""
-        self._ahead = None
+        self._found = None
 
-    async def _fetch_ahead(self, texts: Sequence[str], session: Session) -> None:
+    async def _search(self, texts: Sequence[str], session: Session) -> None:
         found: dict[str, Fact] = {}
         for text in texts:
             for fact in await session.recall(text, top_k=self.facts) if text else ():
                 found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
-        self._ahead = found
+        self._found = found
 
     async def _store(self, prompt: str, reply: str, session: Session) -> None:
         if not await self._is_worth_keeping(prompt, reply, session):

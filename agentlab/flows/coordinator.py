@@ -41,8 +41,8 @@ class Settings:
     context_in: Literal["user", "system"] = "user"
     parallel_tools: bool = False
     memory_facts: Annotated[int, Ge(0)] = 3
-    memory_read: Literal["direct", "ahead"] = "direct"
-    """Ask memory before the reply, or use what was fetched after the last one."""
+    memory_read: Literal["direct", "ahead", "stream"] = "direct"
+    """Search memory before the reply, or after it for the next one, or while it is made, for the next one, too."""
     store_turns: bool = True
     gate: Literal["all", "words", "model"] = "words"
     """Which turns are worth keeping: all, those of a few words at least, or what the model says."""
@@ -74,7 +74,8 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     text = ""
     state.heard.save(session, "user", turn.text, turn.speaker_name)
     try:
-        text = await state.coordinator.run(turn.text, session, _offered(settings, session))
+        reply = state.coordinator.run(turn.text, session, _offered(settings, session))
+        text = await (state.episodes.beside(reply, turn.text, session) if session.memory is not None else reply)
     finally:
         # An interrupted reply is part of the conversation as far as it came.
         text = text or _said(state.coordinator.history)
