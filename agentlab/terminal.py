@@ -106,6 +106,13 @@ def show_comparison(run: Run, console: Console | None = None) -> None:
     for line in visible_differences(run):
         console.print(line, highlight=False, markup=False)
     console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
+    away = sum(flow.get("memory_unavailable", 0) for flow in flows.values())
+    if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
+        console.print(
+            f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
+            " back, asks for what then differs.",
+            highlight=False,
+        )
     if summary["status"] != "complete":
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 

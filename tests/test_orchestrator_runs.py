@@ -22,6 +22,7 @@ from agentlab.flows import chatbox, discord
 from agentlab.memory import sqlite
 from agentlab.messages import Message, Request
 from agentlab.models.scripted import Scripted, call
+from agentlab.terminal import show_comparison
 from agentlab.tools import MEMORY_TOOLS, search_web
 from agentlab.tools.stub import NEUTRAL
 from agentlab.tools.update_memory import FAILED
@@ -389,6 +390,28 @@ def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monke
     for text in NOTING:
         assert (NOTHING_SAVED in answer_of(run, text).split("\nResult: ")[-1]) == (text in lost)
         assert answer_of(run, text).count("| Content: note") == (0 if text in lost else int(text[-1]))
+
+
+def test_turns_recorded_without_their_memory_are_named_and_can_be_recorded_again(
+    tmp_path, own_home, monkeypatch, capsys
+):
+    data = write_set(tmp_path / "notes", *NOTES)
+    store = Store(monkeypatch, 15)
+
+    def again(mode: str, out: str) -> Run:
+        recorded = {"mode": mode, "recordings": str(tmp_path / "recordings")}
+        return play(data, tmp_path / out, following(NOTING), "chatbox", **recorded)
+
+    show_comparison(again("record", "away"))
+    assert "6 turns were recorded without their memory" in capsys.readouterr().out
+    store.come_back()
+    assert any(again("replay", "misses").turns["failed"])
+    mended = again("auto", "mended")
+    show_comparison(mended)
+    assert marked(mended) == [] and "without their memory" not in capsys.readouterr().out
+    replayed = again("replay", "replayed")
+    check_sums(replayed)
+    assert [*replayed.turns["reply"]] == [*mended.turns["reply"]]
 
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
