@@ -83,7 +83,7 @@ class Chat:
         return reply
 
     def stop(self) -> None:
-        """Break off the reply that is under way; what was not finished is not remembered."""
+        """Break off the reply that is under way; of what was said, that stays which the flow had stored by then."""
         if self._talking is not None:
             self._talking.cancel()
 
@@ -121,6 +121,7 @@ class Chat:
                 self.trace,
                 index=index,
                 memory=await self.lab.open_memory(self.variant, self._memory_folder),
+                folder=Path(self._memory_folder),
                 database=self._database,
                 on_text=lambda event_id, piece: self._on_text(piece),
             )

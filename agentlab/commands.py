@@ -177,19 +177,36 @@ def tools(arguments: argparse.Namespace) -> int:
 
 
 def prompts(arguments: argparse.Namespace) -> int:
+    from agentlab import plugins
+    from agentlab.memory._tagged_log import data_folder
+    from agentlab.prompt_files import file_names
     from agentlab.spec import FlowSpec, load_spec
-    from agentlab.variants import make_variant, placeholders
+    from agentlab.variants import make_variant
 
     path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
     spec = load_spec(path, {})
-    flows = [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows
-    for variant in (make_variant(spec, flow) for flow in flows):
-        print(variant.label)
+    for flow in [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows:
+        variant, own = make_variant(spec, flow), plugins.resolve("flows", flow.flow)
+        files = file_names(getattr(own, "PROMPT_MODULES", {}))
+        width = max(map(len, files.values()), default=0)
+        print(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
         for name, text in variant.prompts.items():
-            source = variant.prompt_sources.get(name)
-            fields = " ".join(f"{{{field}}}" for field in placeholders(text) or ())
-            print(f"  {name:24} {fields}" + (f"   (from {source})" if source else ""))
+            file = f"{files[name]:{width}} " if files else ""
+            told = _placeholders(own.PROMPTS[name], text, variant.prompt_sources.get(name))
+            print(f"  {name:24} {file}{told}".rstrip())
     return 0
+
+
+def _placeholders(default: str, text: str, source: str | None) -> str:
+    """Those a prompt can have, where it is from if it is not the flow's own, and which of them that one leaves out."""
+    from agentlab.variants import placeholders
+
+    known, used = placeholders(default) or [], placeholders(text) or []
+    shown = " ".join(f"{{{field}}}" for field in known)
+    if source is None:
+        return shown
+    unused = " ".join(f"{{{field}}}" for field in known if field not in used)
+    return f"{shown}   (from {source}{f'; not used: {unused}' if unused else ''})"
 
 
 def _margins(given: Iterable[str]) -> dict[str, float]:

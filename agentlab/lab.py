@@ -92,7 +92,7 @@ class Lab:
         self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
         self._indexes: dict[tuple[int, str], Index] = {}
         self._chats: list[Chat] = []
-        self._managers: dict[Path, ToolManager] = {}
+        self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -297,6 +297,7 @@ class Lab:
         index: Index | None,
         tools: Sequence[Tool] = (),
         memory: Memory | None = None,
+        folder: Path | None = None,
         database: ConversationDatabase | None = None,
         now: datetime | None = None,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
@@ -311,7 +312,7 @@ class Lab:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
-        found = () if tools or variant.tool_folder is None else await self._tools_in(variant.tool_folder)
+        found = () if tools else await self.found_tools(variant)
         built_in = [name for name in variant.tools if offered(name)]
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
@@ -327,6 +328,7 @@ class Lab:
             index=index,
             top_k=variant.retrieval.top_k,
             memory=memory,
+            folder=folder,
             tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought, *found],
             tools_are_brought=bool(tools),
             settings=variant.settings,
@@ -335,16 +337,19 @@ class Lab:
             on_text=on_text,
         )
 
-    async def _tools_in(self, folder: Path) -> tuple[Tool, ...]:
-        """The scripts and MCP servers of an agent's data folder, opened once for all sessions."""
+    async def found_tools(self, variant: Variant) -> tuple[Tool, ...]:
+        """The scripts and MCP servers of the flow's data folder, opened once for all its sessions; () without one."""
         from agentlab.tools._tool_manager import ToolManager
 
+        if variant.tool_folder is None:
+            return ()
+        own = tuple(plugins.resolve("tools", name).build().spec.name for name in variant.tools)
         async with self._opening:
-            if folder not in self._managers:
-                self._managers[folder] = await ToolManager.open(folder)
-                for problem in self._managers[folder].problems:
-                    log.warning("%s: %s", folder, problem)
-        return self._managers[folder].tools
+            if (key := (variant.tool_folder, own)) not in self._managers:
+                self._managers[key] = await ToolManager.open(variant.tool_folder, reserved=own)
+                for problem in self._managers[key].problems:
+                    log.warning("%s: %s", variant.tool_folder, problem)
+        return self._managers[key].tools
 
     # Reading the spec.
 
@@ -384,8 +389,7 @@ class Lab:
         self.close()
 
     def __repr__(self) -> str:
-        flows = ", ".join(variant.label for variant in self.variants)
-        return f"<Lab {self.spec.name}: {flows} on {self.spec.model}>"
+        return f"<Lab {self.spec.name}: {', '.join(v.label for v in self.variants)} on {self.spec.model}>"
 
 
 def _provider(room: str, name: str) -> tuple[Any, str]:

@@ -6,9 +6,9 @@ another package declares (group `agentlab.flows`), then as `module` or `module:a
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -39,10 +39,12 @@ def names(room: str) -> dict[str, str]:
     """Every name in a room with the first line of its file's docstring; nothing is imported."""
     found: dict[str, str] = {}
     for file in sorted(_folder(room).glob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        defined = {getattr(node, "name", None) for node in tree.body}
-        if not file.stem.startswith("_") and _VERB[room] in defined:
-            found[file.stem] = (ast.get_docstring(tree) or "").split("\n")[0]
+        if file.stem.startswith("_"):
+            continue
+        source = file.read_text(encoding="utf-8")
+        if re.search(rf"^(async )?def {_VERB[room]}\b", source, re.MULTILINE):
+            said = re.match(r'"""(.*?)("""|\n)', source)
+            found[file.stem] = said[1] if said else ""
     for entry in metadata.entry_points(group=f"agentlab.{room}"):
         found.setdefault(entry.name, f"from {entry.value}")
     return found

@@ -16,15 +16,24 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from agentlab import events
 from agentlab.arguments import check_arguments
-from agentlab.errors import ModelError, NotRecorded, RateLimited, RecordingError, Retryable, ToolError
+from agentlab.background import BackgroundWork
+from agentlab.errors import (
+    ContextOverflow,
+    ModelError,
+    NotRecorded,
+    RateLimited,
+    RecordingError,
+    Retryable,
+    ToolError,
+)
 from agentlab.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
 from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec
@@ -36,6 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 BACK_OFF = 0.5
 """Seconds before the first retry of a model call; doubled with every further one."""
+BYTES_PER_TOKEN = 4
+"""In UTF-8: as many characters of English, and a little more than one of Chinese."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +58,7 @@ class Generation:
     max_tokens: int | None = 256
 
 
-class Session(MemoryVerbs):
+class Session(MemoryVerbs, BackgroundWork):
     """One conversation in one flow. Clock, ids and randomness come from here, or a run could not be replayed."""
 
     def __init__(
@@ -61,6 +72,7 @@ class Session(MemoryVerbs):
         index: Index | None = None,
         top_k: int = 4,
         memory: Memory | None = None,
+        folder: Path | None = None,
         tools: Sequence[Tool] = (),
         tools_are_brought: bool = False,
         settings: Any = None,
@@ -70,9 +82,14 @@ class Session(MemoryVerbs):
         retries: int = 3,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
     ) -> None:
+        super().__init__()
         self.trace = trace
         self.index = index
         self.memory = memory
+        self.folder = folder
+        """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
+        self.token_limit: int | None = None
+        """Set by a flow: longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
         self.tools_are_brought = tools_are_brought
         """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
@@ -94,38 +111,15 @@ class Session(MemoryVerbs):
         self._on_text = on_text
         self._ids = 0
         self._jitter = random.Random()
-        self._background: list[_Piece] = []
-        self._doing: tuple[_Piece, asyncio.Task[None]] | None = None
-        self._pieces = 0
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
         self._ledger.begin_turn(turn)
 
-    async def join(self) -> None:
-        """Do what was put into the background, piece by piece; called between turns."""
-        while self._background:
-            piece = self._background.pop(0)
-            task = asyncio.create_task(self._beside(piece), context=piece.context)
-            self._doing = piece, task
-            try:
-                await task
-            except asyncio.CancelledError:
-                me = asyncio.current_task()
-                if not task.cancelled() or (me is not None and me.cancelling()):
-                    raise
-            finally:
-                self._doing = None
-
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
         Background work for this conversation only is dropped, begun or not."""
-        if self._doing is not None and self._doing[0].only_here:
-            self._doing[1].cancel()
-        for piece in self._background:
-            if piece.only_here:
-                piece.work.close()
-        self._background = [piece for piece in self._background if not piece.only_here]
+        self.drop_only_here()
         self._tip = None
         self.chapter += 1
 
@@ -181,6 +175,7 @@ class Session(MemoryVerbs):
             seed=self._generation.seed,
             max_tokens=max_tokens or self._generation.max_tokens,
         )
+        self._check_length(request, phase or "answer")
         opened = self._ledger.open(phase)
         said: list[str] = []
 
@@ -238,6 +233,15 @@ class Session(MemoryVerbs):
             origin=answer.origin,
         )
         return self._accepted(answer)
+
+    def _check_length(self, request: Request, asking: str) -> None:
+        if self.token_limit is None:
+            return
+        tokens = sum(len(m.text.encode("utf-8", "replace")) for m in request.messages) // BYTES_PER_TOKEN
+        if tokens > self.token_limit:
+            problem = f"{asking}: the request has about {tokens} tokens, the limit is {self.token_limit}"
+            self.notify("systemError", problem, title=f"Token limit: {asking}")
+            raise ContextOverflow(problem)
 
     def _pause(self, error: ModelError, failures: int) -> float:
         """Seconds before the next attempt."""
@@ -368,33 +372,3 @@ class Session(MemoryVerbs):
             if failure is not None:
                 raise failure
         return [cast("T", result) for result, _, _ in done]
-
-    def background(self, work: Coroutine[Any, Any, None], name: str, *, only_here: bool = False) -> None:
-        """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
-
-        It is done before the next turn begins, and dropped if it is `only_here`, for this conversation, and that is
-        forgotten before. What it raises becomes a notice; the turn it began in stands.
-        """
-        self._background.append(_Piece(copy_context(), self._pieces, name, work, only_here))
-        self._pieces += 1
-
-    async def _beside(self, piece: _Piece) -> None:
-        self._ledger.go_background(piece.number)
-        try:
-            await piece.work
-        except RecordingError:
-            raise
-        except Exception as failure:
-            log.warning("background work %s failed", piece.name, exc_info=True)
-            self.notify("background_failed", f"{piece.name}: {type(failure).__name__}: {failure}")
-
-
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """Background work that is still to be done, or under way."""
-
-    context: Context
-    number: int
-    name: str
-    work: Coroutine[Any, Any, None]
-    only_here: bool

@@ -16,6 +16,7 @@ from agentlab import plugins
 from agentlab.errors import ConfigError
 from agentlab.memory._tagged_log import data_folder
 from agentlab.messages import Reply, UserTurn
+from agentlab.prompt_files import read_prompt_files
 from agentlab.session import Session
 from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec, explain
 
@@ -32,6 +33,8 @@ class Variant:
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]
     """Where a prompt that is not the flow's own comes from: `the spec`, or a file."""
+    prompt_files: Mapping[str, str]
+    """SHA-256 of the file a prompt comes from, by the prompt's name."""
     model: str
     retrieval: RetrievalSpec
     generation: GenerationSpec
@@ -55,15 +58,18 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
     settings = _validated(getattr(found, "Settings", None), {**_settings(set_outside), **flow.settings}, where)
     overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
-    files = _prompt_files(getattr(found, "PROMPT_MODULES", {}), settings)
-    from_files = {name: file.read_text(encoding="utf-8").strip() for name, file in files.items()}
+    modules = getattr(found, "PROMPT_MODULES", {})
+    files = read_prompt_files(data_folder(settings.data) / "prompts", modules) if modules else {}
+    files = {name: file for name, file in files.items() if name not in overrides}
+    from_files = {name: file.text for name, file in files.items()}
     return Variant(
         label=flow.name,
         respond=respond,
         write_memory=getattr(found, "write_memory", None),
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
-        prompt_sources={**{name: str(file) for name, file in files.items()}, **dict.fromkeys(overrides, "the spec")},
+        prompt_sources={name: str(file.path) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
+        prompt_files={name: file.sha256 for name, file in files.items()},
         model=_model(spec, flow, set_outside),
         retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
@@ -154,21 +160,6 @@ def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: s
             known = ", ".join(f"{{{field}}}" for field in sorted(allowed)) or "none"
             raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
     return {**defaults, **overrides}
-
-
-def _prompt_files(modules: Mapping[str, Mapping[str, str]], settings: Any) -> dict[str, Path]:
-    """The flow's prompts that stand in `<data folder>/prompts/<module>/<PROMPT_NAME>.txt`, by name."""
-    if not modules:
-        return {}
-    found = {}
-    for file in sorted((data_folder(settings.data) / "prompts").glob("*/*.txt")):
-        module, name = file.parent.name, file.stem.lower()
-        if module not in modules:
-            raise ConfigError(f"{file}: {plugins.unknown('module of prompts', module, modules)}")
-        if name not in modules[module]:
-            raise ConfigError(f"{file}: {plugins.unknown('prompt of this module', name, modules[module])}")
-        found[name] = file
-    return found
 
 
 def placeholders(text: str) -> list[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ from hypothesis import strategies as st
 
 import agentlab as al
 from agentlab.cli import main
-from agentlab.errors import ConfigError, ContextOverflow
+from agentlab.errors import ConfigError, ContextOverflow, ServerFault
 from agentlab.events import Decision, ModelCall, Notice, ToolRun
 from agentlab.flows import ego
 from agentlab.flows._react import map_parameters
+from agentlab.knowledge.documents import Document
 from agentlab.messages import Request, ToolSpec, UserTurn
 from agentlab.models.scripted import Scripted
 from agentlab.spec import FlowSpec, Spec
-from agentlab.tools import memory_maintenance, question, reflection
+from agentlab.tools import llmquery, memory_maintenance, question, reflection
 from agentlab.variants import make_variant
 
 SEARCH = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -44,7 +46,7 @@ def purpose(request: Request) -> str:
     named = {
         "relevant": "relevance",
         "approach": "plan",
-        "tool": "step",
+        "step": "step",
         "score": "evaluate",
         "chat": "bubble",
         "lessons": "reflect",
@@ -62,7 +64,8 @@ def plan(*steps: str, complexity: str = "moderate", **parameters: Any) -> str:
 
 
 def step(tool: str | None, **parameters: Any) -> str:
-    return json.dumps({"tool": tool, "parameters": parameters or {"query": "oboe"}, "purpose": "p"})
+    made = {"purpose": "p", "tool": tool, "parameters": parameters or {"query": "oboe"}}
+    return json.dumps({"step": made if tool else None})
 
 
 def judge(score: int, complete: bool = True, confidence: float = 0.9, comment: str = "fine") -> str:
@@ -77,7 +80,7 @@ USUAL = {
     "bubble": '{"chat": "It is a woodwind.", "canvas": "# Oboe"}',
     "reflect": '{"insights": [], "lessons": ["Look it up first."], "questions": [], "directives": []}',
     "analysis": '{"summary": "looking up helps", "tags": ["method"]}',
-    "maintenance": '{"drop": [], "merged": []}',
+    "maintenance": '{"drop": [], "merged": [], "evaluation": ""}',
     "question": "Forty-two.",
 }
 
@@ -133,7 +136,6 @@ async def test_one_turn_goes_through_the_operational_loop_in_order():
         "save_message user",
         "process_message",
         "retrieve_memories",
-        "complete (relevance; no tools)",
         "make_plan",
         "complete (plan; no tools)",
         "execute_react",
@@ -145,6 +147,7 @@ async def test_one_turn_goes_through_the_operational_loop_in_order():
         "handle_bubble",
         "complete (answer; no tools)",
         "save_message agent",
+        "after_response",
         "call_tool reflection",
         "complete (reflect; no tools)",
         "complete (memory_write; no tools)",
@@ -155,6 +158,7 @@ async def test_memory_is_tagged_with_module_kind_and_time():
     session, _ = agent()
     await say(session, "What is an oboe?", "consolidate your memory, please")
     short = entries(session)
+    assert short[2].text == "It is a woodwind.\n\n# Oboe"
     assert [(e.module, e.facts["kind"]) for e in short[:4]] == [
         ("ego", "user"),
         ("coordinator", "result"),
@@ -181,9 +185,10 @@ async def test_the_enriched_message_holds_query_context_memories_and_capabilitie
 async def test_the_relevance_filter_sees_short_and_long_term_memory():
     session, model = agent()
     await say(session, "I play the oboe.", "And you?")
-    seen = prompts(model, "relevance")[1]
+    (seen,) = prompts(model, "relevance")
     assert "1. [ego user] I play the oboe." in seen
-    assert "5. [reflection memory] looking up helps" in seen
+    assert "4. [reflection memory] looking up helps" in seen
+    assert "[ego user] And you?" not in seen, "the message itself is no memory of it"
 
 
 async def test_a_plan_with_a_tool_that_does_not_exist_is_made_anew_with_the_reason():
@@ -196,25 +201,39 @@ async def test_a_plan_with_a_tool_that_does_not_exist_is_made_anew_with_the_reas
 
 
 async def test_plans_that_keep_naming_unknown_tools_end_and_lose_those_steps():
-    session, model = agent(replies={"plan": plan("teleport", "search", complexity="simple")})
+    session, model = agent(
+        replies={"plan": plan("teleport", "search", complexity="simple"), "step": [step("search"), step(None)]}
+    )
     await say(session, "What is an oboe?")
     assert len(prompts(model, "plan")) == 3
     assert [e.call.name for e in session.trace.events if isinstance(e, ToolRun)] == ["search", "reflection"]
 
 
-async def test_complexity_decides_how_steps_are_chosen():
-    moderate = {
-        "plan": plan("search"),
-        "step": [step("search", query="reed"), step(None)],
-        "evaluate": judge(90, False),
-    }
-    session, _ = agent(replies=moderate)
+@pytest.mark.parametrize(
+    ("complexity", "judged", "calls"),
+    [
+        ("simple", [judge(90)], ["plan", "evaluate", "bubble"]),
+        ("simple", [judge(90, confidence=0.5), judge(90)], ["plan", "evaluate", "step", "evaluate", "bubble"]),
+        ("moderate", [judge(90, False)], ["plan", "step", "evaluate", "step", "bubble"]),
+        ("moderate", [judge(90, confidence=0.5)], ["plan", "step", "evaluate", "bubble"]),
+        ("complex", [judge(90, confidence=0.5)], ["plan", "step", "evaluate", "step", "bubble"]),
+        ("complex", [judge(90)], ["plan", "step", "evaluate", "bubble"]),
+    ],
+)
+async def test_complexity_decides_how_steps_are_chosen_and_when_it_is_over(complexity, judged, calls):
+    replies = {"plan": plan("search", complexity=complexity), "step": [step("search"), step(None)], "evaluate": judged}
+    session, _ = agent(replies=replies, reflection=False)
     await say(session, "What is an oboe?")
-    assert asked(session)[:6] == ["relevance", "plan", "step", "evaluate", "step", "bubble"]
-    unsure = {"evaluate": [judge(90, confidence=0.5), judge(90)], "step": step("search")}
-    session, _ = agent(replies=unsure)
-    await say(session, "What is an oboe?")
-    assert asked(session)[:6] == ["relevance", "plan", "evaluate", "step", "evaluate", "bubble"]
+    assert asked(session) == calls
+
+
+async def test_a_simple_plan_without_steps_and_an_agent_without_tools_answer_at_once():
+    session, _ = agent(replies={"plan": plan(complexity="simple")}, reflection=False)
+    await say(session, "Hello")
+    assert asked(session) == ["plan", "bubble"]
+    bare = session_over(ego, Scripted([USUAL["bubble"]], loop=True), tools=[reflection.build()], reflection=False)
+    await say(bare, "Hello")
+    assert asked(bare) == ["bubble"]
 
 
 async def test_the_iteration_limit_is_a_hard_stop():
@@ -240,9 +259,41 @@ async def test_a_low_score_is_tried_again_with_the_lessons_of_a_reflection(score
     assert asked(session).count("plan") == attempts
     assert asked(session).count("reflect") == attempts
     if attempts == 2:
-        assert "It was judged: " in prompts(model, "reflect")[0] and "no source" in prompts(model, "reflect")[0]
-        assert "An earlier plan failed: no source" in prompts(model, "plan")[1]
-        assert "Lesson: Look it up first." in prompts(model, "step")[1]
+        assert f"It was judged {score} of 100. no source" in prompts(model, "reflect")[0]
+        for name in ("plan", "step"):
+            again = prompts(model, name)[1]
+            assert "no source" in again and "Look it up first." in again
+
+
+async def test_the_best_attempt_counts_and_the_results_of_all_are_remembered():
+    session, model = agent(
+        Tool("search", "Good enough.", ValueError("broken")), replies={"evaluate": [judge(70), judge(5)]}
+    )
+    await say(session, "What is an oboe?")
+    assert "Good enough." in prompts(model, "bubble")[0]
+    results = [e.text for e in entries(session) if e.facts["kind"] == "result"]
+    assert results[0] == "search: Good enough." and "broken" in results[1]
+
+
+async def test_a_new_attempt_knows_why_the_last_one_failed_whatever_is_switched_off():
+    quiet = {"planning": False, "reflection": False}
+    session, model = agent(
+        Tool("search", ValueError("no sky")), replies={"step": step("search"), "evaluate": judge(5)}, **quiet
+    )
+    await say(session, "What is an oboe?")
+    first, second = prompts(model, "step")
+    assert "no sky" not in first and "Every step failed" in second and "no sky" in second
+
+
+async def test_a_plan_made_anew_keeps_what_went_before():
+    session, model = agent(
+        replies={
+            "plan": [plan("search", complexity="simple"), plan("teleport"), plan("search", complexity="simple")],
+            "evaluate": judge(5, comment="no source"),
+        }
+    )
+    await say(session, "What is an oboe?")
+    assert "no source" in prompts(model, "plan")[2] and "there is no tool teleport" in prompts(model, "plan")[2]
 
 
 async def test_a_failing_tool_is_logged_and_the_loop_goes_on():
@@ -262,16 +313,69 @@ async def test_a_failing_tool_is_logged_and_the_loop_goes_on():
     assert "Found." in prompts(model, "bubble")[0]
 
 
-async def test_parameters_get_the_name_the_tool_wants():
-    asked_question = question.build().spec
-    assert map_parameters(asked_question, {"query": "Why?"}) == {"question": "Why?"}
-    assert map_parameters(asked_question, {"question": "Why?"}) == {"question": "Why?"}
-    assert map_parameters(asked_question, {"a": "x", "b": "y"}) == {"a": "x", "b": "y"}
-    assert map_parameters(asked_question, {"query": 7}) == {"query": 7}
+LOOK_UP = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}},
+    "required": ["query", "names"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given_parameters", "mapped"),
+    [
+        ("question", {"query": "Why?"}, {"question": "Why?"}),
+        ("question", {"question": "Why?"}, {"question": "Why?"}),
+        ("question", {"": "Why?"}, {"question": "Why?"}),
+        ("question", {"parameters": {"question": "Why?"}}, {"question": "Why?"}),
+        ("question", {"question": "Why?", "tone": "kind"}, {"question": "Why?"}),
+        ("question", {"a": "x", "b": "y"}, {}),
+        ("question", {"query": 7}, {}),
+        ("llmquery", {"question": "Rain?"}, {"query": "Rain?"}),
+        ("look_up", {"query": "offside"}, {"query": "offside", "names": []}),
+        ("look_up", {"query": "offside", "names": None}, {"query": "offside", "names": []}),
+        ("look_up", {"query": "offside", "names": "all"}, {"query": "offside", "names": "all"}),
+        ("open", {"a": "x", "b": "y"}, {"a": "x", "b": "y"}),
+    ],
+)
+def test_parameters_get_the_form_the_tool_wants(wanted, given_parameters, mapped):
+    specs = {
+        "question": question.build().spec,
+        "llmquery": llmquery.build().spec,
+        "look_up": ToolSpec(name="look_up", description="", parameters=LOOK_UP),
+        "open": ToolSpec(name="open", description="", parameters=SEARCH),
+    }
+    assert map_parameters(specs[wanted], given_parameters) == mapped
+
+
+async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
     session, _ = agent(question.build(), replies={"plan": plan("question", complexity="simple", query="6 times 7?")})
     await say(session, "6 times 7?")
     run = next(e for e in session.trace.events if isinstance(e, ToolRun))
     assert (run.call.arguments, run.output, run.error) == ({"question": "6 times 7?"}, "Forty-two.", None)
+
+
+async def test_the_model_is_told_how_to_write_parameters_and_held_to_it():
+    look_up = Tool("look_up", "Found.", parameters=LOOK_UP)
+    look_up.instruction = 'Say what: {"query": "reed", "names": []}'
+    session, model = agent(look_up, replies={"plan": plan("look_up"), "step": step(None)})
+    await say(session, "What is an oboe?")
+    for name in ("plan", "step"):
+        assert 'Say what: {"query": "reed", "names": []}' in prompts(model, name)[0]
+        schema = next(r.output_schema for r in model.requests if purpose(r) == name)
+        assert '"tool": {"const": "look_up"}' in json.dumps(schema) and '"names": {"type": "array"' in json.dumps(
+            schema
+        )
+
+
+async def test_what_is_not_offered_does_not_run():
+    session, _ = agent(
+        replies={"plan": plan("search"), "step": [step("reflection"), step(None)], "evaluate": judge(90, False)},
+        reflection=False,
+    )
+    await say(session, "What is an oboe?")
+    assert "reflect" not in asked(session) and entries(session, "long") == []
+    assert not [e for e in session.trace.events if isinstance(e, ToolRun)]
 
 
 async def test_missing_parameters_are_told_and_execution_continues():
@@ -300,7 +404,7 @@ async def test_missing_parameters_are_told_and_execution_continues():
 async def test_the_bubble_gets_errors_texts_or_objects(tool, expected):
     session, model = agent(tool, max_retries=0)
     await say(session, "What is an oboe?")
-    assert f"Result:\n{expected}" in prompts(model, "bubble")[0]
+    assert f"an instruction):\n{expected}" in prompts(model, "bubble")[0]
 
 
 async def test_several_results_reach_the_bubble_as_an_object():
@@ -312,31 +416,170 @@ async def test_several_results_reach_the_bubble_as_an_object():
         }
     )
     await say(session, "What is an oboe?")
-    result = json.loads(prompts(model, "bubble")[0].partition("Result:\n")[2])
+    told = prompts(model, "bubble")[0].partition("an instruction):\n")[2].partition("\n\nThe user's")[0]
+    result = json.loads(told)
     assert (result["type"], len(result["response"]), result["complete"]) == ("steps", 2, True)
 
 
-async def test_an_answer_without_json_is_still_an_answer():
-    session, _ = agent(replies={"bubble": "Just a woodwind."})
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("Just a woodwind.", "Just a woodwind."),
+        ('{"answer": "A woodwind."}', "A woodwind."),
+        ('{"chat": "A \\"reed\\".", "canvas": "# Oboe\\nIt has', 'A "reed".\n\n# Oboe\nIt has'),
+        ('{"canvas": "# Oboe"}', "# Oboe"),
+    ],
+)
+async def test_an_answer_in_another_form_is_still_an_answer(told, shown):
+    session, model = agent(replies={"bubble": told})
     (reply,) = await say(session, "What is an oboe?")
-    assert reply.text == "Just a woodwind."
+    assert reply.text == shown
+    assert len(prompts(model, "bubble")) == 2, "asked once more"
 
 
-async def test_maintenance_prunes_and_merges_and_loses_nothing():
+@pytest.mark.parametrize("cut", ["I would search.", plan("search")[:-30], '["search"]'])
+async def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_then_done_without(cut):
+    session, model = agent(replies={"plan": cut, "step": [step("search"), step(None)]}, reflection=False)
+    await say(session, "What is an oboe?")
+    assert asked(session) == ["plan", "plan", "step", "evaluate", "bubble"]
+    again = [r for r in model.requests if purpose(r) == "plan"][1]
+    assert "one JSON object that has approach, complexity" in again.messages[-1].text
+    errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
+    assert errors == ["LLM response cannot be used: plan"]
+
+
+async def test_a_step_that_cannot_be_read_is_no_wish_to_end():
+    session, model = agent(
+        replies={"plan": plan("search"), "step": ["Now I search.", "Now I search.", step("search"), step(None)]},
+        max_retries=0,
+        evaluation=False,
+    )
+    await say(session, "What is an oboe?")
+    invalid = [e for e in session.trace.events if isinstance(e, Decision) and e.choice == "invalid"]
+    assert [e.name for e in invalid] == ["next step"]
+    assert "1. (none)" in prompts(model, "step")[-1]
+    assert "An oboe is a woodwind." in prompts(model, "bubble")[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "attempts"),
+    [
+        ('{"score": "95", "complete": "true", "confidence": "0.9", "comment": ""}', 1),
+        ('{"score": "95%", "complete": true, "confidence": 1, "comment": ""}', 1),
+        ("It is fine.", 1),
+        ('{"score": "5", "complete": true, "confidence": 1, "comment": ""}', 2),
+    ],
+)
+async def test_only_a_low_score_is_a_low_score(told, attempts):
+    session, _ = agent(replies={"evaluate": told, "step": step(None)}, reflection=False)
+    await say(session, "What is an oboe?")
+    assert asked(session).count("plan") == attempts
+
+
+async def test_maintenance_prunes_and_merges_and_judges_and_loses_nothing():
     session, _ = agent(
         replies={
             "plan": [plan("search", complexity="simple"), plan("memoryMaintenance", complexity="simple", x=1)],
-            "maintenance": '{"drop": [1, 9], "merged": ["Looking things up helps."]}',
+            "maintenance": '{"drop": [1, 9], "merged": ["Looking up helps."], "evaluation": "Searches went well."}',
         }
     )
     await say(session, "What is an oboe?", "consolidate")
-    run = [e for e in session.trace.events if isinstance(e, ToolRun) and e.call.name == "memoryMaintenance"]
-    assert run and run[0].error is not None  # the plan's parameters are not the tool's: told, and nothing done
-    done = await session.state["ego"].maintain(session)
-    assert done == "Long-term memory: 1 entries pruned, 1 written anew."
+    run = next(e for e in session.trace.events if isinstance(e, ToolRun) and e.call.name == "memoryMaintenance")
+    assert run.output == "Long-term memory: 1 entries pruned, 1 written anew. Searches went well."
     memory = session.state["ego"].memory
-    assert [e.text for e in memory.long.entries()][-1] == "Looking things up helps."
+    kept = [(e.text, e.facts["tags"]) for e in memory.long.entries()]
+    assert kept[:2] == [("Looking up helps.", "consolidated"), ("Searches went well.", "evaluation")]
     assert "lessons: Look it up first." in memory.long.pruned.read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ('{"drop": [1, 2, 3], "merged": [], "evaluation": ""}', 3),
+        ('{"drop": [], "merged": ["a", "b", "c"], "evaluation": ""}', 3),
+        ('{"drop": [1, 2, 3], "merged": ["All of it."], "evaluation": ""}', 1),
+    ],
+)
+async def test_maintenance_neither_empties_memory_nor_lets_it_grow(told, left):
+    session, _ = agent(replies={"maintenance": told})
+    await say(session, "One", "Two", "Three")
+    await session.state["ego"].maintain(session)
+    assert len(entries(session, "long")) == left
+
+
+async def test_maintenance_goes_through_all_of_long_term_memory_part_by_part():
+    session, model = agent(maintain_every=2, replies={"maintenance": '{"drop": [], "merged": [], "evaluation": ""}'})
+    await say(session, "One")
+    memory = session.state["ego"].memory
+    for number in range(25):
+        memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))
+    await say(session, "Two", "Three", "Four")
+    first, second = prompts(model, "maintenance")
+    assert "fact 18" in first and "fact 19" not in first
+    assert "fact 19" in second and "fact 18" not in second
+
+
+async def test_old_entries_are_found_by_their_words():
+    session, model = agent()
+    await say(session, "Hello")
+    memory = session.state["ego"].memory
+    memory.long.add(replace(entries(session, "long")[0], text="The bassoon is in the attic.", facts={}))
+    for number in range(40):
+        memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))
+    await say(session, "Where is the bassoon?")
+    assert "The bassoon is in the attic." in prompts(model, "relevance")[-1]
+    assert "fact 39" in prompts(model, "relevance")[-1] and "fact 3\n" not in prompts(model, "relevance")[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("consolidate", "command"),
+        ("Please consolidate your memory.", "command"),
+        ("analyse the memories of last week", "command"),
+        ("Reflections of light: why?", "user"),
+        ("Maintained by whom is this park", "user"),
+        ("Can you analyse memory leaks?", "user"),
+    ],
+)
+async def test_commands_to_the_memory_are_stored_as_such(text, kind):
+    session, _ = agent()
+    await say(session, text)
+    assert entries(session)[0].facts["kind"] == kind
+
+
+async def test_what_was_found_reaches_the_answer_whole_and_is_cited():
+    passages = [("x" * 1600) + " FACT-A", ("y" * 1600) + " FACT-B"]
+    session, model = agent(
+        Tool("search", *passages),
+        replies={"plan": plan("search"), "step": [step("search"), step("search"), step(None)]}
+        | {"evaluate": judge(90, False)},
+    )
+    await say(session, "What is an oboe?")
+    for name in ("bubble", "evaluate"):
+        assert "FACT-A" in prompts(model, name)[-1] and "FACT-B" in prompts(model, name)[-1]
+
+
+def test_the_answer_cites_the_passages_it_rests_on(tmp_path, own_home):
+    replies = {
+        **USUAL,
+        "plan": plan("lookup_documents", complexity="simple", query="oboe"),
+        "bubble": '{"chat": "It is a woodwind [1].", "canvas": ""}',
+    }
+    model = Scripted([lambda request: replies[purpose(request)]], loop=True)
+    with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        reply = lab.chat(documents=[Document(doc_id="oboe", title="Oboe", text="The oboe is a woodwind.")]).say_sync(
+            "What is an oboe?"
+        )
+    assert [citation.doc_id for citation in reply.citations] == ["oboe"]
+
+
+async def test_a_tool_of_that_name_is_not_the_agents_own_reflection():
+    brought = Tool("reflection", "Mirrors.", parameters={"type": "object"})
+    session = session_over(ego, Scripted([lambda r: USUAL[purpose(r)]], loop=True), tools=[brought])
+    await say(session, "Which tools are there?")
+    assert brought.asked == []
+    assert [e.text for e in entries(session, "long")] == ["lessons: Look it up first."]
 
 
 SWITCHED = {
@@ -351,6 +594,7 @@ SWITCHED = {
 async def test_each_part_can_be_switched_off_alone(switch):
     session, _ = agent(replies={"step": [step("search"), step(None)]}, **{switch: False})
     await say(session, "What is an oboe?")
+    await say(session, "And a bassoon?")
     everything = {"relevance", "plan", "evaluate", "bubble", "reflect", "analysis"} | (
         {"step"} if switch == "planning" else set()
     )
@@ -370,9 +614,35 @@ async def test_a_request_above_the_token_limit_is_rejected_with_an_event():
     with pytest.raises(ContextOverflow, match="the limit is 300"):
         await ego.respond(UserTurn(text="x" * 3000), session)
     errors = [e for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
-    assert [e.data["title"] for e in errors] == ["Token limit: memory_retrieval"]
+    assert [e.data["title"] for e in errors] == ["Token limit: plan"]
     assert model.requests == []
     assert ego.Settings().token_limit == 10_000
+
+
+@pytest.mark.parametrize(("text", "fits"), [("x" * 7000, True), ("\u4e2d" * 7000, False)])
+async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(text, fits):
+    session, model = agent(question.build(), token_limit=4000, replies={"step": step("question", question=text)})
+    session.begin_turn(0)
+    await ego.respond(UserTurn(text="Go"), session)
+    session.settings = replace(session.settings, planning=False)
+    session.state["ego"].settings = session.settings
+    session.begin_turn(1)
+    await session.join()
+    await ego.respond(UserTurn(text="Go on"), session)
+    await session.join()
+    runs = [e for e in session.trace.of_turn(1) if isinstance(e, ToolRun)]
+    assert (runs[0].error is None) == fits
+    assert max(len(r.messages[-1].text) for r in model.requests) < 4000 * 4
+
+
+async def test_a_model_that_fails_is_an_error_event():
+    session, _ = agent(replies={"plan": ServerFault("down")})
+    session._retries = 0
+    session.begin_turn(0)
+    with pytest.raises(ServerFault):
+        await ego.respond(UserTurn(text="Hello"), session)
+    errors = [e for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
+    assert [(e.data["title"], e.text) for e in errors] == [("LLM error: plan", "ServerFault: down")]
 
 
 async def test_events_have_the_described_names_and_say_who_speaks():
@@ -387,7 +657,15 @@ async def test_events_have_the_described_names_and_say_who_speaks():
         "assistantResponse",
     }
     titles = {e.data["title"] for e in notices}
-    assert {"LLM response: plan", "tool search: ran", "LLM response: bubble"} <= titles
+    assert {
+        "LLM response: plan",
+        "plan: simple",
+        "next step: search",
+        "tool search: ran",
+        "LLM response: evaluate_step",
+        "LLM response: bubble",
+        "tool reflection: ran",
+    } <= titles
 
 
 async def test_a_new_session_empties_short_term_memory_and_keeps_the_long_term():
@@ -412,17 +690,51 @@ async def test_turns_without_the_agent_enter_its_short_term_memory():
     ]
 
 
-def test_memory_stays_where_the_data_folder_is_set_to(tmp_path, monkeypatch, own_home):
-    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
-    texts = []
-    for _ in range(2):
+def test_a_chat_remembers_in_the_data_folder_or_the_one_it_is_given(tmp_path, monkeypatch, own_home):
+    def chat(texts: list[str], **given: Any) -> None:
         model = Scripted([lambda request: texts.append(request.messages[0].text) or USUAL[purpose(request)]], loop=True)
+        with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+            assert lab.chat(documents=(), **given).say_sync("I play the oboe.").text
+
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
+    chat([])
+    again: list[str] = []
+    chat(again)
+    folder = tmp_path / "agent" / "memory"
+    assert (folder / "long_term.txt").read_text().count("Look it up first.") == 2
+    sought = next(text for text in again if "New message:" in text)
+    assert "[reflection memory] looking up helps" in sought
+    assert "[ego user]" not in sought, "short-term memory is of one conversation"
+    assert (folder / "short_term.txt").read_text().count("I play the oboe.") == 1
+    assert (folder / "short_term.pruned.txt").read_text().count("I play the oboe.") == 1
+    monkeypatch.delenv("LLM_AGENT_DATA_DIR")
+    chat([], memory=tmp_path / "mine")
+    assert "Look it up first." in (tmp_path / "mine" / "long_term.txt").read_text()
+
+
+def test_a_chat_that_goes_on_notes_nothing_twice(tmp_path, monkeypatch, own_home):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
+    for text in ("Hello one", "Hello two", "Hello three"):
         with al.Lab(
-            flows=[{"flow": "ego", "keep_memory": True, "planning": False}], model=model, embedder="hashing/hashing-64"
+            flows=["ego"],
+            model=Scripted([lambda request: USUAL[purpose(request)]], loop=True),
+            embedder="hashing/hashing-64",
         ) as lab:
-            assert lab.chat(documents=()).say_sync("I play the oboe.").text
-    assert "Look it up first." in (tmp_path / "agent" / "memory" / "ego" / "long_term.txt").read_text()
-    assert any("2. [ego response]" in text for text in texts)
+            lab.chat(documents=(), database=tmp_path / "chat.db").say_sync(text)
+    noted = (tmp_path / "agent" / "memory" / "short_term.txt").read_text()
+    assert [noted.count(f"Hello {n}") for n in ("one", "two", "three")] == [1, 1, 1]
+
+
+def test_conversations_of_a_comparison_do_not_read_each_other(tmp_path, monkeypatch, own_home):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
+    turns = [{"user": "I am NAME."}, {"user": "Who am I?"}]
+    rows = [json.dumps({"id": n, "turns": turns}).replace("NAME", n) for n in ("anna", "bert")]
+    (tmp_path / "conversations.jsonl").write_text("\n".join(rows))
+    model = Scripted([lambda request: USUAL[purpose(request)]], loop=True)
+    with al.Lab(datasets=[str(tmp_path)], flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert not [r for r in model.requests if "anna" in r.messages[0].text and "bert" in r.messages[0].text]
+    assert not (tmp_path / "agent" / "memory").exists()
 
 
 nonsense = st.one_of(
@@ -438,24 +750,35 @@ nonsense = st.one_of(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(nonsense, min_size=1, max_size=12), st.booleans(), st.booleans())
-async def test_no_answer_of_the_model_makes_it_endless_or_its_prompts_unbounded(replies, planning, evaluation):
+@given(
+    st.lists(nonsense, min_size=1, max_size=12),
+    st.fixed_dictionaries({name: st.booleans() for name in ("planning", "evaluation", "reflection", "relevance")}),
+    st.sampled_from(["y", "1\n", "\x1b", "\u4e2d"]),
+    st.sampled_from([1, 40]),
+)
+async def test_no_answer_of_the_model_makes_it_endless_or_its_prompts_unbounded(replies, switches, output, tools):
     longest = []
     turn = iter(range(10**6))
 
     def answer(request: Request) -> str:
-        longest.append(len(request.messages[0].text))
+        longest.append(sum(len(message.text) for message in request.messages))
         return replies[next(turn) % len(replies)]
 
     session = session_over(
         ego,
         Scripted([answer], loop=True),
-        tools=[Tool("search", "y" * 50_000), reflection.build(), memory_maintenance.build()],
-        planning=planning,
-        evaluation=evaluation,
+        tools=[
+            *(Tool(f"search{number or ''}", output * 25_000) for number in range(tools)),
+            reflection.build(),
+            memory_maintenance.build(),
+        ],
+        **switches,
     )
+    for tool in session.tools.values():
+        tool.instruction = "z" * 2000
     await say(session, "What is an oboe?", "x" * 2000, "consolidate")
-    a_turn = 2 * (3 + 10 * 2) + 20
+    # An attempt: three plans, ten times a step, an evaluation and a maintenance; all asked twice.
+    a_turn = 2 * (1 + 2 * (3 + 10 * 3 + 2) + 1 + 2)
     assert len(longest) <= 3 * a_turn
     assert max(longest) < 40_000
 
@@ -483,7 +806,7 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
     assert main(["prompts", "--flow", "ego"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert str(folder / "BUBBLE.txt") in lines["bubble"] and "{result}" in lines["bubble"]
-    assert "from" not in lines["plan"] and "{message} {tools} {problem}" in lines["plan"]
+    assert "from" not in lines["plan"] and "{message} {tools} {earlier}" in lines["plan"]
 
 
 @pytest.mark.parametrize(
@@ -531,6 +854,37 @@ def test_tools_of_the_data_folder_are_the_agents_own(tmp_path, monkeypatch, own_
     assert main(["tools", "--data", str(tmp_path / "agent")]) == 0
     assert "double" in capsys.readouterr().out
     assert main(["tools", "--data", str(tmp_path / "nowhere")]) == 1
+
+
+def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, monkeypatch, own_home, caplog):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
+    (tmp_path / "agent" / "tools").mkdir(parents=True)
+    (tmp_path / "agent" / "tools" / "mine.py").write_text(
+        'NAME = "reflection"\nDESCRIPTION = "Mirrors."\nPARAMETERS = {"type": "object"}\n'
+        'def execute(arguments):\n    return "mirrored"\n'
+    )
+    texts: list[str] = []
+    model = Scripted([lambda request: texts.append(request.messages[0].text) or USUAL[purpose(request)]], loop=True)
+    with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        chat = lab.chat(documents=())
+        chat.say_sync("Hello")
+        chat.say_sync("Hello again")
+    outputs = [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
+    assert "Look it up first." in outputs and "mirrored" not in outputs
+    assert any("mine_reflection()" in text for text in texts)
+    assert "the agent has a tool of that name" in caplog.text
+
+
+def test_what_the_agent_does_by_itself_is_no_call_of_the_models(tmp_path, own_home):
+    rows = '{"id": "a", "turns": [{"user": "Hello", "expected_calls": [], "no_call": true}]}\n'
+    (tmp_path / "conversations.jsonl").write_text(rows)
+    replies = {**USUAL, "plan": plan(complexity="simple")}
+    model = Scripted([lambda request: replies[purpose(request)]], loop=True)
+    with al.Lab(datasets=[str(tmp_path)], flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        run = lab.run_sync(out=tmp_path / "run")
+    scores = run.scores.set_index("metric")["value"]
+    assert (scores["no_call_accuracy"], scores["tool_f1"]) == (1.0, 1.0)
+    assert run.summary["flows"]["ego"]["tool_calls"] == 1
 
 
 def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home):

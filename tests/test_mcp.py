@@ -21,10 +21,12 @@ import pytest
 from mcp_server import LIARS
 from test_tools import call, session_with
 
+import agentlab as al
 from agentlab.arguments import check_arguments
 from agentlab.errors import ConfigError, MissingExtra, NotRecorded, RecordingError, ToolError
 from agentlab.events import Fetch, ToolRun
 from agentlab.messages import ToolSpec
+from agentlab.models.scripted import Scripted
 from agentlab.recording import KNOWN_SECRETS, Recordings
 from agentlab.tools import _mcp_transports
 from agentlab.tools._mcp import LONGEST, McpServer
@@ -146,13 +148,15 @@ async def test_many_conversations_call_at_once(ours):
     assert await asyncio.gather(*calls) == [str(number) for number in range(20)]
 
 
-async def test_a_server_says_how_far_it_is_but_the_trace_does_not(opened):
+async def test_a_server_says_how_far_it_is_at_once_and_the_trace_with_the_answer(opened):
     told = []
     manager = await opened({"ours": OURS}, on_progress=lambda *words: told.append(words))
     session = session_with(*manager.tools)
     assert await call(session, "steps", number=3) == "done"
     assert told == [("ours", "steps", f"{step}/3 step {step}") for step in (1, 2, 3)]
-    assert [event.kind for event in session.trace.events] == ["fetch", "tool"]
+    notices = [event for event in session.trace.events if event.kind == "notice"]
+    assert [event.text for event in notices] == [f"{step}/3 step {step}" for step in (1, 2, 3)]
+    assert {event.data["title"] for event in notices} == {"tool steps: progress"}
 
 
 async def test_a_server_of_others_from_a_package_index(opened):
@@ -741,6 +745,61 @@ async def test_a_local_tool_that_takes_too_long_is_given_up(data):
     async with await ToolManager.open(data, timeout_seconds=0.05) as manager:
         told = await call(session_with(*manager.tools), "sleepy", seconds=60)
     assert told == "Error: sleepy did not finish within 0.05 seconds"
+
+
+def test_a_local_tool_that_was_given_up_keeps_no_process_alive(tmp_path):
+    (tmp_path / "stuck.py").write_text("PARAMETERS = {}\nimport time\ndef execute(arguments): time.sleep(60)\n")
+    script = f"""if True:
+        import asyncio, pathlib
+        from agentlab.tools._local_tools import load_tools
+        ((_, tool),), _ = load_tools(pathlib.Path({str(tmp_path)!r}), 0.05)
+        try:
+            asyncio.run(tool.run({{}}, None))
+        except Exception as failure:
+            print(failure)
+        """
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.stderr) == ("stuck did not finish within 0.05 seconds\n", "")
+
+
+async def test_a_local_tool_that_returns_after_it_was_given_up_disturbs_nobody(data):
+    (data / "tools" / "slow.py").write_text(
+        "import time\nPARAMETERS = {}\ndef execute(arguments):\n    time.sleep(0.1)\n    return 'late'\n"
+    )
+    async with await ToolManager.open(data, timeout_seconds=0.02) as manager:
+        told = await call(session_with(*manager.tools), "slow")
+        await asyncio.sleep(0.2)
+    assert told == "Error: slow did not finish within 0.02 seconds"
+
+
+def run_of_the_layered_agent(tmp_path: Path, **turn: Any) -> Path:
+    """Of one turn, with the data folder in `tmp_path`; returns the folder it is to be written to."""
+    (tmp_path / "set").mkdir(exist_ok=True)
+    (tmp_path / "set" / "conversations.jsonl").write_text(json.dumps({"id": "a", "turns": [{"user": "hi"}], **turn}))
+    reply = '{"chat": "Hello.", "canvas": ""}'
+    flow = {"flow": "ego", "data": str(tmp_path / "data"), "planning": False, "reflection": False}
+    settings = {"embedder": "hashing/hashing-64", "scorers": ["answer"], "datasets": [str(tmp_path / "set")]}
+    with al.Lab(flows=[flow], model=Scripted([reply], loop=True), **settings) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_broken_tool_file_ends_a_run_before_anything_is_written(data, own_home, tmp_path):
+    (data / "tools" / "bad.py").write_text("1 / 0")
+    with pytest.raises(ConfigError, match=r"bad\.py: cannot be loaded: ZeroDivisionError"):
+        run_of_the_layered_agent(tmp_path)
+    assert not (tmp_path / "run").exists()
+    # A conversation that brings its own tools leaves those of the folder alone.
+    tools = [{"name": "own", "description": "", "parameters": {"type": "object"}}]
+    assert (run_of_the_layered_agent(tmp_path, tools=tools) / "run.json").exists()
+
+
+def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tmp_path):
+    (data / "tools" / "dice.py").write_text(DICE)
+    (data / "mcp-servers" / "away.json").write_text('{"command": "no-such-command-here"}')
+    run = run_of_the_layered_agent(tmp_path)
+    (line,) = [line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.lab: " in line]
+    assert "the MCP server away cannot be reached (no-such-command-here: No such file or directory)" in line
 
 
 @pytest.mark.parametrize(

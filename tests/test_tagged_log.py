@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentlab.errors import ConfigError, MemoryUnavailable, ToolError
+from agentlab.memory import _tagged_log
 from agentlab.memory._tagged_log import LONGEST, Entry, TaggedLog, data_folder
 
 NOON = datetime(2026, 1, 5, 12)
@@ -54,19 +57,86 @@ def test_what_is_pruned_can_be_found_again(tmp_path):
     log = TaggedLog(tmp_path / "long_term.txt")
     for number in range(4):
         log.add(entry(f"fact {number}"))
-    assert [one.text for one in log.remove({1, 3})] == ["fact 1", "fact 3"]
+    read = log.entries()
+    assert log.remove([read[3], read[1]]) == [read[1], read[3]]
     assert [one.text for one in log.entries()] == ["fact 0", "fact 2"]
     assert [one.text for one in TaggedLog(log.pruned).entries()] == ["fact 1", "fact 3"]
-    assert log.remove({7}) == []
+    assert log.remove([entry("never stored")]) == []
 
 
-def test_notes_and_half_an_entry_are_passed_over_and_kept(tmp_path):
+def test_what_is_removed_is_what_was_read_whatever_others_did_meanwhile(tmp_path):
+    log, other = TaggedLog(tmp_path / "long_term.txt"), TaggedLog(tmp_path / "long_term.txt")
+    for number in range(3):
+        log.add(entry(f"fact {number}", tags="<a> & b"))
+    read = log.entries()
+    other.remove(read[:1])
+    other.add(entry("fact 3"))
+    assert log.remove(read[:2]) == [read[1]]
+    assert [one.text for one in log.entries()] == ["fact 2", "fact 3"]
+    assert TaggedLog(log.pruned).entries() == read[:2]
+
+
+def test_one_entry_goes_for_each_that_is_given(tmp_path):
+    log = TaggedLog(tmp_path / "short_term.txt")
+    written = [entry("yes"), entry("yes", kind="user"), entry("yes"), entry("yes")]
+    for one in written:
+        log.add(one)
+    assert log.remove([entry("yes"), entry("yes")]) == [entry("yes")] * 2
+    assert log.entries() == [entry("yes", kind="user"), entry("yes")]
+    assert log.remove([entry("yes")] * 3) == [entry("yes")]
+
+
+WHOLE = '<MEMORY module="ego" time="2026-01-05T12:00:00">\nhalf of it\n</MEMORY>\n'
+
+
+@pytest.mark.parametrize("length", range(1, len(WHOLE)))
+def test_notes_and_half_an_entry_are_passed_over_and_kept(tmp_path, length):
     log = TaggedLog(tmp_path / "long_term.txt")
-    log.path.write_text('my own note\n<MEMORY module="ego" time="?">\nold\n</MEMORY>\n<MEMORY module="e')
+    old = '<MEMORY module="ego" time="?">\nold\n</MEMORY>\n'
+    log.path.write_text(f"my own note\n{old}{WHOLE[:length]}")
     log.add(entry("new"))
-    assert [(one.text, one.time) for one in log.entries()] == [("old", datetime.min), ("new", NOON)]
-    log.remove({0})
-    assert log.path.read_text().startswith("my own note\n")
+    begun = [("half of it", NOON)] if length == len(WHOLE) - 1 else []
+    assert [(one.text, one.time) for one in log.entries()] == [("old", datetime.min), *begun, ("new", NOON)]
+    log.remove(log.entries())
+    assert log.path.read_text().strip() == f"my own note\n{'' if begun else WHOLE[:length].strip()}".strip()
+
+
+def test_half_an_entry_ends_where_the_next_one_opens_on_the_same_line(tmp_path):
+    log = TaggedLog(tmp_path / "long_term.txt")
+    log.path.write_text(f'<MEMORY module="planner">\nhalf of it{WHOLE}')
+    assert log.entries() == [entry("half of it")]
+
+
+def test_half_of_a_pruned_entry_swallows_none(tmp_path):
+    log = TaggedLog(tmp_path / "long_term.txt")
+    log.add(entry("new"))
+    log.pruned.write_text('<MEMORY module="ego">\nhalf of it')
+    log.remove(log.entries())
+    assert log.pruned.read_text().startswith('<MEMORY module="ego">\nhalf of it\n<MEMORY')
+    assert TaggedLog(log.pruned).entries() == [entry("new")]
+
+
+def test_a_writer_that_holds_the_file_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(_tagged_log, "_WAIT", 0.05)
+    log = TaggedLog(tmp_path / "long_term.txt")
+    log.add(entry("old"))
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with FileLock(log.path.with_suffix(".lock")):
+            held.set()
+            done.wait(20)
+
+    writer = threading.Thread(target=hold)
+    writer.start()
+    held.wait(20)
+    try:
+        with pytest.raises(MemoryUnavailable, match=r"long_term\.txt has been held .* for 0\.05 seconds; end it"):
+            log.add(entry("new"))
+    finally:
+        done.set()
+        writer.join()
+    assert [one.text for one in log.entries()] == ["old"]
 
 
 def _write(path: Path, name: str) -> None:
@@ -74,7 +144,7 @@ def _write(path: Path, name: str) -> None:
     for number in range(20):
         log.add(entry(f"{name} {number}"))
         if number % 5 == 4:
-            log.remove({0})
+            log.remove(log.entries()[:1])
 
 
 def test_two_processes_lose_nothing(tmp_path):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import IO, Any
 
@@ -209,17 +210,46 @@ def play_of(row: dict[str, Any]) -> Play:
 
 
 @contextlib.contextmanager
-def log_to(folder: Path) -> Iterator[None]:
-    """Keep everything our loggers say meanwhile in `run.log`."""
-    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+def locked(path: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; raises RunError where one is at work there."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / LOCK, timeout=0)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
+    except (FileExistsError, NotADirectoryError):
+        raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+    except OSError as problem:
+        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def run_log() -> Iterator[Callable[[Path], None]]:
+    """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
+    handler = MemoryHandler(capacity=1)
+
+    def write_to(folder: Path) -> None:
+        file = logging.FileHandler(folder / "run.log", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setTarget(file)
+        handler.flush()
+
     ours = logging.getLogger("agentlab")
     level = ours.level
     ours.addHandler(handler)
     ours.setLevel(logging.DEBUG)
     try:
-        yield
+        yield write_to
     finally:
         ours.removeHandler(handler)
         ours.setLevel(level)
+        if handler.target is not None:
+            handler.target.close()
         handler.close()

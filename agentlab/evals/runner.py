@@ -29,7 +29,7 @@ from agentlab.evals.datasets import Conversation, Dataset
 from agentlab.evals.graders import fingerprints
 from agentlab.evals.memory_sets import BudgetSpent, Memories, check_memory
 from agentlab.evals.results import Run, finish
-from agentlab.evals.run_folder import FORMAT, LOCK, Play, RunFolder, log_to
+from agentlab.evals.run_folder import FORMAT, Play, RunFolder, locked, run_log
 from agentlab.events import Event
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
@@ -94,9 +94,11 @@ async def run(
     _check_recordings(lab, resume)
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
-    with _locked(path):
-        folder = _open_folder(lab, datasets, path, resume)
-        with log_to(folder.path):
+    with run_log() as log_to:
+        await _open_tools(lab, datasets)
+        with locked(path):
+            folder = _open_folder(lab, datasets, path, resume)
+            log_to(folder.path)
             runner = _Runner(lab, datasets, folder, on_progress, on_event)
             try:
                 await runner.play_all()
@@ -333,25 +335,11 @@ def _check_recordings(lab: Lab, resume: bool) -> None:
         )
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep every other run out of the folder; raises RunError where one is at work there."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path / LOCK, timeout=0)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
-    except (FileExistsError, NotADirectoryError):
-        raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
-    except OSError as problem:
-        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
-    try:
-        yield
-    finally:
-        lock.release()
+async def _open_tools(lab: Lab, datasets: tuple[Dataset, ...]) -> None:
+    """Have the tools of data folders opened now: what is broken in there ends the run while there is no folder yet."""
+    for variant in lab.variants:
+        if not all(c.tools for d in datasets for c in d.conversations):
+            await lab.found_tools(variant)
 
 
 def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
@@ -368,14 +356,17 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": lab.prices.dated,
     }
+    prompt_files = {f"{v.label}/{name}": sha256 for v in lab.variants for name, sha256 in v.prompt_files.items()}
+    if prompt_files:
+        header["prompt_files"] = prompt_files
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
-    for part in ("spec", "datasets", "models"):
-        if _comparable(before[part]) != _comparable(header[part]):
+    for part in ("spec", "datasets", "models", "prompt_files"):
+        if _comparable(before.get(part, {})) != _comparable(header.get(part, {})):
             raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
     folder.mend()
     # Every turn is graded anew at the end, those of the first sitting too.

@@ -1,38 +1,67 @@
-"""How the layered agent asks the model: one prompt, a JSON answer, below its token limit, told to whoever listens."""
+"""How the layered agent asks the model: one prompt, a JSON answer, once more where there is none, and events of it.
+
+An answer that cannot be read either time is a decision `unreadable` in the trace and an error event; what becomes of it
+is up to who asked.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentlab.chat_history import CHARACTERS_PER_TOKEN
-from agentlab.errors import ContextOverflow
+from agentlab.errors import ContextOverflow, ModelError
 from agentlab.events import Phase
 from agentlab.flows._two_step import read_object
 from agentlab.messages import Message
 from agentlab.session import Session
 
 TEXT = ""
-"""The key under which an answer stands that is no JSON object."""
+"""The key under which an answer stands that could not be read."""
+AGAIN = "That cannot be used: {problem}. Reply with one JSON object that has {keys}, shorter than before, nothing else."
+ECHOED = 2_000
+"""Characters of an answer that could not be read which its author is shown."""
 
 
 async def ask(
-    session: Session, function: str, schema: Mapping[str, Any], phase: Phase, token_limit: int, **values: object
+    session: Session, function: str, schema: Mapping[str, Any], phase: Phase, **values: object
 ) -> dict[str, Any]:
-    """What the model answers to the prompt called `function`; what is no JSON object is under `TEXT`, as it came.
+    """What the model answers to the prompt called `function`; what cannot be read is under `TEXT`, as it came.
 
-    A prompt above `token_limit` (estimated, four characters a token) is rejected with ContextOverflow, unsent.
+    A model that is not bound to `schema` may leave out keys; if it does so twice, what it gave is taken as it is.
+    Raises ModelError, after an error event; a request above the session's token limit is a ContextOverflow.
     """
-    prompt = session.prompt(function, **values)
-    tokens = len(prompt) // CHARACTERS_PER_TOKEN
-    if tokens > token_limit:
-        problem = f"{function}: the request has about {tokens} tokens, the limit is {token_limit}"
-        session.notify("systemError", problem, title=f"Token limit: {function}")
-        raise ContextOverflow(problem)
-    message = Message(role="user", text=prompt)
-    reply = await session.complete((message,), output_schema=dict(schema), phase=phase)
-    session.notify("subsystemMessage", reply.message.text[:500], title=f"LLM response: {function}")
-    return read_object(reply.message.text) or {TEXT: reply.message.text}
+    messages = [Message(role="user", text=session.prompt(function, **values))]
+    keys = list(schema["required"])
+    for attempt in range(2):
+        try:
+            text = (await session.complete(messages, output_schema=dict(schema), phase=phase)).message.text
+        except ContextOverflow:
+            raise
+        except ModelError as failure:
+            session.notify("systemError", f"{type(failure).__name__}: {failure}", title=f"LLM error: {function}")
+            raise
+        session.notify("subsystemMessage", text[:500], title=f"LLM response: {function}")
+        found = read_object(text) or {}
+        missing = [key for key in keys if key not in found]
+        if not missing:
+            return found
+        problem = f"it lacks {', '.join(missing)}" if found else "it is no JSON object, or not all of one"
+        messages = [
+            messages[0],
+            Message(role="agent", text=text[:ECHOED]),
+            Message(role="user", text=AGAIN.format(problem=problem, keys=", ".join(keys))),
+        ]
+        session.decide(f"answer to {function}", "unreadable", f"attempt {attempt + 1}: {problem}")
+    session.notify("systemError", problem, title=f"LLM response cannot be used: {function}")
+    return found if len(missing) < len(keys) else {TEXT: text}
+
+
+def cut(text: str, room: int) -> str:
+    """`text`, or as much of it as takes `room` bytes, which is what a token limit knows to count in every language."""
+    raw = text.encode("utf-8", "replace")
+    return text if len(raw) <= room else f"{raw[:room].decode('utf-8', 'ignore')} ... (cut)"
 
 
 def text_of(found: Mapping[str, Any], key: str) -> str:
@@ -40,12 +69,33 @@ def text_of(found: Mapping[str, Any], key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> float:
-    """The number under `key`, kept between `low` and `high`; `low` where there is none."""
+def rescued(text: str, key: str) -> str:
+    """The text under `key` of JSON that was cut off, as far as it goes; "" where there is none."""
+    begun = re.search(rf'"{key}"\s*:\s*"((?:[^"\\]|\\.)*)', text)
+    if begun is None:
+        return ""
+    try:
+        return str(json.loads(f'"{begun[1]}"', strict=False)).strip()
+    except ValueError:
+        return begun[1].strip()
+
+
+def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
+    """The number under `key`, also one written as text or in percent, kept between `low` and `high`; else None."""
     value = found.get(key)
+    if isinstance(value, str):
+        try:
+            value = float(value.strip().removesuffix("%"))
+        except ValueError:
+            return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        return low
+        return None
     return float(min(max(value, low), high))
+
+
+def truth_of(found: Mapping[str, Any], key: str) -> bool:
+    value = found.get(key)
+    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes"))
 
 
 def texts_of(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ Reading asks the model which entries matter for a message, short-term ones in si
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentlab.flows._asking import ask, closed, text_of, texts_of
+from agentlab.flows._asking import ask, closed, cut, text_of, texts_of
 from agentlab.memory._tagged_log import Entry, TaggedLog
 from agentlab.session import Session
 
@@ -26,45 +28,51 @@ PROMPTS = {
         " object.\n\n{content}"
     ),
     "memory_maintenance": (
-        "These are the entries of a long-term memory, numbered. Which can go, being out of date, repeated or of no use"
-        ' ("drop"), and which should be said in one sentence instead of several ("merged", the new sentences)? Reply'
-        " with one JSON object.\n\n{entries}\n\nRecent results:\n{recent}"
+        "These are the entries of a long-term memory, numbered. Which can go, being out of date, repeated, of no use or"
+        ' said better in one sentence ("drop"), and what are those sentences ("merged")? And what can be learned from'
+        ' the recent results ("evaluation", "" if nothing)? Reply with one JSON object.\n\n{entries}\n\nRecent'
+        " results:\n{recent}"
     ),
 }
 _NUMBERS = {"type": "array", "items": {"type": "integer"}, "maxItems": 20}
 _TEXTS = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
 RETRIEVAL = closed(relevant=_NUMBERS, summary={"type": "string"})
 ANALYSIS = closed(summary={"type": "string"}, tags=_TEXTS)
-MAINTENANCE = closed(drop=_NUMBERS, merged=_TEXTS)
+MAINTENANCE = closed(drop=_NUMBERS, merged=_TEXTS, evaluation={"type": "string"})
 RECENT = 8
 """Short-term entries that are looked at; older ones stay in the file."""
 KNOWN = 20
-"""Long-term entries that are looked at, the newest."""
+"""Long-term entries that are looked at: those that share the most words with what is asked, newer ones first."""
 SHOWN = 400
-"""Characters of an entry that a prompt shows."""
-COMMANDS = ("consolidate", "reflect", "maintain")
+"""Bytes of an entry that a prompt shows."""
+COMMAND = re.compile(
+    r"(please\s+)?(consolidate|reflect|maintain|prune|evaluate|analy[sz]e)(\b[^?]*\b(memory|memories|feedback)\b[^?]*)?[\s.!]*",
+    re.IGNORECASE,
+)
+"""What the user says to the memory itself: one of these verbs alone, or with what it is to be done to."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class EgoMemory:
     short: TaggedLog
     long: TaggedLog
-    token_limit: int
+    _maintained: int = 0
+    """Where the next maintenance begins: it looks at some entries at a time, the oldest first."""
 
     @classmethod
-    def open(cls, folder: Path, token_limit: int) -> EgoMemory:
-        return cls(TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt"), token_limit)
+    def open(cls, folder: Path) -> EgoMemory:
+        return cls(TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt"))
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
         """Put something into short-term memory; what the user says that is a command is stored as one."""
-        if kind == "user" and text.strip().lower().startswith(COMMANDS):
+        if kind == "user" and COMMAND.fullmatch(text.strip()):
             kind = "command"
         self.short.add(Entry(module=module, time=session.now, text=text, facts={"kind": kind}))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
     async def keep(self, session: Session, module: str, text: str) -> None:
         """Put something into long-term memory, with a summary and tags by the model."""
-        found = await ask(session, "memory_analysis", ANALYSIS, "memory_write", self.token_limit, content=text[:4000])
+        found = await ask(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
         summary = text_of(found, "summary") or " ".join(text.split())[:200]
         facts = {"summary": summary, "tags": ", ".join(texts_of(found, "tags", 5))}
         self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
@@ -73,64 +81,100 @@ class EgoMemory:
     def recent(self) -> str:
         return _listed(self.short.entries()[-RECENT:])
 
+    def known(self, text: str) -> list[Entry]:
+        """Long-term entries that may matter for `text`."""
+        return _nearest(self.long.entries(), text, KNOWN)
+
     async def relevant(self, session: Session, query: str, *, filtered: bool) -> str:
-        """What matters for `query`: chosen and summed up by the model, or without it the newest of both as they are."""
-        short, known = self.short.entries()[-RECENT:], self.long.entries()[-KNOWN:]
+        """What matters for `query`, the newest entry of short-term memory, which itself is left out.
+
+        Chosen and summed up by the model, or without it (`filtered`) the newest of both as they are.
+        """
+        short = self.short.entries()[:-1][-RECENT:]
+        known = self.known(query) if filtered else self.long.entries()[-RECENT:]
         if not short and not known:
             return ""
         if not filtered:
-            return _listed([*known[-RECENT:], *short])
+            session.notify("subsystemMessage", f"{len(short) + len(known)} entries", title="memory: retrieved")
+            return _listed([*known, *short])
         found = await ask(
             session,
             "memory_retrieval",
             RETRIEVAL,
             "relevance",
-            self.token_limit,
             query=query,
             short_term=_listed(short) or "(nothing)",
             long_term=_listed(known, len(short)) or "(nothing)",
         )
-        numbers = found.get("relevant")
         entries = [*short, *known]
-        chosen = [entries[n - 1] for n in _valid(numbers, len(entries))]
+        chosen = [entries[n - 1] for n in _valid(found.get("relevant"), len(entries))]
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
         return "\n".join(part for part in (text_of(found, "summary"), _listed(chosen)) if part)
 
     async def maintain(self, session: Session) -> str:
-        """Consolidate long-term memory; what is dropped stays in its file of pruned entries."""
-        entries = self.long.entries()[-KNOWN:]
-        if not entries:
+        """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
+
+        Sentences that replace nothing are not taken, nor is everything dropped for nothing.
+        """
+        entries = self.long.entries()
+        begin = self._maintained if self._maintained < len(entries) else 0
+        window = entries[begin : begin + KNOWN]
+        if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
-        first = len(self.long.entries()) - len(entries)
         found = await ask(
             session,
             "memory_maintenance",
             MAINTENANCE,
             "consolidate",
-            self.token_limit,
-            entries=_listed(entries),
+            entries=_listed(window),
             recent=self.recent() or "(nothing)",
         )
-        merged = texts_of(found, "merged", 5)
-        dropped = self.long.remove({first + n - 1 for n in _valid(found.get("drop"), len(entries))})
+        old = [window[n - 1] for n in _valid(found.get("drop"), len(window))]
+        merged = texts_of(found, "merged", 5) if old else ()
+        if len(old) == len(entries) and not merged:
+            session.decide("prune", False, "nothing would be left")
+            old = []
         for text in merged:
-            facts = {"summary": text, "tags": "consolidated"}
-            self.long.add(Entry(module="memoryMaintenance", time=session.now, text=text, facts=facts))
-        return f"Long-term memory: {len(dropped)} entries pruned, {len(merged)} written anew."
+            self._consolidated(session, text, "consolidated")
+        if evaluation := text_of(found, "evaluation"):
+            self._consolidated(session, evaluation, "evaluation")
+        dropped = self.long.remove(old)
+        self._maintained = begin + len(window) - len(dropped)
+        told = f"Long-term memory: {len(dropped)} entries pruned, {len(merged)} written anew."
+        session.notify("subsystemMessage", told, title="memory: maintained")
+        return f"{told} {evaluation}".strip()
+
+    def _consolidated(self, session: Session, text: str, tag: str) -> None:
+        facts = {"summary": text, "tags": tag}
+        self.long.add(Entry(module="memoryMaintenance", time=session.now, text=text, facts=facts))
 
     def end_session(self) -> None:
         """Empty short-term memory, into its file of pruned entries."""
-        self.short.remove(range(len(self.short.entries())))
+        self.short.remove(self.short.entries())
 
 
-def _listed(entries: list[Entry], before: int = 0) -> str:
+def _nearest(entries: Sequence[Entry], text: str, most: int) -> list[Entry]:
+    """Those that share the most words with `text`, of equals the newest, in the order they stand in."""
+    wanted = _words(text)
+
+    def rank(at: int) -> tuple[int, int]:
+        return len(wanted & _words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
+
+    return [entries[at] for at in sorted(sorted(range(len(entries)), key=rank)[-most:])]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{3,}", text.lower()))
+
+
+def _listed(entries: Sequence[Entry], before: int = 0) -> str:
     """A line an entry, numbered from `before` + 1."""
     return "\n".join(f"{n}. {_shown(entry)}" for n, entry in enumerate(entries, before + 1))
 
 
 def _shown(entry: Entry) -> str:
     text = entry.facts.get("summary") or " ".join(entry.text.split())
-    return f"[{entry.module} {entry.facts.get('kind', 'memory')}] {text[:SHOWN]}"
+    return f"[{entry.module} {entry.facts.get('kind', 'memory')}] {cut(text, SHOWN)}"
 
 
 def _valid(numbers: object, count: int) -> list[int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentlab.messages import Message
+from agentlab.messages import Citation, Message
 from agentlab.session import Session
 
 
@@ -29,14 +30,27 @@ class Heard:
         fresh, self.count = stored[self.count :], len(stored)
         return fresh
 
-    def save(self, session: Session, role: str, text: str, speaker: str | None = None) -> None:
+    def save(
+        self,
+        session: Session,
+        role: str,
+        text: str,
+        speaker: str | None = None,
+        citations: Sequence[Citation] = (),
+    ) -> None:
         """Store a message that the flow knows already."""
-        session.save_message(role, text, speaker=speaker)
+        session.save_message(role, text, speaker=speaker, citations=citations)
         self.count += 1
 
 
 def existing_file(path: str) -> str:
-    """For settings that name a text file; raises ValueError where there is none."""
+    """For settings that name a text file; raises ValueError where there is none, or where it is not UTF-8."""
     if not Path(path).is_file():
         raise ValueError(f"{path} is not a file")
+    try:
+        Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+    except OSError as problem:
+        raise ValueError(f"{path} cannot be read: {problem.strerror}") from None
     return path

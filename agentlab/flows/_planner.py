@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentlab.flows._asking import ask, closed, text_of, texts_of
 from agentlab.messages import ToolSpec
+from agentlab.models._schemas import simplify_schema
 from agentlab.session import Session
-from agentlab.tools._registry import tool_list_for_prompt
+from agentlab.tools._registry import tool_manual
 
 Complexity = Literal["simple", "moderate", "complex"]
 COMPLEXITIES: tuple[Complexity, ...] = ("simple", "moderate", "complex")
@@ -18,9 +19,9 @@ MOST_STEPS = 8
 PROMPTS = {
     "plan": (
         "Plan how to answer. Reply with one JSON object: the approach in a sentence; its complexity (simple: one step,"
-        " moderate, complex); by which signs success can be told; and the steps, each with a tool of the list, its"
-        " parameters and its purpose. No steps are needed for what you can answer at once.\n\n{message}\n\nTools:"
-        "\n{tools}{problem}"
+        " moderate, complex); by which signs success can be told; and the steps, each with its purpose, a tool of the"
+        " list and its parameters. No steps are needed for what you can answer at once.\n\n{message}\n\nTools:"
+        "\n{tools}{earlier}"
     ),
 }
 
@@ -42,61 +43,62 @@ class Strategy:
 
 
 async def make_plan(
-    session: Session,
-    message: str,
-    tools: Sequence[ToolSpec],
-    *,
-    max_replans: int,
-    token_limit: int,
-    problem: str = "",
+    session: Session, message: str, tools: Sequence[ToolSpec], *, max_replans: int, earlier: Sequence[str] = ()
 ) -> Strategy:
     """A strategy whose steps name tools that exist; asked for anew, with the reason, while they do not.
 
-    `problem` is what went wrong with an earlier plan. After `max_replans` the steps nobody can carry out are left out.
+    `earlier`: what went wrong before, and what was learned from it. After `max_replans` the steps nobody can carry out
+    are left out, and what is to be done in their place is found on the way.
     """
     names = [tool.name for tool in tools]
+    told = list(earlier)
     for attempt in range(1 + max_replans):
         found = await ask(
             session,
             "plan",
-            schema(names),
+            schema(tools),
             "plan",
-            token_limit,
             message=message,
-            tools=tool_list_for_prompt(tools) or "(none)",
-            problem=f"\n\nAn earlier plan failed: {problem}" if problem else "",
+            tools=tool_manual([session.tools[name] for name in names]) or "(none)",
+            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in told) if told else "",
         )
         strategy = _read(found)
         unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
-        session.notify("subsystemMessage", strategy.approach[:200], title=f"plan: {strategy.complexity}")
+        shown = "; ".join(f"{step.tool}: {step.purpose}" for step in strategy.steps)
+        session.notify("subsystemMessage", f"{strategy.approach} ({shown})"[:500], title=f"plan: {strategy.complexity}")
         if not unknown:
             return strategy
-        problem = f"there is no tool {', '.join(unknown)}; there are: {', '.join(names) or 'none'}"
+        told.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names) or 'none'}")
         session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
     known = tuple(step for step in strategy.steps if step.tool in names)
-    return Strategy(
-        approach=strategy.approach,
-        complexity=strategy.complexity,
-        success_criteria=strategy.success_criteria,
-        steps=known,
-    )
+    return replace(strategy, complexity="moderate", steps=known)
 
 
-def schema(names: Sequence[str]) -> dict[str, Any]:
-    """Of a plan; tools are a free string, because what a model that is not constrained invents has to be told apart."""
-    step = closed(tool={"type": "string"}, purpose={"type": "string"}, parameters={"type": "object"})
+def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """Of a plan. A model that is bound to it can name no tool that does not exist; others can, and are told."""
     return closed(
         approach={"type": "string"},
         complexity={"enum": list(COMPLEXITIES)},
         success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
-        steps={"type": "array", "items": step, "maxItems": MOST_STEPS},
+        steps={"type": "array", "items": {"anyOf": step_schemas(tools)}, "maxItems": MOST_STEPS},
     )
+
+
+def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
+    return [
+        closed(purpose={"type": "string"}, tool={"const": tool.name}, parameters=simplify_schema(tool.parameters))
+        for tool in tools
+    ]
 
 
 def read_step(found: dict[str, Any]) -> PlannedStep:
     """A step as a model wrote it; without a tool where it names none."""
     tool = found.get("tool")
     parameters = found.get("parameters")
+    if isinstance(parameters, str):
+        # One text in place of an object: which parameter it is, the tool's schema knows.
+        parameters = {"": parameters}
     named = tool.strip() if isinstance(tool, str) else ""
     return PlannedStep(
         tool=named if named and named.lower() not in ("none", "null") else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from agentlab.flows import _ego, _ego_memory, _planner, _react
@@ -48,22 +47,30 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         ego.memory.note(session, "ego", "user" if message.role == "user" else "response", message.text)
     ego.heard.save(session, "user", turn.text, turn.speaker_name)
     reply = await ego.process_message(turn.text, session)
-    ego.heard.save(session, "agent", reply.text)
+    ego.heard.save(session, "agent", reply.text, citations=reply.citations)
     return reply
 
 
 def _open(session: Session) -> Ego:
     settings: Settings = session.settings
+    session.token_limit = settings.token_limit
+    memory = EgoMemory.open(_memory_folder(session))
+    heard = Heard(session.chapter)
+    if memory.short.entries():
+        # Of an earlier chat: the one that goes on here, whose messages it holds already, or another that is over.
+        heard.count = len(session.load_conversation())
+        if not heard.count:
+            memory.end_session()
     return Ego(
-        memory=EgoMemory.open(_memory_folder(session), settings.token_limit),
+        memory=memory,
         personality=Path(settings.personality).read_text(encoding="utf-8").strip(),
         settings=settings,
-        heard=Heard(session.chapter),
+        heard=heard,
     )
 
 
 def _memory_folder(session: Session) -> Path:
     settings: Settings = session.settings
-    if settings.keep_memory:
-        return data_folder(settings.data) / "memory" / re.sub(r"[^\w.-]", "_", session.trace.flow)
-    return folder_of(session)
+    if session.folder is None:
+        return folder_of(session)
+    return data_folder(settings.data) / "memory" if settings.data else session.folder

@@ -5,28 +5,34 @@
     </MEMORY>
 
 An entry cannot pretend to be another: in it, `<` before MEMORY is written `&lt;`, and `&` before `lt;` as `&amp;`.
-Two writers wait for each other; what is taken out lands in `<name>.pruned.txt` beside the file.
+Two writers wait for each other; what is taken out lands in `<name>.pruned.txt` beside the file. Half an entry, which a
+killed writer leaves, ends where the next one opens: it stays in the file and is not read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 
 from agentlab.errors import ConfigError, MemoryUnavailable, ToolError
 
-_ENTRY = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"]*\")*)>\n(.*?)\n</MEMORY>", re.DOTALL)
+_OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
+_CLOSING = "\n</MEMORY>"
 _ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
 _TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
 _ESCAPED = re.compile(r"&(?=(?:amp;)*lt;)")
 _NAME = re.compile(r"[a-z_]+")
 LONGEST = 1_000_000
 """Characters of one entry."""
+_WAIT = 10.0
+"""Seconds to wait for another writer; meanwhile the event loop stands still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +56,35 @@ class TaggedLog:
         if len(entry.text) > LONGEST:
             raise ToolError(f"a memory of {len(entry.text)} characters is too long; {LONGEST} are the most")
         with self._locked():
-            size = self.path.stat().st_size if self.path.exists() else 0
-            try:
-                with self.path.open("ab") as file:
-                    file.write(_written(entry))
-            except OSError:
-                os.truncate(self.path, size)
-                raise
+            _append(self.path, _written(entry))
 
     def entries(self) -> list[Entry]:
         """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
         with self._locked():
-            return list(_read(self._text()))
+            return [entry for _, entry in _read(self._text())]
 
-    def remove(self, numbers: Collection[int]) -> list[Entry]:
-        """Move the entries with these positions to the file of what was pruned; returns them."""
+    def remove(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Move these entries to the file of what was pruned, one for each that is given; returns those still there."""
+        wanted = list(entries)
         with self._locked():
             text = self._text()
-            found = list(_ENTRY.finditer(text))
-            gone = [match for at, match in enumerate(found) if at in numbers]
+            gone, left, moved, end = [], [], [], 0
+            for place, entry in _read(text):
+                if entry in wanted:
+                    wanted.remove(entry)
+                    gone.append(entry)
+                    left.append(text[end : place.start])
+                    moved.append(f"{text[place]}\n")
+                    end = place.stop + text.startswith("\n", place.stop)
             if not gone:
                 return []
-            left, end = [], 0
-            for match in gone:
-                left.append(text[end : match.start()])
-                end = match.end() + text[match.end() :].startswith("\n")
             left.append(text[end:])
             # First to where it can be found again, then out of here: killed in between, it is in both.
-            with self.pruned.open("a", encoding="utf-8") as file:
-                file.writelines(f"{match[0]}\n" for match in gone)
+            _append(self.pruned, "".join(moved).encode())
             fresh = self.path.with_suffix(".new")
             fresh.write_text("".join(left), encoding="utf-8")
             fresh.replace(self.path)
-            return [_entry(match) for match in gone]
+            return gone
 
     @property
     def pruned(self) -> Path:
@@ -102,12 +104,16 @@ class _Locked:
         self._path = path
 
     def __enter__(self) -> None:
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self._path.with_suffix(".lock"))
+            self._lock = FileLock(self._path.with_suffix(".lock"), timeout=_WAIT)
             self._lock.acquire()
+        except Timeout:
+            raise MemoryUnavailable(
+                f"{self._path} has been held by another writer for {_WAIT:g} seconds; end it, or wait and try again"
+            ) from None
         except OSError as problem:
             raise MemoryUnavailable(f"{self._path} cannot be used: {problem.strerror or problem}") from None
 
@@ -125,6 +131,21 @@ def data_folder(given: str | None = None) -> Path:
     return folder
 
 
+def _append(path: Path, content: bytes) -> None:
+    """Whole or not at all, and on a line of its own where a killed writer left half of one."""
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab+") as file:
+            file.seek(max(size - 1, 0))
+            if file.read(1) not in (b"", b"\n"):
+                file.write(b"\n")
+            file.write(content)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.truncate(path, size)
+        raise
+
+
 def _written(entry: Entry) -> bytes:
     facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
     attributes = "".join(f' {name}="{html.escape(" ".join(value.split()))}"' for name, value in _checked(facts))
@@ -140,16 +161,21 @@ def _checked(facts: dict[str, str]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-def _read(text: str) -> Iterable[Entry]:
-    return map(_entry, _ENTRY.finditer(text))
+def _read(text: str) -> Iterator[tuple[slice, Entry]]:
+    """The entries, each with its place. None reaches past the next opening tag: what does was never finished."""
+    tags = list(_OPENING.finditer(text))
+    for tag, following in zip_longest(tags, tags[1:]):
+        closing = text.find(_CLOSING, tag.end(), following.start() if following else None)
+        if closing >= 0:
+            yield slice(tag.start(), closing + len(_CLOSING)), _entry(tag[1], text[tag.end() : closing])
 
 
-def _entry(match: re.Match[str]) -> Entry:
-    facts = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(match[1])}
+def _entry(attributes: str, body: str) -> Entry:
+    facts = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
     module, moment = facts.pop("module", ""), facts.pop("time", "")
     try:
         time = datetime.fromisoformat(moment)
     except ValueError:
         time = datetime.min
-    text = re.sub(r"&amp;(?=(?:amp;)*lt;)", "&", re.sub(r"&lt;(?=/?\s*MEMORY)", "<", match[2], flags=re.IGNORECASE))
+    text = re.sub(r"&amp;(?=(?:amp;)*lt;)", "&", re.sub(r"&lt;(?=/?\s*MEMORY)", "<", body, flags=re.IGNORECASE))
     return Entry(module=module, time=time, text=text, facts=facts)

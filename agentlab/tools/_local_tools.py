@@ -13,9 +13,12 @@ A file may have `build()` instead and hand out a tool as agentlab's own are made
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextvars
 import importlib.util
 import inspect
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -57,8 +60,7 @@ class FunctionTool:
                 if inspect.iscoroutinefunction(self._execute):
                     result = await self._execute(arguments)
                 else:
-                    # In a thread, because it may block; one that is given up goes on there.
-                    result = await asyncio.to_thread(self._execute, arguments)
+                    result = await _in_thread(self._execute, arguments)
                     result = await result if inspect.isawaitable(result) else result
         except TimeoutError:
             if not limit.expired():
@@ -67,6 +69,22 @@ class FunctionTool:
         if result is None or isinstance(result, str):
             return result or ""
         return json.dumps(result, ensure_ascii=False, default=str)
+
+
+async def _in_thread(execute: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
+    """As asyncio.to_thread, for what may block; a call that is given up goes on there but keeps no process alive."""
+    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            outcome.set_result(context.run(execute, arguments))
+        except BaseException as failure:
+            outcome.set_exception(failure)
+
+    threading.Thread(target=work, name="agentlab-tool", daemon=True).start()
+    return await asyncio.wrap_future(outcome)
 
 
 def _loaded(file: Path) -> ModuleType:

@@ -35,6 +35,8 @@ Progress = Callable[[str, str, str], None]
 """Told of server, tool and what the server said of a call under way."""
 LONGEST = 100_000
 """Characters of a result that are kept."""
+MOST_SAID = 20
+"""Messages on the way to an answer that are kept."""
 _PAGES = 50
 
 
@@ -69,13 +71,21 @@ class McpServer:
         return (await self._alive()).listing
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not."""
+        """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not.
+
+        What it said on the way, if anything, is under `progress`, its first words and its last.
+        """
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST
+
+        said: list[str] = []
 
         async def tell(progress: float, total: float | None, message: str | None) -> None:
             told = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
             log.debug("%s: %s: %s", self.name, tool, told)
+            if len(said) == MOST_SAID:
+                said.pop()
+            said.append(told)
             self._on_progress(self.name, tool, told)
 
         life = await self._alive()
@@ -83,7 +93,8 @@ class McpServer:
         with life.used():
             try:
                 async with asyncio.timeout(self._seconds):
-                    return answer_of(await life.client.call_tool(tool, arguments, progress_callback=tell))
+                    answer = answer_of(await life.client.call_tool(tool, arguments, progress_callback=tell))
+                    return {**answer, "progress": said} if said else answer
             except TimeoutError:
                 life.retire()
                 raise ToolError(

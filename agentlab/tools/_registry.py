@@ -8,7 +8,7 @@ The specs of a session are the registry; which of them a flow offers is its own 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from agentlab.messages import ToolSpec
@@ -27,6 +27,19 @@ def tool_list_for_prompt(specs: Iterable[ToolSpec], allowed: Collection[str] | N
     """A line a tool: its name, its arguments (`?` marks those that may be left out), what it does; "" for none."""
     offered = [spec for spec in specs if allowed is None or spec.name in allowed]
     return "\n".join(f"- {spec.name}({_arguments(spec.parameters)}): {_line(spec.description)}" for spec in offered)
+
+
+def tool_manual(tools: Sequence[Tool], room: int = 10_000) -> str:
+    """As `tool_list_for_prompt`, with how to write the arguments below each tool; "" for none.
+
+    Tools share `room`, in characters: with many of them each is told in fewer words.
+    """
+    share = max(80, room // max(1, len(tools)))
+    told = []
+    for tool in tools:
+        line = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
+        told.append(line if len(line) <= share else f"{line[:share]} ...")
+    return "\n".join(told)
 
 
 def instruction_of(tool: Tool) -> str:

@@ -12,7 +12,7 @@ What a server lists is asked for once and kept, so a run has the same tools from
 needs no server at all. A server is started at its first call; if it then lists something else than what is kept, that
 is a problem to be told, and `refresh` takes the new listing over. Its answers are recorded by server, tool, arguments
 and, where a conversation asks the same again, how often it did; a failure to answer is not recorded. What a server says
-while it works goes to `on_progress` and the log but not into the trace, which a replay could not repeat.
+while it works goes to `on_progress` and the log at once, and into the trace with its answer, as a replay repeats it.
 
 A manager belongs to the event loop it was opened in.
 """
@@ -24,7 +24,7 @@ import inspect
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -56,6 +56,7 @@ class ToolManager:
         self, configs: Sequence[ServerConfig], kept: Path, logs: Path, *, timeout_seconds: float, on_progress: Progress
     ) -> None:
         self.tools: tuple[ManagedTool, ...] = ()
+        self._reserved: frozenset[str] = frozenset()
         self.problems: list[str] = []
         self._kept = _Kept(kept)
         self._servers = [
@@ -75,11 +76,12 @@ class ToolManager:
         cls,
         data: Path,
         *,
+        reserved: Collection[str] = (),
         timeout_seconds: float = 30.0,
         refresh: bool = False,
         on_progress: Progress = lambda server, tool, text: None,
     ) -> Self:
-        """Every tool of the folder; with `refresh` all servers are asked anew.
+        """Every tool of the folder; with `refresh` all servers are asked anew. `reserved`: names of the agent's own.
 
         Raises ConfigError, in one line, for a file that cannot be used; a server that is away is a problem.
         """
@@ -107,6 +109,7 @@ class ToolManager:
             on_progress=on_progress,
         )
         manager.problems += [*notes, *problems]
+        manager._reserved = frozenset(reserved)
         return await manager._load(local, refresh)
 
     @classmethod
@@ -204,11 +207,11 @@ class ToolManager:
         *made_of: Any,
     ) -> None:
         name, number = spec.name, 1
-        while name in taken:
+        while name in taken or name in self._reserved:
             name = f"{source}_{spec.name}{f'_{number}' if number > 1 else ''}"
             number += 1
         if name != spec.name:
-            other = taken[spec.name].source
+            other = taken[spec.name].source if spec.name in taken else "the agent"
             self.problems.append(f"{source}: {spec.name}: {other} has a tool of that name; it is called {name} here")
         taken[name] = kind(replace(spec, name=name), source, *made_of)
 
@@ -262,6 +265,8 @@ class McpTool(ManagedTool):
             facts["repeat"] = asked[key]
         answer = await session.fetch("mcp", facts, lambda: self._server.call(self._name, arguments))
         asked[key] += 1
+        for told in answer.get("progress", ()):
+            session.notify("subsystemMessage", str(told), title=f"tool {self.spec.name}: progress")
         if answer["error"]:
             raise ToolError(answer["text"] or f"{self.spec.name}: it failed and does not say why")
         return str(answer["text"])

@@ -15,8 +15,8 @@ case, spaces around a text do not count, `5`, `5.0` and `"5"` are one number, `t
 lists and objects compare part by part. It may be left out, or be null or empty, if it is in `optional_arguments`, if ""
 is accepted, or if the tool's default is; one that is not expected at all must be left out or be the default.
 
-A call in a flow's closing memory step (below a step `final_memory`) is an expected call if the turn expects one of that
-name, and else no part of this: what it writes on every turn is graded by `memory_writes`.
+A call in a flow's closing step (below a step `final_memory` or `after_response`) is an expected call if the turn
+expects one of that name, and else no part of this: what is written on every turn is graded by `memory_writes`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from agentlab.evals.scorers import Outcome, Score
 from agentlab.events import Decision, Event, Step, ToolRun
 from agentlab.messages import ToolCall
 
-MEMORY_STEP = "final_memory"
+CLOSING_STEPS = ("final_memory", "after_response")
+"""What flows do with their memory once the turn is as good as over."""
 UNREADABLE = "invalid"
 """What a flow decides where the model's choice cannot be read."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?")
@@ -82,7 +83,7 @@ def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
 
 def _judged(events: Sequence[Event], wanted: Mapping[str, int]) -> list[ToolCall]:
     parents = {event.id: event.parent for event in events}
-    closing = {event.id for event in events if isinstance(event, Step) and event.name == MEMORY_STEP}
+    closing = {event.id for event in events if isinstance(event, Step) and event.name in CLOSING_STEPS}
 
     def in_closing_step(at: int | None) -> bool:
         while at is not None and at not in closing:
