@@ -1,6 +1,7 @@
 """Prints the published table of finished runs as Markdown: one section a data set, with n and what n could have shown.
 
-python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
+    python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
+    python evals/publish.py --phases results/research                                   # and where the calls go
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from agentlab.evals.results import Run, open_run
 from agentlab.terminal import visible_differences
 
 
-def section(run: Run) -> list[str]:
+def section(run: Run, phases: bool) -> list[str]:
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
     header = run.folder.header
@@ -36,7 +37,27 @@ def section(run: Run) -> list[str]:
     for title, cells in (row for part in summary_rows(each) for row in part):
         if set(cells) != {"-"}:
             lines.append(f"| {title} | {' | '.join(cells)} |")
-    return [*lines, "", *(f"* {line}" for line in visible_differences(run)), ""]
+    lines += ["", *(f"* {line}" for line in visible_differences(run)), ""]
+    return [*lines, *(_by_phase(flows) if phases else ())]
+
+
+def _by_phase(flows: dict[str, Any]) -> list[str]:
+    """Calls, input tokens and seconds a turn by phase, in the order the phases first appear."""
+    names = dict.fromkeys(phase for flow in flows.values() for phase in flow["phases"])
+    lines = [
+        "By phase: calls / input tokens / seconds a turn.",
+        "",
+        f"| | {' | '.join(flows)} |",
+        f"| --- |{' ---: |' * len(flows)}",
+    ]
+    for name in names:
+        cells = []
+        for flow in flows.values():
+            phase = flow["phases"].get(name)
+            amounts = phase and [phase[key] / flow["turns"] for key in ("calls", "input_tokens", "seconds")]
+            cells.append("{:.1f} / {:.0f} / {:.1f}".format(*amounts) if amounts else "-")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _command(spec: dict[str, Any]) -> str:
@@ -51,8 +72,10 @@ def _command(spec: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="+", help="a finished run folder")
-    for path in parser.parse_args().run:
-        print("\n".join(section(open_run(path))))
+    parser.add_argument("--phases", action="store_true", help="also what each phase costs")
+    arguments = parser.parse_args()
+    for path in arguments.run:
+        print("\n".join(section(open_run(path), arguments.phases)))
 
 
 if __name__ == "__main__":
