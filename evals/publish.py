@@ -1,7 +1,7 @@
 """Prints the published table of finished runs as Markdown: one section a data set, with n and what n could have shown.
 
-    python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
-    python evals/publish.py --phases results/research                                   # and where the calls go
+python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
+python evals/publish.py --phases results/research                                   # and where the calls go
 """
 
 from __future__ import annotations

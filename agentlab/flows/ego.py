@@ -33,7 +33,7 @@ TOOLS = (
     "reflection",
 )
 DATA_TOOLS = True
-CALLS_PER_TURN = 8.0
+CALLS_PER_TURN = 12.0
 ENVIRONMENT = {"LLM_AGENT_DATA_DIR": "data"}
 
 
