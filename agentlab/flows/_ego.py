@@ -73,7 +73,7 @@ class Settings:
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
     token_limit: Annotated[int, Gt(0)] = 10_000
-    """Longer requests are rejected; estimated, four characters a token."""
+    """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
     personality: Annotated[str, AfterValidator(existing_file)] = str(PERSONALITY)
     maintain_every: Annotated[int, Ge(0)] = 0
     """Tidy long-term memory after so many responses; 0: only when it is asked for or planned."""
