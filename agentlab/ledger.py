@@ -116,6 +116,7 @@ class Ledger:
                     pass
             raise
         measured = {"seconds": answer.seconds, "waited": answer.waited, "origin": answer.origin}
+        measured |= {"error": answer.error} if getattr(answer, "error", None) else {}
         self.close(kind(**{**opened, **measured}, **facts))
         return answer
 

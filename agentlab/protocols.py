@@ -233,6 +233,8 @@ class Fetched:
     seconds: float
     waited: float = 0.0
     origin: str = "live"
+    error: str | None = None
+    """What the other side failed with, in place of a value."""
 
 
 class Miss(Protocol):

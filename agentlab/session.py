@@ -280,9 +280,15 @@ class Session(MemoryVerbs, BackgroundWork):
         return (await self._ledger.answered(self._wire.embed(text), EmbeddingCall, phase, model=model)).vector
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises."""
+        """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises.
+
+        A ToolError, by which `ask` says that the other side did not answer, is recorded, too.
+        """
         fetching = self._wire.fetch(kind, facts, ask)
-        return (await self._ledger.answered(fetching, events.Fetch, "tool", source=kind, facts=facts)).value
+        fetched = await self._ledger.answered(fetching, events.Fetch, "tool", source=kind, facts=facts)
+        if fetched.error is not None:
+            raise ToolError(fetched.error)
+        return fetched.value
 
     async def call_tool(self, call: ToolCall) -> Message:
         """Run a tool and return the message that answers the call; whatever goes wrong is said in it."""

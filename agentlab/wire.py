@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from agentlab import errors
-from agentlab.errors import BadRequest, ContextOverflow, NotRecorded, RecordingError
+from agentlab.errors import BadRequest, ContextOverflow, NotRecorded, RecordingError, ToolError
 from agentlab.events import shorten
 from agentlab.fingerprint import (
     RecordedRequest,
@@ -164,18 +164,27 @@ class Line:
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Fetched:
         """What `ask` brings, or brought when it was recorded; raises NotRecorded, and what `ask` raises.
 
-        A failure is not recorded: the next recording asks again.
+        A ToolError of `ask` is an answer, too: the conversation went on from there, and a replay does. It is recorded
+        beside what answers the same later, so that the next recording asks again.
         """
-        key = result_key(kind, facts)
-        row = self._recorder.find(key)
+        key, failed = result_key(kind, facts), result_key(f"failed {kind}", facts)
+        replaying = self._recorder.mode == "replay"
+        row = self._recorder.find(key) or (self._recorder.find(failed) if replaying else None)
         if row is not None:
-            return Fetched(value=row["value"], seconds=row["seconds"], origin="replay")
-        if self._recorder.mode == "replay":
+            return _fetched(row, "replay")
+        if replaying:
             raise NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
-        timed, joined = await self._recorder.flights.share(key, lambda: Queue(None).run(ask))
-        entry = {"kind": "result", "of": kind, "facts": facts, "value": timed.result, "seconds": timed.seconds}
-        row = self._recorder.keep(key, entry)
-        return Fetched(value=row["value"], seconds=row["seconds"], origin="replay" if joined else "live")
+
+        async def answer() -> Row:
+            try:
+                return {"value": await ask()}
+            except ToolError as failure:
+                return {"value": None, "error": str(failure)}
+
+        timed, joined = await self._recorder.flights.share(key, lambda: Queue(None).run(answer))
+        name, of = (failed, f"failed {kind}") if "error" in timed.result else (key, kind)
+        entry = {"kind": "result", "of": of, "facts": facts, **timed.result, "seconds": timed.seconds}
+        return _fetched(self._recorder.keep(name, entry), "replay" if joined else "live")
 
     def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
         """How long work in this process took, in seconds: as recorded, or as just measured; and which of both.
@@ -233,6 +242,10 @@ def _answer(row: Row, origin: str) -> Answer:
         told = row["refusal"]
         raise getattr(errors, told["error"])(told["text"], told["model"])
     return Answer(completion=Completion.from_json(row["completion"]), seconds=row["seconds"], origin=origin)
+
+
+def _fetched(row: Row, origin: str) -> Fetched:
+    return Fetched(value=row["value"], seconds=row["seconds"], origin=origin, error=row.get("error"))
 
 
 def _packed(vector: np.ndarray) -> str:

@@ -479,11 +479,25 @@ async def test_calls_are_recorded_and_replayed_without_any_server(opened, tmp_pa
         await call(session, "echo", text="another")
 
 
-async def test_a_failure_to_answer_is_not_recorded(opened, tmp_path):
-    manager = await opened({"ours": OURS})
-    session = session_with(*manager.tools, recorder=recorder(tmp_path / "rec", "auto"))
-    assert "ended before it answered" in await call(session, "die")
-    assert '"result"' not in (tmp_path / "rec" / "mcp.jsonl").read_text()
+async def test_a_failure_to_answer_is_replayed_too(opened, tmp_path, monkeypatch):
+    live = await opened({"ours": OURS})
+    recorded = session_with(*live.tools, recorder=recorder(tmp_path / "rec", "record"))
+
+    async def play(session: Any) -> list[str]:
+        return [await call(session, "die"), await call(session, "die"), await call(session, "echo", text="a")]
+
+    answers = await play(recorded)
+    assert "ended before it answered" in answers[0] and answers[2] == "a"
+    assert server_of(live).pid is not None, "asked again, the server was started again"
+    await live.close()
+
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    session = session_with(*(await opened({"ours": OURS})).tools, recorder=recorder(tmp_path / "rec", "replay"))
+    assert await play(session) == answers
+    assert [getattr(e, "error", None) for e in session.trace.events] == [
+        getattr(e, "error", None) for e in recorded.trace.events
+    ]
+    assert session.trace.latency(0) == recorded.trace.latency(0) > 0
 
 
 async def test_a_server_that_lists_something_else_than_before_is_told_of(opened, tmp_path):

@@ -1207,15 +1207,20 @@ async def test_a_search_that_was_not_recorded_is_no_answer_for_the_model(engine,
     replayed.trace.check()
 
 
-async def test_a_failed_search_is_not_recorded_so_auto_asks_again(engine, tmp_path):
+async def test_a_failed_search_is_replayed_and_auto_asks_again(engine, tmp_path):
     engine.found = OSError()
     session, _ = searching(recorder=recorded(tmp_path, "auto"))
-    await call(session, "search_web", query="ferry")
-    assert '"result"' not in (tmp_path / "web.jsonl").read_text()
+    told = await call(session, "search_web", query="ferry")
+    replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
+    assert await call(replayed, "search_web", query="ferry") == told == search_web.UNAVAILABLE
+    assert [e.text for e in notices(replayed, "web_unavailable")] == ["the search engine cannot be used (OSError)"]
+    assert replayed.trace.latency(0) == session.trace.latency(0)
     engine.found = [hit("x")]
     session, _ = searching("ok", recorder=recorded(tmp_path, "auto"))
     assert await call(session, "search_web", query="ferry") == "ok"
     assert len(engine.asked) == 2
+    replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
+    assert await call(replayed, "search_web", query="ferry") == "ok"
 
 
 async def test_while_a_run_is_recorded_a_search_is_made_once(engine, tmp_path):

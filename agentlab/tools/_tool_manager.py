@@ -11,8 +11,8 @@
 What a server lists is asked for once and kept, so a run has the same tools from its first turn to its last and a replay
 needs no server at all. A server is started at its first call; if it then lists something else than what is kept, that
 is a problem to be told, and `refresh` takes the new listing over. Its answers are recorded by server, tool, arguments
-and, where a conversation asks the same again, how often it did; a failure to answer is not recorded. What a server says
-while it works goes to `on_progress` and the log at once, and into the trace with its answer, as a replay repeats it.
+and, where a conversation asks the same again, how often it did; so is a failure to answer. What a server says while it
+works goes to `on_progress` and the log at once, and into the trace with its answer, as a replay repeats it.
 
 A manager belongs to the event loop it was opened in.
 """
@@ -263,8 +263,8 @@ class McpTool(ManagedTool):
         if asked[key]:
             # What is read after it was changed must not be the first reading again.
             facts["repeat"] = asked[key]
-        answer = await session.fetch("mcp", facts, lambda: self._server.call(self._name, arguments))
         asked[key] += 1
+        answer = await session.fetch("mcp", facts, lambda: self._server.call(self._name, arguments))
         for told in answer.get("progress", ()):
             session.notify("subsystemMessage", str(told), title=f"tool {self.spec.name}: progress")
         if answer["error"]:

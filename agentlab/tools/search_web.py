@@ -56,7 +56,7 @@ class SearchWeb:
         try:
             asked = {"query": query, "results": RESULTS}
             results = await session.fetch("web search", asked, lambda: self._search(query))
-        except _SearchFailed as failure:
+        except ToolError as failure:
             session.notify("web_unavailable", str(failure))
             return UNAVAILABLE
         if not results:
@@ -79,7 +79,7 @@ class SearchWeb:
             async with asyncio.timeout(SECONDS):
                 found = await asyncio.to_thread(_ask_engine, query)
         except TimeoutError:
-            raise _SearchFailed(f"the search engine did not answer in {SECONDS:g} seconds") from None
+            raise ToolError(f"the search engine did not answer in {SECONDS:g} seconds") from None
         pages = await asyncio.gather(*(read_page(result["url"], allowed=self._allowed) for result in found))
         return [{**result, "text": p.text, "problem": p.problem} for result, p in zip(found, pages, strict=True)]
 
@@ -89,23 +89,19 @@ def build(allowed: Allowed = is_public) -> SearchWeb:
     return SearchWeb(allowed)
 
 
-class _SearchFailed(Exception):
-    pass
-
-
 def _ask_engine(query: str) -> list[dict[str, str]]:
     try:
         from ddgs import DDGS
         from ddgs.exceptions import DDGSException
     except ImportError:
-        raise _SearchFailed(str(MissingExtra("web search", "web"))) from None
+        raise ToolError(str(MissingExtra("web search", "web"))) from None
     try:
         found = DDGS(timeout=10).text(query, max_results=RESULTS, backend="duckduckgo")
     except Exception as failure:
         if isinstance(failure, DDGSException) and "No results found" in str(failure):
             return []
         # The type alone: the text may hold the address of a proxy, with its password.
-        raise _SearchFailed(f"the search engine cannot be used ({type(failure).__name__})") from failure
+        raise ToolError(f"the search engine cannot be used ({type(failure).__name__})") from failure
     fields = {"title": ("title", 200), "url": ("href", 2_000), "snippet": ("body", 500)}
     return [
         {name: " ".join(str(result.get(key) or "").split())[:longest] for name, (key, longest) in fields.items()}
