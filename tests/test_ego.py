@@ -18,7 +18,7 @@ from agentlab.events import Decision, ModelCall, Notice, ToolRun
 from agentlab.flows import ego
 from agentlab.flows._react import map_parameters
 from agentlab.knowledge.documents import Document
-from agentlab.messages import Request, ToolSpec, UserTurn
+from agentlab.messages import Completion, Message, Request, ToolSpec, UserTurn
 from agentlab.models.scripted import Scripted
 from agentlab.spec import FlowSpec, Spec
 from agentlab.tools import llmquery, memory_maintenance, question, reflection
@@ -227,6 +227,18 @@ async def test_complexity_decides_how_steps_are_chosen_and_when_it_is_over(compl
     assert asked(session) == calls
 
 
+async def test_a_strategy_with_steps_begins_with_one():
+    session, model = agent(replies={"plan": plan("search"), "step": [step("search"), step(None)]})
+    await say(session, "What is an oboe?")
+    session, unplanned = agent(replies={"step": step(None)}, planning=False)
+    await say(session, "Hello")
+
+    def may_end(model) -> list[bool]:
+        return ['{"type": "null"}' in json.dumps(r.output_schema) for r in model.requests if purpose(r) == "step"]
+
+    assert may_end(model) == [False] and may_end(unplanned) == [True]
+
+
 async def test_a_simple_plan_without_steps_and_an_agent_without_tools_answer_at_once():
     session, _ = agent(replies={"plan": plan(complexity="simple")}, reflection=False)
     await say(session, "Hello")
@@ -422,24 +434,33 @@ async def test_several_results_reach_the_bubble_as_an_object():
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("told", "shown", "asked_for"),
     [
-        ("Just a woodwind.", "Just a woodwind."),
-        ('{"answer": "A woodwind."}', "A woodwind."),
-        ('{"chat": "A \\"reed\\".", "canvas": "# Oboe\\nIt has', 'A "reed".\n\n# Oboe\nIt has'),
-        ('{"canvas": "# Oboe"}', "# Oboe"),
+        ("Just a woodwind.", "Just a woodwind.", 2),
+        ('{"answer": "A woodwind."}', "A woodwind.", 2),
+        ('{"chat": "A \\"reed\\".", "canvas": "# Oboe\\nIt has', 'A "reed".\n\n# Oboe\nIt has', 1),
+        (Completion(message=Message(role="agent", text='{"chat": "A ree'), finish_reason="length"), "A ree", 1),
+        ('{"chat": "A ree', "A ree", 2),
+        ('{"canvas": "# Oboe"}', "# Oboe", 2),
     ],
 )
-async def test_an_answer_in_another_form_is_still_an_answer(told, shown):
+async def test_an_answer_in_another_form_is_still_an_answer(told, shown, asked_for):
     session, model = agent(replies={"bubble": told})
     (reply,) = await say(session, "What is an oboe?")
     assert reply.text == shown
-    assert len(prompts(model, "bubble")) == 2, "asked once more"
+    assert len(prompts(model, "bubble")) == asked_for
 
 
-@pytest.mark.parametrize("cut", ["I would search.", plan("search")[:-30], '["search"]'])
-async def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_then_done_without(cut):
-    session, model = agent(replies={"plan": cut, "step": [step("search"), step(None)]}, reflection=False)
+async def test_a_plan_that_was_cut_off_is_followed_as_far_as_it_goes():
+    cut = plan("search", "search", complexity="simple")[:-40]
+    session, _ = agent(replies={"plan": cut, "evaluate": judge(90)}, reflection=False)
+    await say(session, "What is an oboe?")
+    assert asked(session) == ["plan", "evaluate", "bubble"]
+
+
+@pytest.mark.parametrize("told", ["I would search.", '["search"]', '{"steps": "search"}'[:1]])
+async def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_then_done_without(told):
+    session, model = agent(replies={"plan": told, "step": [step("search"), step(None)]}, reflection=False)
     await say(session, "What is an oboe?")
     assert asked(session) == ["plan", "plan", "step", "evaluate", "bubble"]
     again = [r for r in model.requests if purpose(r) == "plan"][1]

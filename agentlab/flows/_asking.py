@@ -6,10 +6,10 @@ is up to who asked.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic_core import from_json
 
 from agentlab.errors import ContextOverflow, ModelError
 from agentlab.events import Phase
@@ -29,23 +29,26 @@ async def ask(
 ) -> dict[str, Any]:
     """What the model answers to the prompt called `function`; what cannot be read is under `TEXT`, as it came.
 
-    A model that is not bound to `schema` may leave out keys; if it does so twice, what it gave is taken as it is.
+    An answer that was cut off is taken as far as it goes, since it would be cut off again. A model that is not bound to
+    `schema` may leave out keys; if it does so twice, what it gave is taken as it is.
     Raises ModelError, after an error event; a request above the session's token limit is a ContextOverflow.
     """
     messages = [Message(role="user", text=session.prompt(function, **values))]
     keys = list(schema["required"])
     for attempt in range(2):
         try:
-            text = (await session.complete(messages, output_schema=dict(schema), phase=phase)).message.text
+            completion = await session.complete(messages, output_schema=dict(schema), phase=phase)
         except ContextOverflow:
             raise
         except ModelError as failure:
             session.notify("systemError", f"{type(failure).__name__}: {failure}", title=f"LLM error: {function}")
             raise
+        text = completion.message.text
         session.notify("subsystemMessage", text[:500], title=f"LLM response: {function}")
-        found = read_object(text) or {}
+        # Of an answer that was cut off, the first whole object is one inside it.
+        found = max(read_object(text) or {}, _begun(text), key=lambda read: len(read.keys() & set(keys)))
         missing = [key for key in keys if key not in found]
-        if not missing:
+        if not missing or (completion.finish_reason == "length" and len(missing) < len(keys)):
             return found
         problem = f"it lacks {', '.join(missing)}" if found else "it is no JSON object, or not all of one"
         messages = [
@@ -69,15 +72,13 @@ def text_of(found: Mapping[str, Any], key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def rescued(text: str, key: str) -> str:
-    """The text under `key` of JSON that was cut off, as far as it goes; "" where there is none."""
-    begun = re.search(rf'"{key}"\s*:\s*"((?:[^"\\]|\\.)*)', text)
-    if begun is None:
-        return ""
+def _begun(text: str) -> dict[str, Any]:
+    """The object whose beginning `text` holds, with the last text in it as far as it goes; {} where there is none."""
     try:
-        return str(json.loads(f'"{begun[1]}"', strict=False)).strip()
+        found = from_json(text[max(0, text.find("{")) :].encode("utf-8", "replace"), allow_partial="trailing-strings")
     except ValueError:
-        return begun[1].strip()
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:

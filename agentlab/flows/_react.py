@@ -2,6 +2,7 @@
 
 until the iterations are used up:
     the next step    of a simple strategy the planned one, else what `next_step` says in view of the last results
+                     (a strategy with steps begins with one: from nothing there is nothing to answer)
     act              the tool runs, with parameters brought into the form it wants; an error is a result, too
     evaluate         how far the success criteria are met; once they are, or nothing is left to do, it is over
 
@@ -150,7 +151,9 @@ async def _next_step(
     found = await ask(
         session,
         "next_step",
-        closed(step={"anyOf": [*step_schemas(tools), {"type": "null"}]}),
+        closed(
+            step={"anyOf": step_schemas(tools) + ([{"type": "null"}] if outcome.steps or not strategy.steps else [])}
+        ),
         "step",
         message=message,
         strategy=f"{strategy.approach} {f'({steps})' if steps else ''}".strip() or "(none)",
