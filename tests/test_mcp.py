@@ -429,11 +429,13 @@ def test_no_schema_and_no_arguments_make_the_check_take_for_ever():
 # Names.
 
 
-async def test_a_name_that_is_taken_gets_that_of_its_server_in_front(opened, tmp_path):
+async def test_a_name_that_two_servers_have_gets_theirs_in_front(opened, tmp_path):
     good = liar("plain")
     manager = await opened({"a": good, "b": good, "c": {**good, "disabled": True}})
-    assert names(manager) == ["good", "b_good"]
-    assert manager.problems == ["b: good: a has a tool of that name; it is called b_good here"]
+    assert names(manager) == ["a_good", "b_good"]
+    assert manager.problems == [
+        f"{server}: good: another server has a tool of that name; it is called {server}_good here" for server in "ab"
+    ]
     session = session_with(*manager.tools)
     await call(session, "b_good")
     (fetch,) = (event for event in session.trace.events if isinstance(event, Fetch))

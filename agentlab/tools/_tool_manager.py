@@ -57,6 +57,7 @@ class ToolManager:
     ) -> None:
         self.tools: tuple[ManagedTool, ...] = ()
         self._reserved: frozenset[str] = frozenset()
+        self._shared: set[str] = set()
         self.problems: list[str] = []
         self._kept = _Kept(kept)
         self._servers = [
@@ -154,6 +155,9 @@ class ToolManager:
             await self.close()
             raise
         taken: dict[str, ManagedTool] = {}
+        listed = Counter(spec.name for specs, _ in listings for spec in specs)
+        # Else a name would be another server's tool on the day the first one is away.
+        self._shared = {name for name, servers in listed.items() if servers > 1}
         for source, tool in local:
             self._add(taken, source, tool.spec, LocalTool, tool)
         for server, (specs, notes) in zip(self._servers, listings, strict=True):
@@ -207,11 +211,12 @@ class ToolManager:
         *made_of: Any,
     ) -> None:
         name, number = spec.name, 1
-        while name in taken or name in self._reserved:
+        others_too = kind is McpTool and name in self._shared
+        while name in taken or name in self._reserved or (others_too and name == spec.name):
             name = f"{source}_{spec.name}{f'_{number}' if number > 1 else ''}"
             number += 1
         if name != spec.name:
-            other = taken[spec.name].source if spec.name in taken else "the agent"
+            other = taken[spec.name].source if spec.name in taken else "another server" if others_too else "the agent"
             self.problems.append(f"{source}: {spec.name}: {other} has a tool of that name; it is called {name} here")
         taken[name] = kind(replace(spec, name=name), source, *made_of)
 
