@@ -25,7 +25,7 @@ from agentlab.flows._asking import TEXT, ask, closed, cut, text_of, texts_of
 from agentlab.flows._ego_memory import EgoMemory
 from agentlab.flows._kept import Heard, existing_file
 from agentlab.flows._planner import Strategy, make_plan
-from agentlab.flows._react import ROOM, Outcome, execute_react
+from agentlab.flows._react import ROOM, Outcome, execute_react, tell_of_run
 from agentlab.flows._two_step import read_object, run_tool
 from agentlab.knowledge.citations import cite
 from agentlab.messages import Reply, ToolCall, ToolSpec
@@ -216,10 +216,7 @@ class Ego:
             result, failed = await run_tool(session, call)
         else:
             result, failed = await tool.run({}, session), False
-        if failed:
-            session.notify("systemError", result[:500], title=f"tool {name}: failed")
-        else:
-            session.notify("subsystemMessage", result[:500], title=f"tool {name}: ran")
+        tell_of_run(session, name, result, failed)
 
 
 def _words_of(raw: str) -> str:

@@ -177,11 +177,14 @@ async def _act(session: Session, step: PlannedStep, tools: Sequence[ToolSpec]) -
         arguments = map_parameters(spec, step.parameters)
         call = ToolCall(id=session.new_id("call"), name=spec.name, arguments=arguments)
         result, failed = await run_tool(session, call)
-    if failed:
-        session.notify("systemError", result[:500], title=f"tool {step.tool}: failed")
-    else:
-        session.notify("subsystemMessage", result[:500], title=f"tool {step.tool}: ran")
+    tell_of_run(session, str(step.tool), result, failed)
     return result, failed
+
+
+def tell_of_run(session: Session, tool: str, result: str, failed: bool) -> None:
+    """The event of a tool that ran, or failed to."""
+    name, outcome = ("systemError", "failed") if failed else ("subsystemMessage", "ran")
+    session.notify(name, result[:500], title=f"tool {tool}: {outcome}")
 
 
 def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:

@@ -56,8 +56,8 @@ class ToolManager:
         self, configs: Sequence[ServerConfig], kept: Path, logs: Path, *, timeout_seconds: float, on_progress: Progress
     ) -> None:
         self.tools: tuple[ManagedTool, ...] = ()
-        self._reserved: frozenset[str] = frozenset()
-        self._shared: set[str] = set()
+        self._not_ours: dict[str, str] = {}
+        """Names that no tool here may have, and whose they are."""
         self.problems: list[str] = []
         self._kept = _Kept(kept)
         self._servers = [
@@ -110,7 +110,7 @@ class ToolManager:
             on_progress=on_progress,
         )
         manager.problems += [*notes, *problems]
-        manager._reserved = frozenset(reserved)
+        manager._not_ours = dict.fromkeys(reserved, "the agent")
         return await manager._load(local, refresh)
 
     @classmethod
@@ -156,10 +156,11 @@ class ToolManager:
             raise
         taken: dict[str, ManagedTool] = {}
         listed = Counter(spec.name for specs, _ in listings for spec in specs)
-        # Else a name would be another server's tool on the day the first one is away.
-        self._shared = {name for name, servers in listed.items() if servers > 1}
         for source, tool in local:
             self._add(taken, source, tool.spec, LocalTool, tool)
+        # Else a name would be another server's tool on the day the first one is away.
+        shared = [name for name, servers in listed.items() if servers > 1]
+        self._not_ours = dict.fromkeys(shared, "another server") | self._not_ours
         for server, (specs, notes) in zip(self._servers, listings, strict=True):
             self.problems += notes
             for spec in specs:
@@ -211,12 +212,11 @@ class ToolManager:
         *made_of: Any,
     ) -> None:
         name, number = spec.name, 1
-        others_too = kind is McpTool and name in self._shared
-        while name in taken or name in self._reserved or (others_too and name == spec.name):
+        while name in taken or name in self._not_ours:
             name = f"{source}_{spec.name}{f'_{number}' if number > 1 else ''}"
             number += 1
         if name != spec.name:
-            other = taken[spec.name].source if spec.name in taken else "another server" if others_too else "the agent"
+            other = taken[spec.name].source if spec.name in taken else self._not_ours[spec.name]
             self.problems.append(f"{source}: {spec.name}: {other} has a tool of that name; it is called {name} here")
         taken[name] = kind(replace(spec, name=name), source, *made_of)
 
