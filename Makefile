@@ -38,8 +38,8 @@ format: .venv/.dev ## mend what the linter can mend
 notebooks: .venv/.dev ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
-bench: .venv/.dev ## measure retrieval on the public sets, where they are at hand
-	@$(BIN)/python evals/bench/retrieval.py ../shared/datasets/squad2 ../shared/datasets/pyfaq ../shared/datasets/mtrag_human
+bench: .venv/.dev ## measure retrieval on sets of yours: make bench SETS="DIR DIR"
+	@$(BIN)/python evals/bench/retrieval.py $(SETS)
 
 clean: ## remove the environment and what tests left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

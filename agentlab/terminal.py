@@ -13,14 +13,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentlab.evals.comparison import Comparison
+from agentlab.errors import RunError
+from agentlab.evals.comparison import Comparison, Difference, Pair, compare
 from agentlab.evals.gate import Verdict
 from agentlab.evals.gate_report import CAPTION, COLUMNS, by_flow, cells
 from agentlab.evals.measures import brief, summary_rows
 from agentlab.evals.results import Run
 from agentlab.evals.run_folder import RunFolder
 from agentlab.evals.runner import Progress as RunProgress
-from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.events import Event, Notice, shorten
 from agentlab.models import weights
 from agentlab.trace import Trace
@@ -202,34 +202,33 @@ def _table(title: str, columns: Iterable[str]) -> Table:
     return table
 
 
-HEADLINES = ("answer_f1", "tool_f1", "memory_recall")
-"""The measure each kind of data set is about."""
+HEADLINES = ("answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
+"""The measure each kind of data set is about; between 0 and 1."""
 
 
 def visible_differences(run: Run) -> list[str]:
-    """For each pair with the first flow: the smallest difference that so few turns could have shown."""
-    scores = run.scores
-    if scores.empty:
+    """For each pair with the first flow: the smallest difference that `compare` could have shown with so few turns."""
+    try:
+        pairs = compare(run).pairs
+    except RunError:  # a single flow, or turns that are not there yet
         return []
-    lines = []
-    for metric in HEADLINES:
-        wide = scores[scores["metric"] == metric].pivot_table(
-            index=["conversation", "turn", "epoch"], columns="flow", values="value"
+    return [
+        f"smallest visible difference in {metric}, {pair.b} against {pair.a}: {_visible(pair, difference)}"
+        for metric in HEADLINES
+        for pair in pairs
+        for difference in pair.differences
+        if difference.measure.name == metric and difference.n
+    ]
+
+
+def _visible(pair: Pair, difference: Difference) -> str:
+    if difference.visible is None:
+        return (
+            "unknown, with one conversation" if difference.clusters < 2 else "unknown, as the difference does not vary"
         )
-        labels = [label for label in run.summary["flows"] if label in wide.columns]
-        for label in labels[1:]:
-            pairs = wide[[labels[0], label]].dropna()
-            clusters = [str(conversation) for conversation in pairs.index.get_level_values("conversation")]
-            differences = (pairs[label] - pairs[labels[0]]).tolist()
-            visible = smallest_visible_difference(differences, clusters) if differences else None
-            if visible is None:
-                shown = "unknown, with fewer than two conversations"
-            elif not any(differences):
-                shown = "unknown, as no turn differs"
-            else:
-                shown = f"{visible:.2f}"
-            lines.append(f"smallest visible difference in {metric}, {label} against {labels[0]} (80 % power): {shown}")
-    return lines
+    if pair.too_small or difference.visible > 1:
+        return f"none, {difference.clusters} conversations are too few"
+    return f"{difference.visible:.2f} (80 % power, Holm over {pair.family} measures)"
 
 
 def list_weights(kind: Any) -> None:

@@ -45,7 +45,8 @@ def _by_phase(flows: dict[str, Any]) -> list[str]:
     """Calls, input tokens and seconds a turn by phase, in the order the phases first appear."""
     names = dict.fromkeys(phase for flow in flows.values() for phase in flow["phases"])
     lines = [
-        "By phase: calls / input tokens / seconds a turn.",
+        "By phase: events / input tokens / seconds a turn. Events are model and embedding calls, searches, tools' runs"
+        " and operations of memory.",
         "",
         f"| | {' | '.join(flows)} |",
         f"| --- |{' ---: |' * len(flows)}",
