@@ -7,27 +7,26 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from agentlab import __version__
 from agentlab import commands as handlers
 from agentlab.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.errors import AgentlabError
+from agentlab.protocols import Mode
 
-MODES = ("live", "record", "replay", "auto")
+MODES = get_args(Mode)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
     arguments = _parser().parse_args(argv)
-    verbose = getattr(arguments, "verbose", 0)
-    logging.basicConfig(
-        level={0: logging.ERROR, 1: logging.INFO}.get(verbose, logging.DEBUG),
-        format="%(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger().handlers[0].setLevel({0: logging.ERROR, 1: logging.INFO}.get(verbose, logging.DEBUG))
+    level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    # The handler has a level of its own: a run's log file opens the loggers to everything.
+    logging.getLogger().handlers[0].setLevel(level)
     try:
-        return int(arguments.command(arguments) or 0)
+        return int(arguments.command(arguments))
     except AgentlabError as problem:
         print(f"agentlab: {problem}", file=sys.stderr)
         return 1
@@ -56,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agentlab {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, does: Callable[[argparse.Namespace], int | None], text: str, examples: str) -> Any:
+    def command(name: str, does: Callable[[argparse.Namespace], int], text: str, examples: str) -> Any:
         sub = commands.add_parser(
             name,
             help=text,

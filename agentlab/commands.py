@@ -138,7 +138,8 @@ def cache(arguments: argparse.Namespace) -> int:
 
 
 def gate(arguments: argparse.Namespace) -> int:
-    from agentlab.evals.gate import gate, write_baseline
+    from agentlab.evals.baselines import write_baseline
+    from agentlab.evals.gate import gate
     from agentlab.evals.gate_report import junit, markdown, save
     from agentlab.evals.results import open_run
     from agentlab.terminal import show_verdict

@@ -19,8 +19,8 @@ AgentlabError                    one line for the user: what is wrong, where, an
    ├─ Refused                    a key, permission or quota problem (HTTP 401, 402, 403)
    └─ BadRequest                 the provider will not take this request
 
-Errors become data in two places only: `Session.call_tool` (the model is told) and the runner (the turn is marked
-failed and counts against the flow).
+Errors become data only where a step may fail without the turn (a tool's call, of which the model is told; background
+work; a memory that is away) and in the runner: the turn is marked failed and counts against the flow.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A session's verb appends one event, with child events for its parts:
 
     step        load_conversation
-    step        retrieve_documents
+    step        retrieve_context
       embedding                         phase retrieve
       search                            phase retrieve
     model_call                          phase answer
@@ -89,8 +89,8 @@ class Event:
         return ""
 
     @classmethod
-    def revive(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**{**record, "after": tuple(record.get("after", ()))})
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +119,9 @@ class ModelCall(Event):
         return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
 
     @classmethod
-    def revive(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
         completion = record.get("completion")
         revived = {
-            "after": tuple(record.get("after", ())),
             "request": Request.from_json(record["request"]),
             "completion": Completion.from_json(completion) if completion else None,
         }
@@ -162,10 +161,9 @@ class Search(Event):
         return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
 
     @classmethod
-    def revive(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
         doc_ids = record.get("doc_ids")
         revived = {
-            "after": tuple(record.get("after", ())),
             "doc_ids": None if doc_ids is None else tuple(doc_ids),
             "passages": tuple(Passage.from_json(p) for p in record.get("passages", ())),
         }
@@ -193,8 +191,8 @@ class ToolRun(Event):
         return shorten(self.output)
 
     @classmethod
-    def revive(cls, record: Mapping[str, Any]) -> Self:
-        revived = {"after": tuple(record.get("after", ())), "call": ToolCall.from_json(record["call"])}
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        revived = {"call": ToolCall.from_json(record["call"])}
         return cls(**{**record, **revived})
 
 
@@ -257,9 +255,9 @@ class MemoryOp(Event):
         return f"written as {self.facts[0].id}" if self.written else "not written"
 
     @classmethod
-    def revive(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
         facts = tuple(Fact.from_json(fact) for fact in record.get("facts", ()))
-        return cls(**{**record, "after": tuple(record.get("after", ())), "facts": facts})
+        return cls(**{**record, "facts": facts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +333,8 @@ def to_row(event: Event) -> dict[str, Any]:
 
 def revive(row: Mapping[str, Any]) -> Event:
     known = _columns(row["kind"])
-    return EVENTS[row["kind"]].revive({key: value for key, value in row.items() if key in known})
+    fields_of = {key: value for key, value in row.items() if key in known}
+    return EVENTS[row["kind"]].from_json(fields_of | {"after": tuple(row.get("after", ()))})
 
 
 def shorten(text: str, width: int = 70) -> str:

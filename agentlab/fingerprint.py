@@ -92,12 +92,9 @@ def _drop_volatile(row: Row) -> None:
         row["extra"] = {name: value for name, value in row["extra"].items() if name not in VOLATILE}
 
 
-def embedding_key(model: str, text: str, endpoint: str = "") -> str:
-    return digest(["embedding", model, text, *([endpoint] if endpoint else ())])
-
-
-def vector_key(model: str, text: str, endpoint: str = "") -> str:
-    return digest(["vector", model, text, *([endpoint] if endpoint else ())])
+def text_key(kind: str, model: str, text: str, endpoint: str = "") -> str:
+    """`kind` is `embedding` for a query, somebody's latency, and `vector` for a text that nobody waits for."""
+    return digest([kind, model, text, *([endpoint] if endpoint else ())])
 
 
 def duration_key(work: Any) -> str:

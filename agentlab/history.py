@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import weakref
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -43,6 +44,8 @@ class ConversationDatabase:
     def __init__(self, path: str | Path = ":memory:") -> None:
         self._db = sqlite3.connect(path, check_same_thread=False)
         self._db.executescript(_SCHEMA)
+        # A database goes with the conversation it was made for, of which nobody says that it has ended.
+        weakref.finalize(self, self._db.close)
 
     def save(
         self,

@@ -1,24 +1,28 @@
 """Identical requests in flight are asked once, and waiting in a queue is told from working.
 
 A model that serves one request at a time would make parallel conversations look slow; the time in its queue is
-measured here and kept out of `seconds`.
+measured here and kept out of `seconds`. So is what an embedder's retries take; those of a model are the session's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from agentlab.errors import ModelError, Retryable
 from agentlab.messages import Completion, Request
 from agentlab.protocols import Embedder, Emit, Model
+from agentlab.retrying import RETRIES, pause_after, spare_key
 
 if TYPE_CHECKING:
     import numpy as np
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -107,15 +111,17 @@ class _Queued(Generic[C]):
                 await start()
             self._started = True
 
+    async def close(self) -> None:
+        """End what was connected, where it has an end."""
+        close = getattr(self._connected, "close", None)
+        if close is not None:
+            await close()
+
 
 class QueuedModel(_Queued[Model]):
     async def ask(self, request: Request, emit: Emit) -> Timed[Completion]:
         await self.start()
         return await self._queue.run(lambda: self.connect().complete(request, emit))
-
-    async def close(self) -> None:
-        if self._connected is not None:
-            await self._connected.close()
 
 
 class QueuedEmbedder(_Queued[Embedder]):
@@ -125,10 +131,26 @@ class QueuedEmbedder(_Queued[Embedder]):
         return self._connected.dimensions if self._connected is not None else 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return await self.connect().embed(texts)
+        return await _retried(lambda: self.connect().embed(texts))
 
     async def ask(self, text: str) -> Timed[np.ndarray]:
         """One query, timed, shape (dimensions,)."""
         await self.start()
-        timed = await self._queue.run(lambda: self.embed([text]))
-        return Timed(timed.result[0], timed.seconds, timed.waited)
+        began = time.perf_counter()
+        timed = await _retried(lambda: self._queue.run(lambda: self.connect().embed([text])))
+        return Timed(timed.result[0], timed.seconds, max(0.0, time.perf_counter() - began - timed.seconds))
+
+
+async def _retried(work: Callable[[], Awaitable[T]]) -> T:
+    failures = spared = 0
+    while True:
+        try:
+            return await work()
+        except ModelError as error:
+            other_key = spare_key(error, spared)
+            if not other_key and (not isinstance(error, Retryable) or failures == RETRIES):
+                raise
+            failures, spared = failures + (not other_key), spared + other_key
+            pause = 0.0 if other_key else pause_after(error, failures)
+            log.warning("%s; again in %.1f s", error, pause)
+            await asyncio.sleep(pause)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import logging
 import tempfile
 import threading
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from agentlab.evals.datasets import Dataset
     from agentlab.evals.results import Run
     from agentlab.knowledge.documents import Document
+    from agentlab.knowledge.index import DocumentIndex
     from agentlab.tools._tool_manager import ToolManager
 
 log = logging.getLogger(__name__)
@@ -51,8 +53,8 @@ T = TypeVar("T")
 class Lab:
     """Everything a run or a chat needs, opened when first used and closed by `close` or a `with` block.
 
-    `spec` is a file, a Spec or None; keywords are keys of the spec and win over it. `model`, `embedder` and entries of
-    `flows` may also be objects.
+    `spec` is a file, a Spec or None; keywords are keys of the spec and win over it (`retrieval__top_k=8` is
+    `retrieval: {top_k: 8}`). `model`, `embedder` and entries of `flows` may also be objects.
     """
 
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
@@ -81,7 +83,9 @@ class Lab:
         self.prices: PriceTable = load_prices(self.spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: self._queued(name) for name in named}
-        self._queries = QueuedEmbedder(*self._embedder_identity(), self._connect_embedder)
+        self._queries = QueuedEmbedder(
+            *_behind("models.embedders", self.spec.embedder, self._given_embedders.get(self.spec.embedder))
+        )
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
             self._queries.connect()
@@ -90,7 +94,7 @@ class Lab:
         asked = self.spec.scorers
         names = plugins.names("evals.scorers") if asked == "default" else asked
         self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
-        self._indexes: dict[tuple[int, str], Index] = {}
+        self._indexes: dict[tuple[int, str], DocumentIndex] = {}
         self._chats: list[Chat] = []
         self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -119,19 +123,6 @@ class Lab:
         from agentlab.models.weights import home
 
         return KeptEmbedder(CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder)
-
-    def _embedder_identity(self) -> tuple[str, str]:
-        name = self.spec.embedder
-        if name in self._given_embedders:
-            return name, getattr(self._given_embedders[name], "endpoint", "")
-        provider, rest = _provider("models.embedders", name)
-        return getattr(provider, "identity", lambda rest: (name, ""))(rest)
-
-    def _connect_embedder(self) -> Embedder:
-        if self.spec.embedder in self._given_embedders:
-            return self._given_embedders[self.spec.embedder]
-        provider, name = _provider("models.embedders", self.spec.embedder)
-        return provider.connect(name)  # type: ignore[no-any-return]
 
     # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
 
@@ -170,11 +161,12 @@ class Lab:
 
         return self.wait(run(self, **options))
 
-    def chat(self, flow: str | None = None, **options: Any) -> Chat:
-        """A conversation with one of the lab's flows; options are those of Chat."""
+    def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
+        """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""
         from agentlab.chat import Chat
 
-        self._chats.append(Chat(self, self.variant(flow or self.variants[0].label), **options))
+        variant = self.variant(flow or self.variants[0].label)
+        self._chats.append(Chat(self, dataclasses.replace(variant, model=model or variant.model), **options))
         return self._chats[-1]
 
     def datasets(self) -> tuple[Dataset, ...]:
@@ -204,13 +196,7 @@ class Lab:
         return self._models[name]
 
     def _queued(self, name: str) -> QueuedModel:
-        given = self._given_models.get(name)
-        if given is not None:
-            return QueuedModel(name, getattr(given, "endpoint", ""), lambda: given)
-        provider, rest = _provider("models", name)
-        identity = getattr(provider, "identity", lambda rest: (name, ""))
-        answering, endpoint = identity(rest)
-        return QueuedModel(answering, endpoint, lambda: provider.connect(rest))
+        return QueuedModel(*_behind("models", name, self._given_models.get(name)))
 
     def local_weights(self) -> list[str]:
         """Catalogue names of the embedded models this lab will load for certain."""
@@ -230,12 +216,20 @@ class Lab:
         """How long a call takes by the provider's own rough word; None where it has none."""
         if model in self._given_models:
             return None
-        provider, name = _provider("models", model)
+        provider, name = plugins.provider("models", model)
         pace = getattr(provider, "seconds_per_call", None)
         return pace(name) if pace else None
 
-    async def index(self, documents: Sequence[Document], retrieval: RetrievalSpec) -> Index | None:
-        """The index over `documents`, built once and kept on disk; None without documents."""
+    async def index(
+        self,
+        documents: Sequence[Document],
+        retrieval: RetrievalSpec,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Index | None:
+        """The index over `documents`, built once and kept on disk; None without documents.
+
+        `progress` is told of passages embedded and all there are.
+        """
         from agentlab.knowledge.index import open_index
         from agentlab.models.weights import home
 
@@ -258,6 +252,7 @@ class Lab:
                     folder=folder,
                     method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
+                    progress=progress,
                 )
                 if opened.embedder is not None:
                     # A cached query would make the flow that asks second look faster.
@@ -333,7 +328,7 @@ class Lab:
             tools_are_brought=bool(tools),
             settings=variant.settings,
             prompts=variant.prompts,
-            price=self.prices.charge,
+            price=self.prices.cost,
             on_text=on_text,
         )
 
@@ -370,9 +365,12 @@ class Lab:
             self.wait(self._chats.pop().close())
         while self._managers:
             self.wait(self._managers.popitem()[1].close())
-        for shared in self._models.values():
+        queued: list[QueuedModel | QueuedEmbedder] = [*self._models.values(), self._queries]
+        for shared in queued:
             asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
         self._models.clear()
+        while self._indexes:
+            self._indexes.popitem()[1].close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -392,9 +390,10 @@ class Lab:
         return f"<Lab {self.spec.name}: {', '.join(v.label for v in self.variants)} on {self.spec.model}>"
 
 
-def _provider(room: str, name: str) -> tuple[Any, str]:
-    """The module behind the first part of `provider/name`, and the rest."""
-    provider, slash, rest = name.partition("/")
-    if not slash or not rest:
-        raise ConfigError(f"{name!r} is not a {plugins.ROOMS[room].split()[0]} name; it has the form provider/name")
-    return plugins.resolve(room, provider), rest
+def _behind(room: str, name: str, given: Any) -> tuple[str, str, Callable[[], Any]]:
+    """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
+    if given is not None:
+        return name, getattr(given, "endpoint", ""), lambda: given
+    provider, rest = plugins.provider(room, name)
+    answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
+    return answering, endpoint, lambda: provider.connect(rest)

@@ -69,6 +69,14 @@ def resolve(room: str, name: str) -> Any:
     raise ConfigError(unknown(ROOMS[room], name, names(room)))
 
 
+def provider(room: str, name: str) -> tuple[Any, str]:
+    """The module behind the first part of `provider/name`, and the rest; raises ConfigError as `resolve` does."""
+    first, slash, rest = name.partition("/")
+    if not slash or not rest:
+        raise ConfigError(f"{name!r} is not a {ROOMS[room].split()[0]} name; it has the form provider/name")
+    return resolve(room, first), rest
+
+
 def _import(module: str, attribute: str, what: str) -> Any:
     try:
         found: ModuleType = importlib.import_module(module)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.errors import ConfigError
-from agentlab.messages import Completion, Usage
+from agentlab.messages import Usage
 
 
 class Price(BaseModel):
@@ -44,9 +44,6 @@ class PriceTable:
         cached = (usage.cached_tokens or 0) if price.cached_input is not None else 0
         fresh = usage.input_tokens - cached
         return (fresh * price.input + cached * (price.cached_input or 0.0) + usage.output_tokens * price.output) / 1e6
-
-    def charge(self, model: str, completion: Completion) -> float | None:
-        return self.cost(model, completion.usage)
 
 
 def load_prices(path: str | None = None) -> PriceTable:

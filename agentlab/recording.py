@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.errors import ConfigError, RecordingError
-from agentlab.fingerprint import Row, digest, duration_key, embedding_key, result_key, vector_key
-from agentlab.messages import Message, Request, ToolSpec
+from agentlab.fingerprint import Row, digest, duration_key, result_key, text_key
+from agentlab.messages import Request
+from agentlab.scratch import replace_file
 
 FORMAT = 1
 _PARTS = {"message": "messages", "tool": "tools"}
@@ -111,13 +112,7 @@ class Recordings:
         known = self._others.parts | self._mine.parts
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
         fields |= {plural: [_row(known[i])[kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
-        return Request(
-            **{
-                **fields,
-                "messages": tuple(Message.from_json(m) for m in fields["messages"]),
-                "tools": tuple(ToolSpec.from_json(t) for t in fields["tools"]),
-            }
-        )
+        return Request.from_json(fields)
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""
@@ -164,9 +159,7 @@ class Recordings:
             requests = [row["request"] for row in kept if row["kind"] == "completion"]
             parts = {name for request in requests for plural in _PARTS.values() for name in request[plural]}
             left = [row for row in rows if row.get("key") in used or row.get("id") in parts]
-            fresh = self._own.with_suffix(".new")
-            fresh.write_text(_header() + "".join(_seal(row) for row in left), encoding="utf-8")
-            fresh.replace(self._own)
+            replace_file(self._own, _header() + "".join(_seal(row) for row in left))
         return sum("key" in row for row in rows) - len(kept)
 
     def _prepare(self) -> None:
@@ -250,10 +243,8 @@ def _key_of(row: Row) -> str:
     match row["kind"]:
         case "completion":
             return digest([row["request"], row["repeat"]])
-        case "embedding":
-            return embedding_key(row["model"], row["text"], row.get("endpoint", ""))
-        case "vector":
-            return vector_key(row["model"], row["text"], row.get("endpoint", ""))
+        case "embedding" | "vector" as kind:
+            return text_key(kind, row["model"], row["text"], row.get("endpoint", ""))
         case "result":
             return result_key(row["of"], row["facts"])
     return duration_key(row["work"])

@@ -1,9 +1,11 @@
-"""Temporary folders that go when what they belong to does."""
+"""Temporary folders that go when what they belong to does, and files that are replaced whole."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import uuid
 import weakref
 from pathlib import Path
 
@@ -13,3 +15,21 @@ def folder_of(owner: object, prefix: str = "agentlab-") -> Path:
     folder = tempfile.mkdtemp(prefix=prefix)
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
+
+
+def replace_file(path: Path, content: bytes | str) -> None:
+    """Write a file in one step: whoever reads it, even after a power cut, finds the old content or the new one whole.
+
+    Half a surrogate pair, which a model may write, becomes its escape. Raises OSError, and then nothing has changed.
+    """
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+    try:
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -1,11 +1,11 @@
-"""What a flow is handed: the traced verbs, and the protocols of what stands behind them.
+"""What a flow is handed: the traced verbs of one conversation.
 
     passages = await session.retrieve("When is a player offside?")
     completion = await session.complete(messages, tools=session.tool_specs())
     result = await session.call_tool(completion.message.tool_calls[0])
 
-Every verb appends one event to the trace, with child events for its parts. Retries live here and nowhere else. A tool
-that fails becomes a message for the model; every other error flies on to the runner.
+Every verb appends one event to the trace, with child events for its parts. Model calls that may go through later are
+made again here. A tool that fails becomes a message for the model; every other error flies on to the runner.
 """
 
 from __future__ import annotations
@@ -29,22 +29,20 @@ from agentlab.errors import (
     ContextOverflow,
     ModelError,
     NotRecorded,
-    RateLimited,
     RecordingError,
     Retryable,
     ToolError,
 )
 from agentlab.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
-from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec
+from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage
 from agentlab.protocols import Answer, History, Index, Memory, Tool, Wire
 from agentlab.remembering import MemoryVerbs
+from agentlab.retrying import RETRIES, pause_after, spare_key
 from agentlab.trace import Trace
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-BACK_OFF = 0.5
-"""Seconds before the first retry of a model call; doubled with every further one."""
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
 
@@ -78,8 +76,8 @@ class Session(MemoryVerbs, BackgroundWork):
         settings: Any = None,
         prompts: Mapping[str, str] | None = None,
         reply_to: int | None = None,
-        price: Callable[[str, Completion], float | None] = lambda model, completion: None,
-        retries: int = 3,
+        price: Callable[[str, Usage], float | None] = lambda model, usage: None,
+        retries: int = RETRIES,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
     ) -> None:
         super().__init__()
@@ -110,7 +108,6 @@ class Session(MemoryVerbs, BackgroundWork):
         self._retries = retries
         self._on_text = on_text
         self._ids = 0
-        self._jitter = random.Random()
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
@@ -187,7 +184,7 @@ class Session(MemoryVerbs, BackgroundWork):
         def record(completion: Completion | None, **measured: Any) -> None:
             calls_tools = completion is not None and completion.message.tool_calls
             measured["phase"] = phase or ("select_tool" if calls_tools else "answer")
-            measured["cost_usd"] = self._price(self._wire.name, completion) if completion else None
+            measured["cost_usd"] = self._price(self._wire.name, completion.usage) if completion else None
             facts = {"model": self._wire.name, "request": request, "completion": completion}
             self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
@@ -216,12 +213,11 @@ class Session(MemoryVerbs, BackgroundWork):
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
-                other_key = isinstance(error, RateLimited) and spared < error.other_keys
+                other_key = spare_key(error, spared)
                 if not other_key and (not isinstance(error, Retryable) or attempt - spared > self._retries):
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                # Another key costs no pause and no attempt, but only so often: slow calls outlast the time aside.
-                pause = 0.0 if other_key else self._pause(error, attempt - spared)
+                pause = 0.0 if other_key else pause_after(error, attempt - spared)
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
                 said.clear()
                 attempt, spared = attempt + 1, spared + other_key
@@ -242,13 +238,6 @@ class Session(MemoryVerbs, BackgroundWork):
             problem = f"{asking}: the request has about {tokens} tokens, the limit is {self.token_limit}"
             self.notify("systemError", problem, title=f"Token limit: {asking}")
             raise ContextOverflow(problem)
-
-    def _pause(self, error: ModelError, failures: int) -> float:
-        """Seconds before the next attempt."""
-        pause: float = BACK_OFF * 2 ** (failures - 1) * (0.75 + self._jitter.random() / 2)
-        if isinstance(error, RateLimited) and error.retry_after is not None:
-            pause = max(pause, min(error.retry_after, 60.0))
-        return pause
 
     def _accepted(self, answer: Answer) -> Completion:
         if answer.unrecorded is not None:

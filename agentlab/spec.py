@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from agentlab.errors import ConfigError
-from agentlab.plugins import unknown
 from agentlab.protocols import Mode
+from agentlab.rows import explain
 
 ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
 
@@ -165,18 +165,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a spec is a mapping of keys to values")
     return data
-
-
-def explain(problem: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
-    first = problem.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        owner: Any = model
-        for part in first["loc"][:-1]:
-            field = getattr(owner, "model_fields", {}).get(part)
-            owner = field.annotation if field else None
-        known = list(getattr(owner, "model_fields", {}))
-        message = unknown("key", str(first["loc"][-1]), known) if known else "unknown key"
-    return f"{where}: {message}" if where else message

@@ -67,11 +67,12 @@ class RunDisplay(_Display):
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and progress.done and waited:
+        if not self._progress.console.is_terminal and (progress.done or progress.label) and waited:
             self._said = now
             left = progress.seconds_left
             eta = "" if left is None else f", about {left / 60:.0f} min left"
-            self._progress.console.print(f"turn {progress.done} of {progress.total}{eta}{failed}", highlight=False)
+            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else progress.label
+            self._progress.console.print(line, highlight=False)
 
     def tell(self, trace: Trace, event: Event) -> None:
         """Print an event that a flow wrote for whoever listens."""

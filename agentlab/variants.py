@@ -17,8 +17,9 @@ from agentlab.errors import ConfigError
 from agentlab.memory._tagged_log import data_folder
 from agentlab.messages import Reply, UserTurn
 from agentlab.prompt_files import read_prompt_files
+from agentlab.rows import explain
 from agentlab.session import Session
-from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec, explain
+from agentlab.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
 
 @dataclass(frozen=True, kw_only=True)

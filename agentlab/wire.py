@@ -28,10 +28,9 @@ from agentlab.fingerprint import (
     Repeat,
     Row,
     duration_key,
-    embedding_key,
     record_request,
     result_key,
-    vector_key,
+    text_key,
 )
 from agentlab.inflight import Flights, Queue, QueuedEmbedder, QueuedModel
 from agentlab.messages import Completion, Request, to_json
@@ -145,7 +144,7 @@ class Line:
         """One query; raises NotRecorded as `complete` does, and the errors of the embedder."""
         assert self._embedder is not None, "an index that needs vectors comes with an embedder"
         embedder = self._embedder
-        key = embedding_key(embedder.name, text, embedder.endpoint)
+        key = text_key("embedding", embedder.name, text, embedder.endpoint)
         row = self._recorder.find(key)
         if row is not None:
             return Embedded(vector=_unpacked(row["vector"]), seconds=row["seconds"], origin="replay")
@@ -221,7 +220,7 @@ class KeptEmbedder:
         """float32 rows of unit length, shape (len(texts), dimensions); NotRecorded in a replay without them."""
         if self._recorder.recordings is None or not texts:
             return await self._embedder.embed(texts)
-        keys = {text: vector_key(self.name, text, self._endpoint) for text in texts}
+        keys = {text: text_key("vector", self.name, text, self._endpoint) for text in texts}
         rows = {text: self._recorder.find(key) for text, key in keys.items()}
         missing = [text for text, row in rows.items() if row is None]
         if missing and self._recorder.mode == "replay":

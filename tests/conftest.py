@@ -30,7 +30,7 @@ def _guarded(self: socket.socket, address: Any) -> None:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
-    monkeypatch.setattr("agentlab.session.BACK_OFF", 0.0)
+    monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.0)
     for name in (
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
@@ -38,6 +38,12 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         "AGENTLAB_EMBEDDER",
         "AGENTLAB_LOCAL_MODEL",
         "AGENTLAB_MODE",
+        "AGENTLAB_KEYS",
+        "GEMINI_API_KEY",
+        "GEMINI_BASE_URL",
+        "GOOGLE_API_KEY",
+        "GITHUB_STEP_SUMMARY",
+        "LLM_AGENT_DATA_DIR",
     ):
         monkeypatch.delenv(name, raising=False)
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from agentlab.errors import ConfigError, MissingExtra, ModelError, RateLimited, ServerFault, Unreachable
+from agentlab.errors import BadRequest, ConfigError, MissingExtra, ModelError, RateLimited, ServerFault, Unreachable
+from agentlab.inflight import QueuedEmbedder
 from agentlab.models import weights
 from agentlab.models.embedders import hashing, local, openai, sentence_transformers
 from agentlab.models.embedders.cache import CachedEmbedder
@@ -170,6 +171,9 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[dict[str
         body = await request.json()
         requests.append(body)
         first = body["input"][0]
+        key = request.headers["Authorization"].removeprefix("Bearer ")
+        if first.startswith("only ") and key not in first:
+            return web.json_response({"error": {"message": f"your key {key} is not welcome"}}, status=401)
         if first.startswith("HTTP "):
             return web.json_response({"error": {"message": "no"}}, status=int(first[5:]))
         size = body.get("dimensions", 3)
@@ -226,6 +230,58 @@ async def test_openai_failures_are_ours_and_not_retried(
         await embedder.embed([text, "b"])
     assert len(server) == 1
     await embedder.close()
+
+
+async def test_openai_takes_its_keys_in_turn_and_no_error_quotes_one(
+    server: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AGENTLAB_KEYS", str(tmp_path / "keys.json"))
+    (tmp_path / "keys.json").write_text('{"openai": ["gsk_the_first_one", "gsk_the_second_one"]}')
+    queued = QueuedEmbedder("openai/m", "compatible", lambda: openai.connect("m"))
+    assert (await queued.ask("only gsk_the_second_one")).result.shape == (3,)
+    assert len(server) == 2
+    with pytest.raises(ModelError, match="your key <key> is not welcome") as refused:
+        await queued.ask("only somebody else's")
+    assert refused.value.__cause__ is None
+    await queued.close()
+
+
+class Flaky(Counting):
+    """Fails as often as it is told to."""
+
+    def __init__(self, *failures: ModelError) -> None:
+        super().__init__()
+        self.failures = list(failures)
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().embed(texts)
+
+
+async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.05)
+    embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
+    queued = QueuedEmbedder("counting/1", "", lambda: embedder)
+    timed = await queued.ask("a")
+    assert embedder.asked == ["a"]
+    assert timed.seconds < 0.05 < timed.waited
+    embedder.failures = [ServerFault("busy")] * 3
+    assert (await queued.embed(["b"])).shape == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind"), [([ServerFault("busy")] * 4, ServerFault), ([BadRequest("never")], BadRequest)]
+)
+async def test_an_embedder_is_not_asked_for_ever_nor_in_vain(
+    failures: list[ModelError], kind: type[ModelError]
+) -> None:
+    embedder = Flaky(*failures)
+    with pytest.raises(kind):
+        await QueuedEmbedder("counting/1", "", lambda: embedder).ask("a")
+    assert embedder.asked == embedder.failures == []
 
 
 async def test_openai_without_key_or_server() -> None:

@@ -13,7 +13,8 @@ from small_runs import Answering, edit_header, play, write_set
 
 from agentlab.cli import main
 from agentlab.errors import RunError
-from agentlab.evals.gate import gate, judge, write_baseline
+from agentlab.evals.baselines import write_baseline
+from agentlab.evals.gate import gate, judge
 from agentlab.evals.gate_report import junit, markdown
 from agentlab.evals.results import open_run
 from agentlab.evals.statistics import smallest_visible_difference, standard_error

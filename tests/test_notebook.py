@@ -256,6 +256,24 @@ async def test_a_model_that_no_flow_of_the_lab_uses_gets_a_lab_of_its_own(lab_ov
     chat.close()
 
 
+async def test_what_a_chat_of_the_widget_still_has_to_do_is_done_when_the_lab_closes(lab_over):
+    done = []
+
+    async def busy(turn, session):
+        async def later():
+            await asyncio.sleep(0.2)
+            done.append(turn.text)
+
+        session.background(later(), "later")
+        return al.Reply(text="soon")
+
+    lab = lab_over(Scripted([]), flows=[busy])
+    await ChatWidget(lab).say("Remember me")
+    assert done == []
+    await asyncio.to_thread(lab.close)
+    assert done == ["Remember me"]
+
+
 async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
     model = Slow("one two three", pause="two")
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))

@@ -24,10 +24,9 @@ def document(text: str, doc_id: str = "d") -> Document:
     return Document(doc_id=doc_id, title="T", text=text)
 
 
-@given(TEXTS, st.integers(1, 40), st.integers(0, 10))
-def test_passages_are_exact_short_and_cover_the_text(text: str, max_tokens: int, overlap: int) -> None:
-    overlap = min(overlap, max_tokens // 4)
-    passages = split(document(text), max_tokens, overlap)
+@given(TEXTS, st.integers(1, 40))
+def test_passages_are_exact_short_and_cover_the_text(text: str, max_tokens: int) -> None:
+    passages = split(document(text), max_tokens)
     assert [p.id for p in passages] == [f"d#{n}" for n in range(len(passages))]
     assert all(p.text == text[p.start : p.end] and p.title == "T" for p in passages)
     assert all(count_tokens(p.text) <= max_tokens for p in passages)
@@ -37,12 +36,11 @@ def test_passages_are_exact_short_and_cover_the_text(text: str, max_tokens: int,
     assert passages[0].start == 0
     assert passages[-1].end == len(text)
     for before, after in pairwise(passages):
-        assert before.start < after.start <= before.end < after.end
-        assert count_tokens(text[after.start : before.end]) <= overlap
+        assert before.start < after.start == before.end < after.end
 
 
 @given(TEXTS, st.integers(1, 40))
-def test_without_overlap_the_passages_are_the_text(text: str, max_tokens: int) -> None:
+def test_together_the_passages_are_the_text(text: str, max_tokens: int) -> None:
     passages = split(document(text), max_tokens)
     assert "".join(p.text for p in passages) == (text if text.strip() else "")
     assert sum(count_tokens(p.text) for p in passages) == (count_tokens(text) if text.strip() else 0)
@@ -69,22 +67,15 @@ def test_text_without_spaces_and_endless_blanks_are_cut() -> None:
     assert max(len(p.text) for p in split(document("a" + " " * 10_000 + "b"), 5)) < 100
 
 
-def test_overlap_repeats_the_end_of_the_passage_before() -> None:
-    text = "One two. Three four. Five six. Seven eight. Nine ten. More here."
-    first, second = split(document(text), 12, overlap=3)[:2]
-    assert second.start < first.end
-    assert text[second.start :].startswith(("Five", "Three", "Seven"))
-
-
 def test_ids_stay_unique_where_doc_ids_hold_a_hash() -> None:
     ids = [p.id for name in ("a", "a#0", "a#0#0") for p in split(document("one two", name), 1)]
     assert len(ids) == len(set(ids)) == 6
 
 
-@pytest.mark.parametrize(("max_tokens", "overlap"), [(0, 0), (10, 3), (10, -1)])
-def test_senseless_settings_are_refused(max_tokens: int, overlap: int) -> None:
+@pytest.mark.parametrize("max_tokens", [0, -1])
+def test_passages_of_nothing_are_refused(max_tokens: int) -> None:
     with pytest.raises(ValueError, match="max_tokens"):
-        split(document("x"), max_tokens, overlap)
+        split(document("x"), max_tokens)
 
 
 def test_megabytes_are_split_in_seconds() -> None:

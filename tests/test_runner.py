@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import agentlab as al
@@ -296,6 +298,34 @@ def test_a_turn_of_ten_megabytes_is_a_turn_like_any_other(tmp_path, own_home):
     with al.Lab(model=model, datasets=[str(folder)], embedder="hashing/hashing-64", flows=["rag_only"]) as laboratory:
         flow = laboratory.run_sync(out=tmp_path / "run").summary["flows"]["rag_only"]
     assert (flow["turns"], flow["errors"]) == (1, 1)
+
+
+def test_the_indexing_of_a_large_corpus_is_seen_while_it_goes_on(tmp_path, own_home):
+    many = DOCUMENTS + [{"doc_id": f"d{n}", "title": "", "text": f"Document {n}."} for n in range(598)]
+    dataset = write_set(tmp_path / "many", CONVERSATIONS[:1], many)
+    said = []
+    with lab(dataset, ["yes"] * 9, flows=["rag_only"]) as opened:
+        opened.run_sync(out=tmp_path / "run", on_progress=lambda progress: said.append((progress.done, progress.label)))
+    assert said[:3] == [(0, "indexing: 256 of 600 passages"), (0, "indexing: 512 of 600 passages"), (0, "")]
+
+
+def test_a_lab_that_is_closed_lets_go_of_its_embedder_and_its_indexes(dataset, tmp_path):
+    class Embedder:
+        name, dimensions, closed = "mine", 8, False
+
+        async def embed(self, texts):
+            return np.ones((len(texts), 8), dtype=np.float32) / np.sqrt(8)
+
+        async def close(self):
+            self.closed = True
+
+    embedder = Embedder()
+    with al.Lab(model=Scripted(["yes"], loop=True), datasets=[str(dataset)], embedder=embedder) as opened:
+        index = opened.wait(opened.index(opened.datasets()[0].documents, opened.spec.retrieval))
+        assert opened.wait(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
+    assert embedder.closed
+    with pytest.raises(AttributeError, match="bindings"):  # Chroma's own words for a store that was closed
+        asyncio.run(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
 
 
 def test_a_ledger_that_was_tampered_with_is_noticed(dataset, tmp_path):

@@ -336,7 +336,7 @@ def test_a_home_that_cannot_be_written_is_one_line(hub: Hubs, tmp_path: Path, mo
 
 def test_an_unknown_name_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"did you mean 'qwen2\.5-coder-0\.5b'\? known: .*all-minilm-l6-v2"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'qwen2\.5-coder-0\.5b'\? Known: all-minilm-l6-v2"):
         weights.fetch("qwen2.5-coder-05b")
 
 

@@ -17,6 +17,7 @@ from agentlab.errors import RunError
 from agentlab.evals.graders import check_complete, identity
 from agentlab.evals.measures import Key, Row, in_order, measured
 from agentlab.evals.results import Run
+from agentlab.scratch import replace_file
 
 FORMAT = 1
 HEADER = {"run_id": str, "spec": str, "model": str, "datasets": dict, "graders": dict}
@@ -44,9 +45,7 @@ def write_baseline(run: Run, path: str | Path) -> None:
             lines.append({**where, "measures": {name: row[name] for name in in_order(sorted(row))}})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        fresh.replace(path)
+        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 

@@ -12,7 +12,6 @@ An unknown key, a wrong type or a broken line is a DatasetError that names file,
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import random
@@ -20,22 +19,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentlab.errors import DatasetError
 from agentlab.knowledge.documents import Document, load_documents
-from agentlab.spec import explain
+from agentlab.rows import STRICT, read_rows
 
 if TYPE_CHECKING:
     from agentlab.evals.memory_sets import ToldSession
 
-Row = TypeVar("Row", bound=BaseModel)
-
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = STRICT
 
 
 class Speaker(Strict):
@@ -164,6 +161,11 @@ class Dataset:
         )
 
 
+def name_of(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
+    """What a conversation is called in the run of `datasets`; two sets may use one id."""
+    return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
+
+
 def _stratified(conversations: tuple[Conversation, ...], limit: int, seed: int) -> list[Conversation]:
     """Draw from each stratum in proportion (largest remainder); a stratum is what a conversation's turns ask for."""
     strata: dict[str, list[Conversation]] = defaultdict(list)
@@ -218,23 +220,6 @@ def load_dataset(path: str | Path) -> Dataset:
     return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)
 
 
-def _parse(line: bytes) -> Any:
-    """Strict JSON: no NaN, no key twice, nothing that cannot be written down again."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) < len(keys):
-            raise ValueError(f"the key {max(keys, key=keys.count)!r} stands there twice")
-        return dict(pairs)
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    parsed = json.loads(line, object_pairs_hook=unique, parse_constant=refuse)
-    json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair raises a UnicodeEncodeError
-    return parsed
-
-
 def _read_conversations(file: Path) -> Iterator[tuple[int, Conversation]]:
     seen: dict[str, int] = {}
     for number, conversation in read_rows(file, Conversation):
@@ -242,22 +227,3 @@ def _read_conversations(file: Path) -> Iterator[tuple[int, Conversation]]:
             raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
         seen[conversation.id] = number
         yield number, conversation
-
-
-def read_rows(file: Path, row: type[Row]) -> Iterator[tuple[int, Row]]:
-    """The lines of a file, each with its number; raises DatasetError naming file, line and key."""
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.removeprefix(codecs.BOM_UTF8).strip():
-                continue
-            try:
-                parsed = row.model_validate(_parse(line))
-            except UnicodeDecodeError:
-                raise DatasetError("the line is not UTF-8", file, number) from None
-            except json.JSONDecodeError as problem:
-                raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
-            except ValidationError as problem:
-                raise DatasetError(explain(problem, row), file, number) from None
-            except (ValueError, RecursionError) as problem:
-                raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
-            yield number, parsed

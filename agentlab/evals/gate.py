@@ -30,7 +30,7 @@ from typing import Literal
 
 from agentlab import plugins
 from agentlab.errors import RunError
-from agentlab.evals.baselines import Baseline, read_baseline, write_baseline
+from agentlab.evals.baselines import Baseline, read_baseline
 from agentlab.evals.graders import check_comparable, check_complete, identity
 from agentlab.evals.measures import (
     COSTS,
@@ -55,8 +55,6 @@ from agentlab.evals.statistics import (
     smallest_visible_difference,
     upper_bound,
 )
-
-__all__ = ["Judged", "Verdict", "gate", "judge", "read_baseline", "write_baseline"]
 
 GATED_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 QUALITY_MARGIN = 0.05

@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 
 from agentlab.errors import ConfigError, DatasetError, MemoryUnavailable
-from agentlab.evals.datasets import Conversation, Dataset, Strict, Turn, read_rows
+from agentlab.evals.datasets import Conversation, Dataset, Strict, Turn
 from agentlab.evals.run_folder import Play
 from agentlab.memory._away import Away
 from agentlab.messages import UserTurn
 from agentlab.protocols import Memory
+from agentlab.rows import read_rows
 from agentlab.trace import Trace
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 
 from agentlab import plugins
 from agentlab.errors import NotRecorded, RunError
-from agentlab.evals.datasets import Conversation, Dataset
+from agentlab.evals.datasets import Conversation, Dataset, name_of
 from agentlab.evals.memory_sets import INGEST, Question, ingest_name
 from agentlab.evals.reuse import UNGRADED, reuse
 from agentlab.evals.run_folder import Play, RunFolder, play_of
@@ -202,7 +202,7 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
         return asyncio.run_coroutine_threadsafe(lab.embedder.embed(list(texts)), loop).result()
 
     expected = {
-        (dataset.name, f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id): (
+        (dataset.name, name_of(dataset, conversation, datasets)): (
             conversation,
             ingest_name(dataset, conversation) if isinstance(conversation, Question) else None,
         )

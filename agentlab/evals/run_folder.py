@@ -18,6 +18,7 @@ from typing import IO, Any
 from agentlab.errors import RunError
 from agentlab.events import Event, revive, to_row
 from agentlab.recording import no_collection
+from agentlab.scratch import replace_file
 from agentlab.trace import Trace
 
 FORMAT = 2
@@ -75,9 +76,7 @@ class RunFolder:
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written."""
-        fresh = self.path / f".{name}.new"
-        fresh.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        fresh.replace(self.path / name)
+        replace_file(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
@@ -87,10 +86,7 @@ class RunFolder:
         self._append("turns.jsonl", row)
 
     def write_scores(self, rows: list[dict[str, Any]]) -> None:
-        fresh = self.path / ".scores.jsonl.new"
-        with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        fresh.replace(self.path / "scores.jsonl")
+        replace_file(self.path / "scores.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.

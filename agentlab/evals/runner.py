@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import agentlab
 from agentlab.errors import ConfigError, RecordingError, RunError
-from agentlab.evals.datasets import Conversation, Dataset
+from agentlab.evals.datasets import Conversation, Dataset, name_of
 from agentlab.evals.graders import fingerprints
 from agentlab.evals.memory_sets import BudgetSpent, Memories, check_memory
 from agentlab.evals.results import Run, finish
-from agentlab.evals.run_folder import FORMAT, Play, RunFolder, locked, run_log
+from agentlab.evals.run_folder import FORMAT, Play, RunFolder, locked, play_of, run_log
 from agentlab.events import Event
 from agentlab.messages import Citation, Reply, ToolSpec, UserTurn, to_json
 from agentlab.tools.stub import StubTools
@@ -130,7 +130,7 @@ class _Runner:
         # Paid for, though a conversation that was cut off begins anew.
         cut_off = [e for key, trace in folder.traces().items() if key not in self._finished for e in trace.events]
         self._spent_before = billed([*folder.abandoned(), *cut_off])
-        self._total = sum(len(play.conversation.scored_turns) for play in self._plays)
+        self._total = 0
         self._memories = Memories(lab, self._begin, self._over_budget)
         self._done = self._failed = 0
         self._began = time.perf_counter()
@@ -140,7 +140,7 @@ class _Runner:
         self._total = sum(len(play.conversation.scored_turns) for play in left)
         for play in left:
             await self.lab.model(play.variant.model)
-            await self.lab.index(play.dataset.documents, play.variant.retrieval)
+            await self.lab.index(play.dataset.documents, play.variant.retrieval, self._report_indexing)
             self._memories.expect(play.variant, play.dataset, play.conversation, play.epoch)
         self._began = time.perf_counter()
         self._report("")
@@ -250,6 +250,10 @@ class _Runner:
         self._done += 1
         self._report(f"{trace.flow} · {trace.conversation}")
 
+    def _report_indexing(self, done: int, total: int) -> None:
+        if done < total:  # a small corpus is done before anybody could read it
+            self._report(f"indexing: {done} of {total} passages")
+
     def _report(self, label: str) -> None:
         seconds = time.perf_counter() - self._began
         self._on_progress(
@@ -295,7 +299,7 @@ def _plays(lab: Lab, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
     for epoch in range(lab.spec.epochs):
         for dataset in datasets:
             for conversation in dataset.conversations:
-                name = f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
+                name = name_of(dataset, conversation, datasets)
                 for variant in lab.variants:
                     yield _Play(variant, dataset, conversation, name, epoch)
 
@@ -303,7 +307,7 @@ def _plays(lab: Lab, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
 def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
     done: dict[Play, set[int]] = {}
     for row in folder.turns():
-        done.setdefault((row["flow"], row["conversation"], row["epoch"]), set()).add(row["turn"])
+        done.setdefault(play_of(row), set()).add(row["turn"])
     return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}
 
 
@@ -328,7 +332,7 @@ def _check_budget(lab: Lab) -> None:
 
 def _check_recordings(lab: Lab, resume: bool) -> None:
     recordings = lab.recorder.recordings
-    if lab.spec.mode == "record" and not resume and recordings:
+    if lab.spec.mode == "record" and not resume and recordings is not None and len(recordings):
         raise ConfigError(
             f"{lab.spec.recordings} holds recordings of {lab.spec.name!r} already; go on with --resume, keep them and"
             " add what is new with --mode auto, or delete the file to record everything anew"

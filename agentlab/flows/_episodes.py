@@ -42,6 +42,8 @@ FACTS_SCHEMA = {
     "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 5}},
     "required": ["facts"],
 }
+MIN_WORDS = 4
+"""Of a prompt that the gate `words` keeps."""
 
 
 @dataclass
@@ -49,13 +51,12 @@ class Episodes:
     """The coordinator's memory in one conversation."""
 
     agent: str
-    facts: int = 3
-    read: Literal["direct", "ahead", "stream"] = "direct"
-    gate: Literal["all", "words", "model"] = "words"
-    min_words: int = 4
-    consolidate_every: int = 0
-    stores: bool = True
-    merge_at: float = 0.75
+    facts: int
+    read: Literal["direct", "ahead", "stream"]
+    gate: Literal["all", "words", "model"]
+    consolidate_every: int
+    stores: bool
+    merge_at: float
     """Cosine similarity from which a new fact takes the place of an old one."""
     _found: dict[str, Fact] | None = None
     """What the last search in the background has brought; None before the first."""
@@ -131,8 +132,8 @@ class Episodes:
         if self.gate == "all":
             return True
         if self.gate == "words":
-            kept = len(prompt.split()) >= self.min_words
-            return bool(session.decide("keep turn", kept, f"at least {self.min_words} words"))
+            kept = len(prompt.split()) >= MIN_WORDS
+            return bool(session.decide("keep turn", kept, f"at least {MIN_WORDS} words"))
         exchange = f"user: {prompt}\n{self.agent}: {reply}"
         found = await self._ask("gate", GATE_SCHEMA, "memory_write", session, exchange=exchange)
         return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))

@@ -8,18 +8,19 @@ the line and the key. Nothing is split, cleaned or indexed here (HTML apart, whi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from pydantic import BaseModel, field_validator
 
 from agentlab.errors import DatasetError
 from agentlab.knowledge import _markup
+from agentlab.rows import STRICT, read_rows
 
 _MAX_FILE_BYTES = 20_000_000
-_STRINGS = ("doc_id", "title", "text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,22 @@ class Document:
     title: str
     text: str
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class CorpusRow(BaseModel):
+    model_config = STRICT
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: dict[str, Any] = {}
+
+    @field_validator("doc_id")
+    @classmethod
+    def _named(cls, doc_id: str) -> str:
+        if not doc_id.strip():
+            raise ValueError("is empty")
+        return doc_id
 
 
 def load_documents(path: Path) -> tuple[Document, ...]:
@@ -52,81 +69,11 @@ def load_documents(path: Path) -> tuple[Document, ...]:
 
 def _read_lines(path: Path) -> Iterator[Document]:
     first_line: dict[str, int] = {}
-    try:
-        # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                document = _parse(line, path, number)
-                if before := first_line.get(document.doc_id):
-                    raise DatasetError(f"doc_id {document.doc_id!r} is taken by line {before}", path, number)
-                first_line[document.doc_id] = number
-                yield document
-    except OSError as error:
-        raise DatasetError(f"cannot be read ({error.strerror or error})", path) from error
-
-
-def _parse(line: bytes, path: Path, number: int) -> Document:
-    try:
-        record = json.loads(
-            line.decode("utf-8-sig" if number == 1 else "utf-8"),
-            object_pairs_hook=_without_repeats,
-            parse_constant=_not_json,
-        )
-        _check(record)
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"not UTF-8 (byte {error.start} of the line)", path, number) from error
-    except json.JSONDecodeError as error:
-        raise DatasetError(f"not JSON: {error.msg} (column {error.colno})", path, number) from error
-    except _Unfit as error:
-        raise DatasetError(str(error), path, number) from None
-    except (RecursionError, ValueError) as error:
-        raise DatasetError("not readable JSON: nested too deep, or a number too long", path, number) from error
-    return Document(**record)
-
-
-class _Unfit(ValueError):
-    """What is wrong with a line."""
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in record:
-            raise _Unfit(f"key {key!r} stands twice in one object")
-        record[key] = value
-    return record
-
-
-def _not_json(name: str) -> NoReturn:
-    raise _Unfit(f"{name} is not JSON")
-
-
-def _check(record: Any) -> None:
-    if not isinstance(record, dict):
-        raise _Unfit("a document is a JSON object with doc_id, title and text")
-    if unknown := sorted(record.keys() - {*_STRINGS, "metadata"}):
-        raise _Unfit(f"unknown key {unknown[0]!r}; a document has doc_id, title, text and metadata")
-    for key in _STRINGS:
-        if key not in record:
-            raise _Unfit(f"key {key!r} is missing")
-        if not isinstance(record[key], str):
-            raise _Unfit(f"key {key!r} must be a string, not {type(record[key]).__name__}")
-        if not _encodable(record[key]):
-            raise _Unfit(f"key {key!r} holds half a surrogate pair, which is not a character")
-    if not record["doc_id"].strip():
-        raise _Unfit("key 'doc_id' is empty")
-    if not isinstance(record.get("metadata", {}), dict):
-        raise _Unfit("key 'metadata' must be an object")
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    for number, row in read_rows(path, CorpusRow):
+        if before := first_line.get(row.doc_id):
+            raise DatasetError(f"doc_id {row.doc_id!r} is taken by line {before}", path, number)
+        first_line[row.doc_id] = number
+        yield Document(doc_id=row.doc_id, title=row.title, text=row.text, metadata=row.metadata)
 
 
 _READERS: dict[str, Callable[[str], tuple[str, str]]] = {

@@ -37,6 +37,7 @@ from agentlab.knowledge.documents import Document
 from agentlab.knowledge.passages import split
 from agentlab.messages import Passage
 from agentlab.protocols import Embedder
+from agentlab.scratch import replace_file
 
 Method = Literal["dense", "bm25", "hybrid"]
 Progress = Callable[[int, int], None]
@@ -216,8 +217,7 @@ async def _build_and_open(
         _remove_abandoned(home)
         build = home / uuid.uuid4().hex
         await _build(build, documents, embedder, max_tokens, progress or (lambda done, total: None))
-        (home / "current.new").write_text(build.name)
-        (home / "current.new").replace(home / "current")
+        replace_file(home / "current", build.name)
         opened = await asyncio.to_thread(_open, home, documents, embedder, method)
     if opened is None:
         raise ConfigError(f"{home}: the index was built and cannot be read again; is the disk full?")

@@ -35,23 +35,22 @@ def count_tokens(text: str) -> int:
     return sum(1 for _ in _PIECE.finditer(text))
 
 
-def split(document: Document, max_tokens: int, overlap: int = 0) -> tuple[Passage, ...]:
+def split(document: Document, max_tokens: int) -> tuple[Passage, ...]:
     """Cut `document` into passages of at most `max_tokens` that together cover all of its text; () for blank text.
 
-    `passage.text` is `document.text[passage.start : passage.end]` exactly and ids are `<doc_id>#<n>`, n from 0. Each
-    passage after the first starts up to `overlap` tokens before the end of the one before it, at a border if there is
-    one. Raises ValueError unless `max_tokens` is positive and `overlap` at most a quarter of it.
+    `passage.text` is `document.text[passage.start : passage.end]` exactly and ids are `<doc_id>#<n>`, n from 0. Raises
+    ValueError unless `max_tokens` is positive.
     """
-    if max_tokens < 1 or not 0 <= overlap <= max_tokens // 4:
-        raise ValueError(f"max_tokens={max_tokens}, overlap={overlap}: want 1 or more, and at most a quarter of it")
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}: want 1 or more")
     text = document.text
     if not text.strip():
         return ()
     pieces = [match.start() for match in _PIECE.finditer(text)]
     passages: list[Passage] = []
-    start, end = 0, 0
+    end = 0
     while end < len(pieces):
-        start = _start(text, pieces, end, overlap) if end else 0
+        start = end
         end = _end(text, pieces, start, max_tokens)
         from_, to = pieces[start] if start else 0, pieces[end] if end < len(pieces) else len(text)
         passages.append(
@@ -78,11 +77,6 @@ def _end(text: str, pieces: Sequence[int], start: int, max_tokens: int) -> int:
     share = left / ceil(left / max_tokens)
     places = _borders(text, pieces, start + int(share / 2) + 1, start + max_tokens)
     return min(places, key=lambda place: abs(place - start - share), default=start + ceil(share))
-
-
-def _start(text: str, pieces: Sequence[int], end: int, overlap: int) -> int:
-    """Where the passage after the one that ended at piece `end` starts."""
-    return min(_borders(text, pieces, end - overlap, end - 1), default=end - overlap) if overlap else end
 
 
 def _borders(text: str, pieces: Sequence[int], first: int, last: int) -> list[int]:

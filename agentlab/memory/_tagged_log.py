@@ -22,6 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from agentlab.errors import ConfigError, MemoryUnavailable, ToolError
+from agentlab.scratch import replace_file
 
 _OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
 _CLOSING = "\n</MEMORY>"
@@ -81,9 +82,7 @@ class TaggedLog:
             left.append(text[end:])
             # First to where it can be found again, then out of here: killed in between, it is in both.
             _append(self.pruned, "".join(moved).encode())
-            fresh = self.path.with_suffix(".new")
-            fresh.write_text("".join(left), encoding="utf-8")
-            fresh.replace(self.path)
+            replace_file(self.path, "".join(left))
             return gone
 
     @property
@@ -93,34 +92,21 @@ class TaggedLog:
     def _text(self) -> str:
         return self.path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n") if self.path.exists() else ""
 
-    def _locked(self) -> _Locked:
-        return _Locked(self.path)
-
-
-class _Locked:
-    """Keeps other writers out, and says in one line where the folder cannot be used."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps other writers out, and says in one line where the folder cannot be used."""
         from filelock import FileLock, Timeout
 
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self._path.with_suffix(".lock"), timeout=_WAIT)
-            self._lock.acquire()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.path.with_suffix(".lock"), timeout=_WAIT):
+                yield
         except Timeout:
             raise MemoryUnavailable(
-                f"{self._path} has been held by another writer for {_WAIT:g} seconds; end it, or wait and try again"
+                f"{self.path} has been held by another writer for {_WAIT:g} seconds; end it, or wait and try again"
             ) from None
         except OSError as problem:
-            raise MemoryUnavailable(f"{self._path} cannot be used: {problem.strerror or problem}") from None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._lock.release()
-        if isinstance(error, OSError):
-            raise MemoryUnavailable(f"{self._path} cannot be used: {error.strerror or error}") from None
+            raise MemoryUnavailable(f"{self.path} cannot be used: {problem.strerror or problem}") from None
 
 
 def data_folder(given: str | None = None) -> Path:

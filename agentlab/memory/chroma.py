@@ -30,6 +30,7 @@ from agentlab.errors import ConfigError
 from agentlab.memory._contract import StoredMemory, Vector, rank
 from agentlab.messages import Fact
 from agentlab.protocols import Embedder, Memory
+from agentlab.scratch import replace_file
 
 _WAIT = 30.0
 """Seconds to wait for another process."""
@@ -279,9 +280,7 @@ class _Store:
         return {key: state[key] for key in ("embedder", "writes", "moving")}
 
     def _write_state(self, state: dict[str, Any]) -> None:
-        draft = self._state_file.with_suffix(".new")
-        draft.write_text(json.dumps(state), encoding="utf-8")
-        draft.replace(self._state_file)
+        replace_file(self._state_file, json.dumps(state))
 
     def _close(self) -> None:
         self._collections.clear()

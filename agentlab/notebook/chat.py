@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -241,10 +240,9 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
             if self.chat is chat:
                 method(self.turns[-1], what)
 
-        variant = replace(self.lab.variant(self.flow.value), model=self.model.value)
-        chat = Chat(
-            self.lab,
-            variant,
+        chat = self.lab.chat(
+            self.flow.value,
+            model=self.model.value,
             on_text=lambda piece: deliver(TurnView.add_text, piece),
             on_event=lambda event: deliver(TurnView.add_event, event),
         )

@@ -34,6 +34,7 @@ from agentlab.errors import ConfigError, ToolError
 from agentlab.fingerprint import digest
 from agentlab.messages import ToolSpec
 from agentlab.protocols import Tool
+from agentlab.scratch import replace_file
 from agentlab.tools._local_tools import load_tools
 from agentlab.tools._mcp import McpServer, Progress
 from agentlab.tools._mcp_config import ServerConfig, server_config
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FORMAT = 1
-LOCAL = "local"
 """What stands for a server where there is none."""
 
 
@@ -319,11 +319,8 @@ class _Kept:
         """Write a listing down; returns why that failed, "" if it did not."""
         rows = [listing_row(spec) for spec in specs]
         self._servers[config.name] = {"config": _mark(config), "tools": rows, "problems": list(notes)}
-        fresh = self.file.with_suffix(".new")
         try:
-            content = {"format": FORMAT, "servers": self._servers}
-            fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            fresh.replace(self.file)
+            replace_file(self.file, json.dumps({"format": FORMAT, "servers": self._servers}, indent=1) + "\n")
         except OSError as problem:
             return (
                 f"{self.file}: what {config.name} lists cannot be kept ({problem.strerror}); a replay will ask it again"

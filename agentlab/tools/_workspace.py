@@ -28,10 +28,8 @@ STATE = "workspace"
 """Where a session's own folder is kept, for both tools and for a flow that wants to choose it."""
 
 
-def workspace_of(session: Session, given: Path | None) -> Path:
-    """The folder `given`, else the session's own: a temporary one that goes when the session does."""
-    if given is not None:
-        return given
+def workspace_of(session: Session) -> Path:
+    """The session's own folder: the one a flow chose, or a temporary one that goes when the session does."""
     if STATE not in session.state:
         session.state[STATE] = folder_of(session, "agentlab-workspace-")
     return Path(session.state[STATE])

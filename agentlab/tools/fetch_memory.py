@@ -26,13 +26,13 @@ SPEC = ToolSpec(
 )
 
 
+FACTS = 3
+"""The most that are brought."""
+
+
 class FetchMemory:
     spec = SPEC
     instruction = 'Say in a few words what the facts should be about: {"query": "the user\'s pets"}'
-
-    def __init__(self, top_k: int, min_score: float | None) -> None:
-        self._top_k = top_k
-        self._min_score = min_score
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The nearest facts, best first; raises ToolError for an empty query."""
@@ -41,7 +41,7 @@ class FetchMemory:
             raise ToolError("fetch_memory: query: is empty; say what to look for")
 
         async def look_up() -> str:
-            facts = await session.recall(query, top_k=self._top_k, min_score=self._min_score)
+            facts = await session.recall(query, top_k=FACTS)
             if not facts:
                 return "No relevant facts found."
             return "Memory Fetch Results:\n\n" + SEPARATOR.join(map(entry, facts))
@@ -49,5 +49,5 @@ class FetchMemory:
         return await with_memory(session, "nothing could be looked up", look_up)
 
 
-def build(top_k: int = 3, min_score: float | None = None) -> FetchMemory:
-    return FetchMemory(top_k, min_score)
+def build() -> FetchMemory:
+    return FetchMemory()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.messages import ToolSpec
@@ -29,14 +28,10 @@ class ReadFile:
     spec = SPEC
     instruction = 'Name the file by its path in the workspace: {"file_path": "notes/today.txt"}'
 
-    def __init__(self, workspace: Path | None) -> None:
-        self._workspace = workspace
-
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The content as it stands; raises ToolError for what is no text file inside the workspace."""
-        return read_text(workspace_of(session, self._workspace), arguments["file_path"]) or "(The file is empty.)"
+        return read_text(workspace_of(session), arguments["file_path"]) or "(The file is empty.)"
 
 
-def build(workspace: Path | None = None) -> ReadFile:
-    """Without `workspace` every session has a temporary folder of its own, the same that `write_file` writes to."""
-    return ReadFile(workspace)
+def build() -> ReadFile:
+    return ReadFile()

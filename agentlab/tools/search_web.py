@@ -1,7 +1,8 @@
 """`search_web`: the model searches the web with DuckDuckGo and is given a summary of the pages found.
 
 The search with the text of its pages is one recorded call, so a replay needs no network; the summary is a model call
-of its own. A page that cannot be had is replaced by the search engine's snippet. A search that fails is not recorded.
+of its own. A page that cannot be had is replaced by the search engine's snippet. A search that fails is recorded as
+failed, and a replay fails in the same place.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.messages import ToolSpec
@@ -35,15 +34,11 @@ class WriteFile:
         ' {"file_path": "notes/today.txt", "content": "buy bread"}'
     )
 
-    def __init__(self, workspace: Path | None) -> None:
-        self._workspace = workspace
-
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """Raises ToolError for a path that is not inside the workspace and for what is no text."""
-        write_text(workspace_of(session, self._workspace), arguments["file_path"], arguments["content"])
+        write_text(workspace_of(session), arguments["file_path"], arguments["content"])
         return f"Written: {arguments['file_path']}"
 
 
-def build(workspace: Path | None = None) -> WriteFile:
-    """Without `workspace` every session has a temporary folder of its own, the same that `read_file` reads from."""
-    return WriteFile(workspace)
+def build() -> WriteFile:
+    return WriteFile()

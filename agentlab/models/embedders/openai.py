@@ -3,7 +3,8 @@
     connect("text-embedding-3-small")
     connect("text-embedding-3-large", dimensions=256)       # asks the server for shorter vectors
 
-The SDK runs on its aiohttp transport with its own retries off: retries live in the session.
+The SDK runs on its aiohttp transport with its own retries off: what may go through later is asked again by the queue
+that stands before every embedder, with the next of several keys (`agentlab.models.keys`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 
 from agentlab.errors import ConfigError, ModelError
 from agentlab.models.embedders._vectors import Vectors, unit_rows
-from agentlab.models.keys import load_keys
-from agentlab.models.openai import translate_error
+from agentlab.models.keys import KeyRing, load_keys
+from agentlab.models.openai import sdk_client, translate_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -47,32 +48,24 @@ def connect(
     `dimensions` is sent to the server only if given; `timeout` is in seconds.
     """
     base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-    api_key = api_key or next(iter(load_keys("openai", "OPENAI_API_KEY")), None)
-    if not api_key and base_url is None:
+    keys = (api_key,) if api_key else load_keys("openai", "OPENAI_API_KEY")
+    if not keys and base_url is None:
         raise ConfigError(
             "openai embedders need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"
         )
     if base_url and not re.match(r"https?://", base_url):
         raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-
-    client = AsyncOpenAI(
-        base_url=base_url,
-        api_key=api_key or "none",
-        timeout=timeout,
-        max_retries=0,
-        http_client=DefaultAioHttpClient(),
-    )
-    return OpenAIEmbedder(name, client, dimensions)
+    return OpenAIEmbedder(name, sdk_client(base_url, timeout), KeyRing(keys or ("none",)), dimensions)
 
 
 class OpenAIEmbedder:
-    def __init__(self, model: str, client: AsyncOpenAI, dimensions: int | None) -> None:
+    def __init__(self, model: str, client: AsyncOpenAI, keys: KeyRing, dimensions: int | None) -> None:
         self.name = f"openai/{model}" if dimensions is None else f"openai/{model}@{dimensions}"
         self.dimensions = dimensions or _DIMENSIONS.get(model, 0)
         """0 until the first vectors are here, for a model whose size is not known."""
         self._model = model
         self._client = client
+        self._keys = keys
         self._wanted = dimensions
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -89,15 +82,17 @@ class OpenAIEmbedder:
 
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
+        key = self._keys.take()
         try:
-            answer = await self._client.embeddings.create(
+            answer = await self._client.with_options(api_key=key).embeddings.create(
                 model=self._model,
                 input=inputs,
                 encoding_format="float",
                 dimensions=openai.omit if self._wanted is None else self._wanted,
             )
         except openai.APIError as problem:
-            raise translate_error(problem, self.name) from problem
+            # Without its cause: servers quote the key they refuse, and a log would print it.
+            raise self._keys.blame(key, translate_error(problem, self.name, self._keys)) from None
         rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
         if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
             raise ModelError(
