@@ -156,8 +156,8 @@ class Trace:
     def totals(self, turn: int | None = None) -> Totals:
         return fold(self.events if turn is None else self.of_turn(turn))
 
-    def phases(self) -> dict[str, Totals]:
-        return by_phase(self.events)
+    def phases(self, turn: int | None = None) -> dict[str, Totals]:
+        return by_phase(self.events if turn is None else self.of_turn(turn))
 
     def latency(self, turn: int) -> float:
         return critical_path(self.of_turn(turn))
