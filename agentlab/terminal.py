@@ -213,21 +213,18 @@ def visible_differences(run: Run) -> list[str]:
         pairs = compare(run).pairs
     except RunError:  # a single flow, or turns that are not there yet
         return []
-    return [
+    lines = [
         f"smallest visible difference in {metric}, {pair.b} against {pair.a}: {_visible(pair, difference)}"
         for metric in HEADLINES
         for pair in pairs
         for difference in pair.differences
-        if difference.measure.name == metric and difference.n
+        if difference.measure.name == metric and difference.visible is not None
     ]
+    return lines or ["smallest visible difference: unknown, as nothing differs or there is one conversation only"]
 
 
 def _visible(pair: Pair, difference: Difference) -> str:
-    if difference.visible is None:
-        return (
-            "unknown, with one conversation" if difference.clusters < 2 else "unknown, as the difference does not vary"
-        )
-    if pair.too_small or difference.visible > 1:
+    if pair.too_small or difference.visible is None or difference.visible > 1:
         return f"none, {difference.clusters} conversations are too few"
     return f"{difference.visible:.2f} (80 % power, Holm over {pair.family} measures)"
 
