@@ -174,16 +174,26 @@ def test_everything_said_is_a_fact_and_no_question_sees_what_another_wrote(datas
     assert flow["memory_tokens_per_turn"] == sum(tokens.values()) / 4
 
 
-def test_a_flow_that_cannot_remember_is_refused_before_anything_is_written(dataset, tmp_path):
+def test_flows_that_cannot_remember_are_refused_before_anything_is_written(dataset, tmp_path):
     async def forgetful(turn, session):
         return Reply(text="hm")
 
-    for flow in (forgetful, {"flow": "chatbox", "memory": "none"}):
-        with pytest.raises(ConfigError, match="no long-term memory, and 'told' asks"):
-            play(dataset, tmp_path / "never", flow)
+    with pytest.raises(ConfigError, match="no flow of this run has a long-term memory, and 'told' asks"):
+        play(dataset, tmp_path / "never", forgetful, {"flow": "chatbox", "memory": "none"})
     with pytest.raises(ConfigError, match="no step that writes to memory"):
         play(dataset, tmp_path / "never", "discord", ingest="flow")
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("ingest", ["verbatim", "flow"])
+def test_beside_a_flow_that_remembers_one_without_a_memory_shows_what_that_is_worth(dataset, tmp_path, ingest):
+    without = {"flow": "chatbox", "label": "without", "memory": "none"}
+    run = play(dataset, tmp_path / "run", "chatbox", without, replies=[writing], ingest=ingest)
+    flows = run.summary["flows"]
+    assert [flows[label]["turns"] for label in ("chatbox", "without")] == [4, 4]
+    assert flows["without"]["errors"] == flows["without"]["memory_ops"] == 0 < flows["chatbox"]["memory_ops"]
+    recalled = run.scores[run.scores["metric"] == "memory_recall"].groupby("flow")["value"].mean()
+    assert recalled["without"] == 0 < recalled["chatbox"]
 
 
 def writing(request: Any) -> str:

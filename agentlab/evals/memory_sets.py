@@ -164,18 +164,23 @@ def _question(row: QuestionRow, evidence: list[list[str]], today: datetime) -> Q
     )
 
 
-def check_memory(variant: Variant, dataset: Dataset, ingest: str) -> None:
-    """Raise ConfigError where the flow cannot be asked about what was told before."""
+def check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) -> None:
+    """Raise ConfigError where no flow can be asked about what was told before.
+
+    Beside one that can, a flow without a memory shows what is answered without one.
+    """
     if not dataset.told:
         return
-    if variant.memory is None:
+    remembering = [variant for variant in variants if variant.memory is not None]
+    if not remembering:
         raise ConfigError(
-            f"flow {variant.label!r} has no long-term memory, and {dataset.name!r} asks for what was told before"
+            f"no flow of this run has a long-term memory, and {dataset.name!r} asks for what was told before"
         )
-    if ingest == "flow" and variant.write_memory is None:
-        raise ConfigError(
-            f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
-        )
+    for variant in remembering:
+        if ingest == "flow" and variant.write_memory is None:
+            raise ConfigError(
+                f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
+            )
 
 
 class BudgetSpent(Exception):
@@ -200,7 +205,7 @@ class Memories:
 
     def expect(self, variant: Variant, dataset: Dataset, conversation: Conversation, epoch: int) -> None:
         """Say before the first `memory` what will be asked for, so that a memory is let go after its last question."""
-        if isinstance(conversation, Question):
+        if isinstance(conversation, Question) and variant.memory is not None:
             self._due[self._key(variant, dataset, conversation, epoch)] += 1
 
     @contextlib.asynccontextmanager
@@ -211,7 +216,7 @@ class Memories:
 
         Raises BudgetSpent where filling it would cost more than is left.
         """
-        if not isinstance(conversation, Question):
+        if not isinstance(conversation, Question) or variant.memory is None:
             async with self._lab.memory(variant) as memory:
                 yield memory
             return

@@ -89,7 +89,7 @@ async def run(
     for dataset in datasets:
         for variant in lab.variants:
             _check_needs(variant, dataset)
-            check_memory(variant, dataset, lab.spec.ingest)
+        check_memory(lab.variants, dataset, lab.spec.ingest)
     _check_budget(lab)
     _check_recordings(lab, resume)
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
