@@ -1287,3 +1287,10 @@ def test_a_run_with_searches_replays_to_the_same_numbers(engine, tmp_path, own_h
     assert flows[0] == flows[1]
     assert flows[0]["tool_calls"] == flows[0]["turns"] and flows[0]["llm_calls"] == 2 * flows[0]["turns"]
     assert set(replayed.calls.loc[replayed.calls["kind"] == "fetch", "origin"]) == {"replay"}
+
+
+def test_no_instruction_holds_a_value_that_a_model_could_copy():
+    """A small model does: it saved our example as a fact about the user, and searched for it."""
+    for name in plugins.names("tools"):
+        instruction = getattr(plugins.resolve("tools", name).build(), "instruction", "")
+        assert '{"' not in instruction, f"{name}: an argument with its value is an example"

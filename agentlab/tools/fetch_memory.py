@@ -32,7 +32,7 @@ FACTS = 3
 
 class FetchMemory:
     spec = SPEC
-    instruction = 'Say in a few words what the facts should be about: {"query": "the user\'s pets"}'
+    instruction = 'As "query", say in a few words what the facts should be about.'
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The nearest facts, best first; raises ToolError for an empty query."""

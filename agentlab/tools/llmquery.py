@@ -22,7 +22,7 @@ SPEC = ToolSpec(
 
 class LLMQuery:
     spec = SPEC
-    instruction = 'Write the query as one would type it into a search engine: {"query": "weather in Bern today"}'
+    instruction = 'As "query", write what one would type into a search engine.'
 
     def __init__(self) -> None:
         self._search = search_web.build()

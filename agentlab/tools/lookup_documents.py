@@ -38,8 +38,8 @@ SPEC = ToolSpec(
 class LookupDocuments:
     spec = SPEC
     instruction = (
-        "Write what to look for in words that stand on their own, and [] to search all documents or the names of those"
-        ' the user asks for: {"query": "weight of the ball", "document_names": []}'
+        'As "query", write what to look for, in words that stand on their own; as "document_names", [] to search all'
+        " documents, or the names of those the user asks for."
     )
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:

@@ -23,7 +23,7 @@ PROMPT = "Answer the question in one or two short sentences. Say so if you do no
 
 class Question:
     spec = SPEC
-    instruction = 'Write the question out: {"question": "How many days has a leap year?"}'
+    instruction = 'As "question", write the question out in full.'
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The model's answer; raises ToolError for an empty question."""

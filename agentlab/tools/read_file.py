@@ -26,7 +26,7 @@ SPEC = ToolSpec(
 
 class ReadFile:
     spec = SPEC
-    instruction = 'Name the file by its path in the workspace: {"file_path": "notes/today.txt"}'
+    instruction = 'As "file_path", give the path of the file in the workspace.'
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The content as it stands; raises ToolError for what is no text file inside the workspace."""

@@ -24,7 +24,7 @@ SPEC = ToolSpec(
 
 class SaveMemory:
     spec = SPEC
-    instruction = 'Write the fact as one sentence that stands on its own: {"content": "The user\'s cat is called Mo."}'
+    instruction = 'As "content", write what the user has just told, as one sentence that stands on its own.'
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The id of the new fact, or the fact that is too near to it; raises ToolError for an empty text."""

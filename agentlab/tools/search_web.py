@@ -44,7 +44,7 @@ _FENCE = re.compile(r"<(?=\s*/?\s*result)", re.IGNORECASE)
 
 class SearchWeb:
     spec = SPEC
-    instruction = 'Write the query as one would type it into a search engine: {"query": "ferry Skarvik Holm timetable"}'
+    instruction = 'As "query", write what one would type into a search engine.'
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed

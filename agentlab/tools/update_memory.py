@@ -34,8 +34,8 @@ SPEC = ToolSpec(
 class UpdateMemory:
     spec = SPEC
     instruction = (
-        "Give the id of the stored fact exactly as it was listed, and the whole new version:"
-        ' {"memory_id": "fact_3", "new_content": "The user lives in Oslo."}'
+        'As "memory_id", give the id of the stored fact exactly as it was listed, and as "new_content" the whole new'
+        " version."
     )
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:

@@ -30,8 +30,7 @@ SPEC = ToolSpec(
 class WriteFile:
     spec = SPEC
     instruction = (
-        "Name the file by its path in the workspace and give its whole text:"
-        ' {"file_path": "notes/today.txt", "content": "buy bread"}'
+        'As "file_path", give the path of the file in the workspace, and as "content" everything the file shall hold.'
     )
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
