@@ -10,6 +10,7 @@ import ipaddress
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -92,8 +93,7 @@ def test_every_tool_of_the_seed_has_its_arguments_and_an_instruction(name):
     assert tool.spec.name == name
     assert list(tool.spec.parameters["properties"]) == tool.spec.parameters["required"] == SEED_TOOLS[name]
     assert instruction_of(tool) == tool.instruction != tool.spec.description
-    example = tool.instruction[tool.instruction.index("{") : tool.instruction.rindex("}") + 1]
-    assert list(json.loads(example)) == SEED_TOOLS[name]
+    assert re.findall(r'"(\w+)"', tool.instruction) == SEED_TOOLS[name]
 
 
 def test_the_registry_lists_finds_and_names_tools():
