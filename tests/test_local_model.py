@@ -295,7 +295,7 @@ class TestConnect:
     def test_names(self) -> None:
         assert local.connect(MODEL).name == f"local/{MODEL}"
         assert local.connect(MODEL).parallel == 1
-        with pytest.raises(ConfigError, match=r"did you mean 'qwen2\.5-coder-0\.5b'"):
+        with pytest.raises(ConfigError, match=r"Did you mean 'qwen2\.5-coder-0\.5b'"):
             local.connect("qwen2.5-coder-0.5")
         with pytest.raises(ConfigError, match="is no chat model; known: qwen"):
             local.connect("all-minilm-l6-v2")
