@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from agentlab.errors import ModelError, Retryable
+from agentlab.errors import ModelError
 from agentlab.messages import Completion, Request
 from agentlab.protocols import Embedder, Emit, Model
-from agentlab.retrying import RETRIES, pause_after, spare_key
+from agentlab.retrying import Attempts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,15 +142,13 @@ class QueuedEmbedder(_Queued[Embedder]):
 
 
 async def _retried(work: Callable[[], Awaitable[T]]) -> T:
-    failures = spared = 0
+    attempts = Attempts()
     while True:
         try:
             return await work()
         except ModelError as error:
-            other_key = spare_key(error, spared)
-            if not other_key and (not isinstance(error, Retryable) or failures == RETRIES):
+            pause = attempts.pause_after(error)
+            if pause is None:
                 raise
-            failures, spared = failures + (not other_key), spared + other_key
-            pause = 0.0 if other_key else pause_after(error, failures)
             log.warning("%s; again in %.1f s", error, pause)
             await asyncio.sleep(pause)

@@ -30,7 +30,6 @@ from agentlab.errors import (
     ModelError,
     NotRecorded,
     RecordingError,
-    Retryable,
     ToolError,
 )
 from agentlab.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
@@ -38,7 +37,7 @@ from agentlab.ledger import Ledger
 from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage
 from agentlab.protocols import Answer, History, Index, Memory, Tool, Wire
 from agentlab.remembering import MemoryVerbs
-from agentlab.retrying import RETRIES, pause_after, spare_key
+from agentlab.retrying import RETRIES, Attempts
 from agentlab.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -189,7 +188,7 @@ class Session(MemoryVerbs, BackgroundWork):
             self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
 
         asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
-        attempt, spared, lost, pause = 1, 0, 0.0, 0.0
+        attempts, lost, pause = Attempts(self._retries), 0.0, 0.0
         while True:
             began = time.perf_counter()
             try:
@@ -205,7 +204,7 @@ class Session(MemoryVerbs, BackgroundWork):
                     model=self._wire.name,
                     finish_reason="interrupted",
                 )
-                record(partial, seconds=spent, waited=lost, attempt=attempt, error="interrupted")
+                record(partial, seconds=spent, waited=lost, attempt=attempts.number, error="interrupted")
                 raise
             except NotRecorded as miss:
                 record(None, error=f"{type(miss).__name__}: {miss}")
@@ -213,19 +212,19 @@ class Session(MemoryVerbs, BackgroundWork):
                 raise
             except ModelError as error:
                 lost += time.perf_counter() - began
-                other_key = spare_key(error, spared)
-                if not other_key and (not isinstance(error, Retryable) or attempt - spared > self._retries):
+                attempt = attempts.number
+                after = attempts.pause_after(error)
+                if after is None:
                     record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
                     raise
-                pause = 0.0 if other_key else pause_after(error, attempt - spared)
+                pause = after
                 log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
                 said.clear()
-                attempt, spared = attempt + 1, spared + other_key
         record(
             answer.completion,
             seconds=answer.seconds,
             waited=lost + answer.waited,
-            attempt=attempt,
+            attempt=attempts.number,
             origin=answer.origin,
         )
         return self._accepted(answer)
