@@ -294,7 +294,7 @@ def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch)
         MissingExtra, match=r"the chat widget needs an extra: pip install 'agentlab-harness\[notebook\]'"
     ):
         notebook.chat_widget(lab_over(Scripted([])))
-    notebook.progress()(Progress(done=1, total=2, failed=0, seconds=1.0))
+    notebook.progress()(Progress(done=1, total=2, failed=0))
 
 
 # One question through all flows.
@@ -331,11 +331,11 @@ def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over
 
 def test_the_progress_bar_says_how_far_a_run_is_and_how_long_it_will_take():
     bar = ProgressBar()
-    bar.update(Progress(done=1, total=3, failed=0, seconds=10.0, label="tools · laws-001"))
+    bar.update(Progress(done=1, total=3, failed=0, seconds_left=20.0, label="tools · laws-001"))
     assert (bar.bar.value, bar.bar.max) == (1, 3)
     assert bar.line.value == "turn 1 of 3 · about 20 s left · tools · laws-001"
-    bar.update(Progress(done=2, total=3, failed=0, seconds=20.0))
+    bar.update(Progress(done=2, total=3, failed=0, seconds_left=10.0))
     assert bar.bar.value == 1, "not more than ten updates a second"
-    bar.update(Progress(done=3, total=3, failed=1, seconds=30.0))
+    bar.update(Progress(done=3, total=3, failed=1, seconds_left=0.0))
     assert (bar.bar.value, bar.bar.bar_style, bar.line.value) == (3, "warning", "turn 3 of 3 · 1 failed")
-    assert "about 4 min left" in describe(Progress(done=1, total=2, failed=0, seconds=240.0))
+    assert "about 4 min left" in describe(Progress(done=1, total=2, failed=0, seconds_left=240.0))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -307,6 +308,23 @@ def test_the_indexing_of_a_large_corpus_is_seen_while_it_goes_on(tmp_path, own_h
     with lab(dataset, ["yes"] * 9, flows=["rag_only"]) as opened:
         opened.run_sync(out=tmp_path / "run", on_progress=lambda progress: said.append((progress.done, progress.label)))
     assert said[:3] == [(0, "indexing: 256 of 600 passages"), (0, "indexing: 512 of 600 passages"), (0, "")]
+
+
+def test_turns_that_took_no_time_do_not_make_the_rest_look_short(tmp_path, own_home, monkeypatch):
+    """As in a continued run, whose recorded calls come first and at once."""
+    clock, said = [0.0], []
+    monkeypatch.setattr("agentlab.evals.runner.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+
+    def tell(progress):
+        said.append(progress.seconds_left)
+        clock[0] += 0 if progress.done < 40 else 60
+
+    conversations = [{"id": f"c{n}", "turns": [{"user": f"{n}?"}]} for n in range(80)]
+    dataset = write_set(tmp_path / "long", conversations, DOCUMENTS)
+    with lab(dataset, ["yes"] * 80, flows=["rag_only"], concurrency=1) as opened:
+        opened.run_sync(out=tmp_path / "run", on_progress=tell)
+    assert said[0] is None and said[1:41] == [0.0] * 40
+    assert said[76] == 4 * 60
 
 
 def test_a_lab_that_is_closed_lets_go_of_its_embedder_and_its_indexes(dataset, tmp_path):

@@ -16,6 +16,7 @@ import logging
 import platform
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,12 +51,9 @@ class Progress:
     done: int
     total: int
     failed: int
-    seconds: float
+    seconds_left: float | None = None
+    """At the pace of the last turns; None before the first one is done."""
     label: str = ""
-
-    @property
-    def seconds_left(self) -> float | None:
-        return self.seconds / self.done * (self.total - self.done) if self.done else None
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,8 @@ class _Runner:
         self._total = 0
         self._memories = Memories(lab, self._begin, self._over_budget)
         self._done = self._failed = 0
-        self._began = time.perf_counter()
+        # Only the last turns tell the pace: those that a recording answered come first in a continued run, and at once.
+        self._ends: deque[float] = deque(maxlen=33)
 
     async def play_all(self) -> None:
         left = [play for play in self._plays if play.key not in self._finished]
@@ -142,7 +141,7 @@ class _Runner:
             await self.lab.model(play.variant.model)
             await self.lab.index(play.dataset.documents, play.variant.retrieval, self._report_indexing)
             self._memories.expect(play.variant, play.dataset, play.conversation, play.epoch)
-        self._began = time.perf_counter()
+        self._ends.append(time.perf_counter())
         self._report("")
         waiting = iter(left)
 
@@ -248,6 +247,7 @@ class _Runner:
             }
         )
         self._done += 1
+        self._ends.append(time.perf_counter())
         self._report(f"{trace.flow} · {trace.conversation}")
 
     def _report_indexing(self, done: int, total: int) -> None:
@@ -255,9 +255,10 @@ class _Runner:
             self._report(f"indexing: {done} of {total} passages")
 
     def _report(self, label: str) -> None:
-        seconds = time.perf_counter() - self._began
+        turns = len(self._ends) - 1
+        left = (self._ends[-1] - self._ends[0]) / turns * (self._total - self._done) if turns > 0 else None
         self._on_progress(
-            Progress(done=self._done, total=self._total, failed=self._failed, seconds=seconds, label=label)
+            Progress(done=self._done, total=self._total, failed=self._failed, seconds_left=left, label=label)
         )
 
     def _over_budget(self) -> bool:
