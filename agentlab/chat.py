@@ -131,8 +131,11 @@ class Chat:
         """Wait for what the last turn left to be done."""
         if self._finishing is not None:
             # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
-            await asyncio.shield(self._finishing)
-            self._finishing = None
+            try:
+                await asyncio.shield(self._finishing)
+            finally:
+                if self._finishing.done():
+                    self._finishing = None
 
     async def _reset(self) -> None:
         self.stop()
@@ -142,7 +145,7 @@ class Chat:
                 await self._finish()
 
     async def close(self) -> None:
-        """Break off a reply, finish what is on its way to memory, and close that; called by the lab."""
+        """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
         self.stop()
         async with self._one_at_a_time:
             try:
@@ -151,5 +154,6 @@ class Chat:
             except Exception:
                 log.warning("the last turn's background work came to no end", exc_info=True)
             finally:
+                self.lab.forget(self)
                 if self._session is not None and self._session.memory is not None:
                     await self._session.memory.close()

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agentlab.errors import ConfigError
 from agentlab.messages import Citation, Message, to_json
 
 _SCHEMA = """
@@ -39,11 +40,17 @@ SELECT role, speaker, text FROM chain ORDER BY depth DESC
 
 
 class ConversationDatabase:
-    """Stored messages of any number of conversations; `path` is a file, or `:memory:`."""
+    """Stored messages of any number of conversations; `path` is a file, or `:memory:`.
+
+    Raises ConfigError where the file cannot be opened or is no such database.
+    """
 
     def __init__(self, path: str | Path = ":memory:") -> None:
-        self._db = sqlite3.connect(path, check_same_thread=False)
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db = sqlite3.connect(path, check_same_thread=False)
+            self._db.executescript(_SCHEMA)
+        except sqlite3.Error as problem:
+            raise ConfigError(f"{path}: cannot be opened as a conversation database ({problem})") from None
         # A database goes with the conversation it was made for, of which nobody says that it has ended.
         weakref.finalize(self, self._db.close)
 

@@ -10,23 +10,22 @@ The only file that imports every room.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import logging
 import tempfile
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from agentlab import plugins
 from agentlab.errors import ConfigError, MemoryUnavailable
 from agentlab.history import ConversationDatabase
 from agentlab.inflight import QueuedEmbedder, QueuedModel
+from agentlab.loop import OwnLoop
 from agentlab.memory._away import open_or_away
 from agentlab.prices import PriceTable, load_prices
 from agentlab.protocols import Embedder, Index, Memory, Model, Tool
@@ -47,10 +46,10 @@ if TYPE_CHECKING:
     from agentlab.tools._tool_manager import ToolManager
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
+CLOSING_SECONDS = 90
 
 
-class Lab:
+class Lab(OwnLoop):
     """Everything a run or a chat needs, opened when first used and closed by `close` or a `with` block.
 
     `spec` is a file, a Spec or None; keywords are keys of the spec and win over it (`retrieval__top_k=8` is
@@ -58,6 +57,7 @@ class Lab:
     """
 
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
+        super().__init__()
         self._given_models: dict[str, Model] = {}
         self._given_embedders: dict[str, Embedder] = {}
         self._given_flows: dict[str, Any] = {}
@@ -73,7 +73,7 @@ class Lab:
         if isinstance(overrides.get("flows"), (list, tuple)):
             overrides["flows"] = [self._flow_entry(entry) for entry in overrides["flows"]]
         if isinstance(spec, Spec):
-            self.spec = make_spec(spec.model_dump(), overrides)
+            self.spec = make_spec(spec.model_dump(exclude_unset=True), overrides)
         else:
             self.spec = load_spec(spec, overrides)
         self.variants = tuple(
@@ -99,8 +99,6 @@ class Lab:
         self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     @property
     def asks_first(self) -> bool:
@@ -124,29 +122,6 @@ class Lab:
 
         return KeptEmbedder(CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder)
 
-    # The loop: one, in the background, so that scripts, the CLI and notebooks share one way in.
-
-    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `work` on the lab's loop, which is started when it is first needed."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="agentlab", daemon=True)
-            self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the lab's loop and wait for it."""
-        return self.wait_for(self.start(work))
-
-    def wait_for(self, future: concurrent.futures.Future[T]) -> T:
-        """The result of work that was started; an interrupt ends the work before it is raised again."""
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            self.start(asyncio.sleep(0)).result(5)
-            raise
-
     # Runs and chats.
 
     async def run(self, **options: Any) -> Run:
@@ -168,6 +143,11 @@ class Lab:
         variant = self.variant(flow or self.variants[0].label)
         self._chats.append(Chat(self, dataclasses.replace(variant, model=model or variant.model), **options))
         return self._chats[-1]
+
+    def forget(self, chat: Chat) -> None:
+        """Called by a chat that has closed itself."""
+        if chat in self._chats:
+            self._chats.remove(chat)
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit; raises DatasetError."""
@@ -359,24 +339,24 @@ class Lab:
 
     def close(self) -> None:
         """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
-        if self._loop is None or self._thread is None:
-            return
-        while self._chats:
-            self.wait(self._chats.pop().close())
-        while self._managers:
-            self.wait(self._managers.popitem()[1].close())
-        queued: list[QueuedModel | QueuedEmbedder] = [*self._models.values(), self._queries]
-        for shared in queued:
-            asyncio.run_coroutine_threadsafe(shared.close(), self._loop).result(30)
-        self._models.clear()
-        while self._indexes:
-            self._indexes.popitem()[1].close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-        self._loop = self._thread = None
+        if self.is_running:
+            self.wait(self._close_all())
+            self.end_loop()
         if self._scratch is not None:
             self._scratch.cleanup()
+
+    async def _close_all(self) -> None:
+        opened: list[Any] = [*self._chats, *self._managers.values(), *self._models.values(), self._queries]
+        self._chats, self._managers, self._models, indexes, self._indexes = [], {}, {}, self._indexes, {}
+        for thing in opened:
+            # Whatever one of them does, the others are closed.
+            try:
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await thing.close()
+            except Exception:
+                log.warning("%r could not be closed", thing, exc_info=True)
+        for index in indexes.values():
+            index.close()
 
     def __enter__(self) -> Self:
         return self

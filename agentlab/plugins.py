@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -25,14 +25,15 @@ ROOMS = {
     "tools": "tool",
     "evals.scorers": "scorer",
 }
-_VERB = {
-    "flows": "respond",
-    "models": "connect",
-    "models.embedders": "connect",
-    "memory": "connect",
-    "tools": "build",
-    "evals.scorers": "score",
+_VERBS = {
+    "flows": ("respond",),
+    "models": ("connect",),
+    "models.embedders": ("connect",),
+    "memory": ("connect",),
+    "tools": ("build",),
+    "evals.scorers": ("score", "metrics"),
 }
+"""What a thing of the room can do; the file of the room is known by the first."""
 
 
 def names(room: str) -> dict[str, str]:
@@ -42,7 +43,7 @@ def names(room: str) -> dict[str, str]:
         if file.stem.startswith("_"):
             continue
         source = file.read_text(encoding="utf-8")
-        if re.search(rf"^(async )?def {_VERB[room]}\b", source, re.MULTILINE):
+        if re.search(rf"^(async )?def {_VERBS[room][0]}\b", source, re.MULTILINE):
             said = re.match(r'"""(.*?)("""|\n)', source)
             found[file.stem] = said[1] if said else ""
     for entry in metadata.entry_points(group=f"agentlab.{room}"):
@@ -59,13 +60,14 @@ def resolve(room: str, name: str) -> Any:
     # The one file is looked at, not the whole room: a run resolves its tools anew for every conversation and flow.
     if name.isidentifier() and not name.startswith("_") and (_folder(room) / f"{name}.py").is_file():
         found = importlib.import_module(f"agentlab.{room}.{name}")
-        if hasattr(found, _VERB[room]):
+        if hasattr(found, _VERBS[room][0]):
             return found
+    what = f"{ROOMS[room]} {name!r}"
     for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
-        return entry.load()
+        return _checked(room, what, _loaded(what, entry.load))
     module, _, attribute = name.partition(":")
     if "." in module or attribute:
-        return _import(module, attribute, f"{ROOMS[room]} {name!r}")
+        return _checked(room, what, _loaded(what, lambda: _import(module, attribute)))
     raise ConfigError(unknown(ROOMS[room], name, names(room)))
 
 
@@ -77,12 +79,24 @@ def provider(room: str, name: str) -> tuple[Any, str]:
     return resolve(room, first), rest
 
 
-def _import(module: str, attribute: str, what: str) -> Any:
+def _import(module: str, attribute: str) -> Any:
+    found: ModuleType = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def _loaded(what: str, load: Callable[[], Any]) -> Any:
     try:
-        found: ModuleType = importlib.import_module(module)
-        return getattr(found, attribute) if attribute else found
+        return load()
     except (ImportError, AttributeError) as problem:
         raise ConfigError(f"cannot load the {what}: {problem}") from None
+
+
+def _checked(room: str, what: str, found: Any) -> Any:
+    # A flow may be a function, too; who plays it looks closer.
+    for verb in () if room == "flows" else _VERBS[room]:
+        if not hasattr(found, verb):
+            raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
+    return found
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

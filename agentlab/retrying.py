@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from agentlab.errors import ModelError, RateLimited, Retryable
+from agentlab.errors import RateLimited, Retryable
 
 RETRIES = 3
 """How often a call is made again that may go through later."""
@@ -31,7 +31,7 @@ class Attempts:
         """Of the attempt that is under way, from 1."""
         return 1 + self._failures + self._spared
 
-    def pause_after(self, error: ModelError) -> float | None:
+    def pause_after(self, error: Exception) -> float | None:
         """Seconds to wait before the next attempt; None where there is none.
 
         Another API key costs no pause and no attempt, but only so often: slow calls outlast the time for which a key is

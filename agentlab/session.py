@@ -27,7 +27,6 @@ from agentlab.arguments import check_arguments
 from agentlab.background import BackgroundWork
 from agentlab.errors import (
     ContextOverflow,
-    ModelError,
     NotRecorded,
     RecordingError,
     ToolError,
@@ -190,35 +189,31 @@ class Session(MemoryVerbs, BackgroundWork):
         asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
         attempts, lost, pause = Attempts(self._retries), 0.0, 0.0
         while True:
-            began = time.perf_counter()
+            began, pausing = time.perf_counter(), pause > 0
             try:
-                if pause:
+                if pausing:
                     await asyncio.sleep(pause)
-                lost, began = lost + pause, time.perf_counter()
+                lost, began, pausing = lost + pause, time.perf_counter(), False
                 answer = await self._wire.complete(asked, emit)
                 break
             except asyncio.CancelledError:
                 spent = time.perf_counter() - began
-                partial = Completion(
-                    message=Message(role="agent", text="".join(said)),
-                    model=self._wire.name,
-                    finish_reason="interrupted",
-                )
-                record(partial, seconds=spent, waited=lost, attempt=attempts.number, error="interrupted")
+                # While it waited to try again nothing was under way that could have cost anything.
+                seconds, waited = (0.0, lost + spent) if pausing else (spent, lost)
+                partial = None if pausing else _broken_off(self._wire.name, said)
+                record(partial, seconds=seconds, waited=waited, attempt=attempts.number, error="interrupted")
                 raise
-            except NotRecorded as miss:
-                record(None, error=f"{type(miss).__name__}: {miss}")
-                self.notify(events.NOT_RECORDED, str(miss), cause=miss.cause)
-                raise
-            except ModelError as error:
+            except Exception as failure:
                 lost += time.perf_counter() - began
                 attempt = attempts.number
-                after = attempts.pause_after(error)
+                after = attempts.pause_after(failure)
                 if after is None:
-                    record(None, waited=lost, attempt=attempt, error=f"{type(error).__name__}: {error}")
+                    record(None, waited=lost, attempt=attempt, error=f"{type(failure).__name__}: {failure}")
+                    if isinstance(failure, NotRecorded):
+                        self.notify(events.NOT_RECORDED, str(failure), cause=failure.cause)
                     raise
                 pause = after
-                log.warning("%s; attempt %d, again in %.1f s", error, attempt, pause)
+                log.warning("%s; attempt %d, again in %.1f s", failure, attempt, pause)
                 said.clear()
         record(
             answer.completion,
@@ -366,3 +361,8 @@ class Session(MemoryVerbs, BackgroundWork):
             if failure is not None:
                 raise failure
         return [cast("T", result) for result, _, _ in done]
+
+
+def _broken_off(model: str, said: Sequence[str]) -> Completion:
+    """What a call had brought when it was interrupted; its tokens are not known."""
+    return Completion(message=Message(role="agent", text="".join(said)), model=model, finish_reason="interrupted")

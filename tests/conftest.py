@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,11 @@ from typing import Any
 import pytest
 
 _connect = socket.socket.connect
+_SETTINGS = re.compile(
+    r"(AGENTLAB|OPENAI|GEMINI|GOOGLE|CHATBOX|DISCORD|MASTER_DISCORD|FINAL_MEMORY|LLM_AGENT|HF|GITHUB_STEP)_"
+)
+_KEPT = {"AGENTLAB_HOME", "AGENTLAB_OFFLINE"}
+"""Where the weights are that were pulled before the tests."""
 
 
 def _is_local(address: Any) -> bool:
@@ -31,21 +38,9 @@ def _guarded(self: socket.socket, address: Any) -> None:
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
     monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.0)
-    for name in (
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-        "AGENTLAB_MODEL",
-        "AGENTLAB_EMBEDDER",
-        "AGENTLAB_LOCAL_MODEL",
-        "AGENTLAB_MODE",
-        "AGENTLAB_KEYS",
-        "GEMINI_API_KEY",
-        "GEMINI_BASE_URL",
-        "GOOGLE_API_KEY",
-        "GITHUB_STEP_SUMMARY",
-        "LLM_AGENT_DATA_DIR",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in [*os.environ]:
+        if _SETTINGS.match(name) and name not in _KEPT:
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

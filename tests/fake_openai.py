@@ -44,7 +44,7 @@ class FakeOpenAI:
         if answer.get("finish"):
             await self._chunk(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": answer["finish"]}]})
         if answer.get("usage"):
-            await self._chunk(response, {"choices": [], "usage": answer["usage"]})
+            await self._chunk(response, {"choices": answer.get("no_choices", []), "usage": answer["usage"]})
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
+import threading
+import warnings
 
+import numpy as np
 import pytest
 
 import agentlab as al
-from agentlab.chat import Chat
+from agentlab.errors import RecordingError
 from agentlab.messages import Reply, UserTurn
 from agentlab.session import Session
 
@@ -47,6 +52,8 @@ class Flow:
 
     async def _store(self, text: str) -> None:
         self.storing.set()
+        if text == "unwritable":
+            raise RecordingError("the disk is full")
         if text == "slow":
             await self.may_store.wait()
         self.stored.append(text)
@@ -114,13 +121,94 @@ async def test_closing_ends_a_reply_that_is_under_way_and_finishes_the_work(talk
     assert flow.stored == ["told"]
 
 
+def test_work_that_failed_is_said_once_and_the_conversation_goes_on(talking):
+    flow, chat, _ = talking
+    chat.say_sync("unwritable")
+    with pytest.raises(RecordingError):
+        chat.say_sync("lost")
+    assert chat.say_sync("next").text == "3 messages"
+    chat.reset_sync()
+    assert flow.stored == ["next"]
+
+
 def test_a_chat_that_cannot_be_closed_does_not_keep_the_lab_open(talking):
     _, chat, lab = talking
-
-    async def broken(self: Chat) -> None:
-        raise OSError("the disk is full")
-
-    chat.say_sync("hello")
-    chat._finish = broken.__get__(chat)
+    chat.say_sync("unwritable")
     lab.close()
-    assert lab._loop is None
+    assert not lab.is_running
+
+
+def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
+    class Broken(al.Scripted):
+        async def close(self) -> None:
+            raise OSError("the server does not answer")
+
+    closed = []
+
+    class Embedder:
+        name, dimensions = "mine", 8
+
+        async def embed(self, texts):
+            return np.ones((len(texts), 8), dtype=np.float32) / np.sqrt(8)
+
+        async def close(self):
+            closed.append(self.name)
+
+    with al.Lab(flows=[Flow()], model=Broken(["x"]), embedder=Embedder()) as lab:
+        lab.wait(lab.model(lab.spec.model))
+        lab.chat(documents=()).say_sync("hello")
+    lab.close()
+    assert closed == ["mine"] and not lab.is_running
+
+
+def test_a_chat_that_is_closed_is_let_go(talking):
+    flow, chat, lab = talking
+    chat.say_sync("told")
+    lab.wait(chat.close())
+    assert flow.stored == ["told"] and lab._chats == []
+
+
+def interrupt(lab: al.Lab, event: asyncio.Event) -> None:
+    """Ctrl-C once `event` has come."""
+
+    def press() -> None:
+        lab.start(event.wait()).result(10)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=press).start()
+
+
+def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talking):
+    flow, chat, lab = talking
+    interrupt(lab, flow.began)
+    with pytest.raises(KeyboardInterrupt):
+        chat.say_sync("wait")
+    assert flow.under_way == 0
+    assert [row["text"] for row in chat._database.messages("chat")] == ["wait", "broken off"]
+
+
+def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home, tmp_path):
+    class Endless:
+        name, dimensions = "endless", 8
+
+        def __init__(self) -> None:
+            self.asked = asyncio.Event()
+
+        async def embed(self, texts):
+            self.asked.set()
+            await asyncio.Event().wait()
+
+    data = tmp_path / "set"
+    data.mkdir()
+    (data / "conversations.jsonl").write_text('{"id": "c", "turns": [{"user": "q", "reference_answers": ["a"]}]}\n')
+    embedder = Endless()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with al.Lab(
+            flows=[Flow()], model=al.Scripted(["x"]), embedder=embedder, datasets=[str(data)], scorers=["similarity"]
+        ) as lab:
+            interrupt(lab, embedder.asked)
+            with pytest.raises(KeyboardInterrupt):
+                lab.run_sync(out=tmp_path / "run")
+        gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("asyncio", "agentlab"))]

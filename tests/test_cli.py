@@ -67,6 +67,8 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
         (["run", *OFFLINE, "--set", "prompts={tools: {system: '{nonsense}'}}"], "no placeholder {nonsense}"),
         (["run", *OFFLINE, "--set", "prompts={tools: {system: '{'}}"], "opens no plain {placeholder}"),
         (["run", *OFFLINE, "--set", "scorers=[bleu]"], "unknown scorer 'bleu'"),
+        (["run", *OFFLINE, "--set", "scorers=[os.path]"], "cannot use the scorer 'os.path': it has no `score`"),
+        (["run", *OFFLINE, "--model", "os.path/x"], "cannot use the model provider 'os.path': it has no `connect`"),
         (["run", *OFFLINE, "--set", "prices=nowhere.yaml"], "cannot read the price table"),
         (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),
         (["run", *OFFLINE, "--set", "embedder=hashing"], "provider/name"),

@@ -268,6 +268,18 @@ async def test_a_stop_in_mid_stream_keeps_what_was_said():
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "user"]
 
 
+async def test_a_stop_in_mid_stream_keeps_what_was_said_beside_a_read_of_memory(memory):
+    pieces = ["One ", "two ", *["and " for _ in range(20)], "twenty"]
+    session, _ = talk(pieces, memory=memory, memory_read="stream", store_turns=False)
+    session.begin_turn(0)
+    session._on_text = lambda event, text: text == "two " and task.cancel()
+    task = asyncio.create_task(coordinator.respond(UserTurn(text="Count"), session))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    said = history(session).export()[-1]["content"]
+    assert said.startswith("One two ") and "twenty" not in said
+
+
 async def test_a_stop_between_tools_leaves_no_call_without_a_result():
     def stop(arguments):
         task.cancel()

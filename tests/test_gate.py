@@ -16,8 +16,9 @@ from agentlab.errors import RunError
 from agentlab.evals.baselines import write_baseline
 from agentlab.evals.gate import gate, judge
 from agentlab.evals.gate_report import junit, markdown
+from agentlab.evals.measures import pair_up
 from agentlab.evals.results import open_run
-from agentlab.evals.statistics import smallest_visible_difference, standard_error
+from agentlab.evals.statistics import cohens_dz, smallest_visible_difference, standard_error
 from agentlab.messages import Usage
 
 # Seconds are real here, and small; they would differ by more than 20 % now and then.
@@ -83,7 +84,8 @@ def test_what_few_conversations_cannot_tell_is_inconclusive(data, baseline, tmp_
     assert "never" not in f1.why, "eight conversations could have shown it"
     # Within a wide enough margin it is known to be harmless.
     wide = dict.fromkeys(("answer_f1", "exact_match", "semantic_similarity"), 0.5)
-    assert gate(play(data, tmp_path / "again", Answering(wrong=turns(3, 1))), baseline, margins=NO_LATENCY | wide)
+    again = play(data, tmp_path / "again", Answering(wrong=turns(3, 1)))
+    assert gate(again, baseline, margins=NO_LATENCY | wide).exit_code == 0
 
 
 def test_a_set_that_is_too_small_says_that_it_can_never_tell(tmp_path, own_home):
@@ -105,7 +107,17 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     assert (verdict.exit_code, calls.verdict, calls.loss, calls.bound) == (2, "regression", 1.0, 1.0)
     assert calls.p_holm == pytest.approx(3 * 2 / 4**4), "calls, input tokens and output tokens"
     assert "worse by 1 on every turn" in calls.why
-    assert gate(twice, tmp_path / "four.jsonl", margins=NO_LATENCY | {"llm_calls": 1.0}).judged
+    allowed = gate(twice, tmp_path / "four.jsonl", margins=NO_LATENCY | {"llm_calls": 1.0})
+    assert by_name(allowed)["llm_calls"].verdict == "pass"
+
+
+def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
+    """.9 - .7, .8 - .6, .7 - .5 and .6 - .4 are not the same to the last digit."""
+    before = {(f"c{n}", 0, 0): {"answer_f1": value} for n, value in enumerate((0.9, 0.8, 0.7, 0.6))}
+    after = {key: {"answer_f1": row["answer_f1"] - 0.2} for key, row in before.items()}
+    (judged,), _ = judge({"flow": before}, {"flow": after}, {}, 0.05)
+    assert (judged.verdict, judged.loss, judged.bound) == ("regression", pytest.approx(0.2), pytest.approx(0.2))
+    assert cohens_dz(pair_up("answer_f1", before, after).differences) is None
 
 
 def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp_path, own_home):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlab.errors import ConfigError
 from agentlab.history import ConversationDatabase
 from agentlab.messages import Citation
 
@@ -44,3 +46,10 @@ def test_a_chain_gives_back_what_was_saved_in_order(texts, limit):
         tip = database.save("c", "user" if number % 2 == 0 else "agent", text, reply_to=tip)
     assert [m.text for m in database.chain(tip, limit)] == texts[-limit:]
     database.close()
+
+
+def test_a_database_that_cannot_be_opened_is_said_in_a_line(tmp_path):
+    (tmp_path / "notes.txt").write_text("no database " * 100)
+    for path in (tmp_path / "missing" / "chat.sqlite", tmp_path / "notes.txt"):
+        with pytest.raises(ConfigError, match="cannot be opened as a conversation database"):
+            ConversationDatabase(path)

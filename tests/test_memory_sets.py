@@ -207,6 +207,13 @@ def writing(request: Any) -> str:
     return '{"tool": null}' if '"tool"' in schema else "I cannot say."
 
 
+def test_only_a_flow_with_a_memory_is_told_anything(dataset):
+    flows = ["chatbox", {"flow": "chatbox", "label": "bare", "memory": "none"}]
+    with lab(dataset, *flows, model=Scripted([writing], loop=True), ingest="flow") as laboratory:
+        guessed = estimate(laboratory, laboratory.datasets())
+    assert guessed.llm_calls == 2 * 4 * 4 + 2 * 5
+
+
 def test_a_flow_fills_its_memory_itself_with_its_memory_step_alone(dataset, tmp_path):
     model = Scripted([writing], loop=True)
     with lab(dataset, "chatbox", model=model, ingest="flow") as laboratory:

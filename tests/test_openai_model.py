@@ -50,6 +50,11 @@ async def test_text_streams_and_usage_is_read():
     assert fake.headers[0]["Authorization"] == "Bearer sk-secret-key-1"
 
 
+async def test_a_last_chunk_may_have_null_for_no_choices():
+    completion, _, _ = await ask({**text("Hi", usage=USAGE), "no_choices": None})
+    assert (completion.message.text, completion.usage.input_tokens) == ("Hi", 100)
+
+
 async def test_a_server_without_usage_gives_unknown_not_zero():
     completion, _, _ = await ask(text("Hi"))
     assert completion.usage == Usage()

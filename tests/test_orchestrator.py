@@ -9,6 +9,7 @@ import pytest
 from doubles import session_over
 from test_tools import FAKES
 
+import agentlab as al
 from agentlab.errors import BadRequest, ConfigError, MemoryUnavailable, ServerFault
 from agentlab.events import Decision, ModelCall, Notice
 from agentlab.flows import chatbox, discord
@@ -191,6 +192,17 @@ async def test_a_tool_that_fails_ends_the_loop_and_its_error_is_in_the_history()
     session, model = setup(chatbox, [choose("read_file"), "{}", "Sorry."], Tool("read_file", RuntimeError("disk gone")))
     assert (await chatbox.respond(ANN, session)).text == "Sorry."
     assert "disk gone" in model.requests[-1].messages[-1].text
+
+
+async def test_a_tool_that_copes_with_another_ones_failure_has_not_failed():
+    class Careful(Tool):
+        async def run(self, arguments, session):
+            refusal = await session.call_tool(ToolCall(id="inner", name="missing"))
+            return f"no luck: {refusal.text}"
+
+    session, _ = setup(chatbox, [choose("careful"), "{}", NONE, "Done."], Careful("careful"))
+    session.begin_turn(0)
+    assert (await chatbox.respond(ANN, session)).text == "Done."
 
 
 async def test_arguments_that_are_no_json_are_a_failed_tool():
@@ -573,6 +585,8 @@ def test_environment_variables_stand_below_the_spec(monkeypatch):
     assert make_variant(Spec(model="scripted/x"), FlowSpec(flow="chatbox")).model == "scripted/x"
     assert make_variant(Spec(), FlowSpec(flow="chatbox", model="a/b", max_tool_calls=4)).settings.max_tool_calls == 4
     assert make_variant(Spec(), FlowSpec(flow="discord")).settings.master_id == "7"
+    with al.Lab(Spec(flows=("chatbox",), mode="replay", name="x")) as lab:
+        assert lab.variants[0].model == "openai/gpt-x", "a spec that was read already does not name a model either"
     monkeypatch.setenv("CHATBOX_MAX_TOOL_CALLS", "many")
     with pytest.raises(ConfigError, match="max_tool_calls"):
         make_variant(Spec(), FlowSpec(flow="chatbox"))

@@ -390,6 +390,8 @@ def test_recall_is_whether_the_evidence_was_recalled():
     repeat = Turn(user="q", metadata={"kind": "repeat", "evidence": ["a"]})
     quotes = Turn(user="q", reference_answers=["a"], metadata={"evidence": [{"doc_id": "a", "quote": "b"}]})
     assert memory_recall.metrics(repeat) == memory_recall.metrics(quotes) == ()
+    others = Turn(user="q", reference_answers=["Pickle"], metadata={"evidence_turns": 3, "evidence": [CAT["content"]]})
+    assert values(memory_recall.score(others, remembering(recalled("Her cat is Pickle.")))) == {"memory_recall": 1}
 
 
 def test_recall_by_place_follows_who_wrote_a_fact_and_what_it_replaced():

@@ -14,7 +14,7 @@ from agentlab.inflight import QueuedModel
 from agentlab.memory import sqlite
 from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
 from agentlab.models.scripted import Scripted, call
-from agentlab.trace import Trace, critical_path
+from agentlab.trace import Totals, Trace, critical_path
 from agentlab.wire import Recorder
 
 FLOW = SimpleNamespace()
@@ -81,6 +81,26 @@ async def test_what_cannot_be_retried_flies_and_leaves_a_line():
     (event,) = calls_of(session)
     assert event.completion is None and "BadRequest" in event.error
     assert session.trace.totals().llm_calls == 0
+
+
+async def test_what_no_adapter_should_raise_leaves_a_line_too():
+    session = session_over(FLOW, Scripted([TypeError("'NoneType' object is not subscriptable")]))
+    with pytest.raises(TypeError):
+        await session.complete(HELLO)
+    (event,) = calls_of(session)
+    assert event.completion is None and event.error.startswith("TypeError")
+
+
+async def test_a_stop_between_two_attempts_is_no_call():
+    session = session_over(FLOW, Scripted([RateLimited("slow down", retry_after=30), "never asked"]))
+    task = asyncio.create_task(session.complete(HELLO))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (event,) = calls_of(session)
+    assert (event.completion, event.error, event.seconds) == (None, "interrupted", 0.0)
+    assert session.trace.totals() == Totals()
 
 
 async def test_retries_end():

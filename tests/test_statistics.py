@@ -171,3 +171,8 @@ def test_one_conversation_cannot_tell():
     assert upper_bound([0.1, 0.2], ["a", "a"]) is None
     with pytest.raises(ValueError, match="not empty"):
         mean_with_interval([], [])
+
+
+def test_a_cluster_that_sums_to_a_rounding_error_has_not_changed() -> None:
+    assert 0.1 + 0.2 - 0.3 != 0
+    assert permutation_floor([0.1, 0.2, -0.3, 1.0], ["a", "a", "a", "b"]) == 0.5

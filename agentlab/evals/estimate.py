@@ -40,7 +40,10 @@ def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
     if lab.spec.ingest == "flow":
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
         writes = WRITE_CALLS_GUESSED * told * lab.spec.epochs
-    calls = {v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns + writes for v in lab.variants}
+    calls = {
+        v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
+        for v in lab.variants
+    }
     minutes: float | None = 0.0
     usd: float | None = 0.0
     for variant in lab.variants:

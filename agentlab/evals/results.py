@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -213,13 +214,20 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
     def grade_all() -> list[dict[str, Any]]:
         graded = []
         for row in rows:
+            if given_up.is_set():
+                break
             conversation, memory_of = expected[row["dataset"], row["conversation"]]
             for metric, score in _grade_turn(lab.scorers, conversation, memory_of, row, run, embed).items():
                 where = {key: row.get(key) for key in ("flow", "dataset", "conversation", "category", "turn", "epoch")}
                 graded.append({**where, "metric": metric, "value": score.value, "reason": score.reason})
         return graded
 
-    return await asyncio.to_thread(grade_all)
+    # A thread cannot be cancelled, only asked.
+    given_up = threading.Event()
+    try:
+        return await asyncio.to_thread(grade_all)
+    finally:
+        given_up.set()
 
 
 def _grade_turn(

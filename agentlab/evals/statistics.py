@@ -133,7 +133,8 @@ def permutation_floor(differences: Sequence[float], clusters: Sequence[str]) -> 
 def _changed(differences: Sequence[float], clusters: Sequence[str]) -> np.ndarray:
     """Sums of the clusters whose sum is not 0; flipping a 0 changes nothing, and without it more tests are exact."""
     sums, _ = _by_cluster(differences, clusters)
-    changed: np.ndarray = sums[sums != 0]
+    # .1 + .2 - .3 is not 0 to the last digit.
+    changed: np.ndarray = sums[np.abs(sums) > 1e-12]
     return changed
 
 

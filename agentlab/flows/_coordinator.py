@@ -216,9 +216,10 @@ class _Turn:
 
 def _partial(session: Session) -> Completion:
     """What the model had said when its call was broken off; nothing, where it was not under way."""
-    last = session.events_of_turn()[-1:]
-    if last and isinstance(last[0], ModelCall) and last[0].completion is not None and last[0].error == "interrupted":
-        return last[0].completion
+    # A read of memory beside the call may have begun after it.
+    calls = [event for event in session.events_of_turn() if isinstance(event, ModelCall)]
+    if calls and calls[-1].completion is not None and calls[-1].error == "interrupted":
+        return calls[-1].completion
     return Completion(message=Message(role="agent"), finish_reason="interrupted")
 
 

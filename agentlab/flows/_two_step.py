@@ -102,8 +102,8 @@ async def execute(session: Session, call: ToolCall | str) -> tuple[str, bool]:
 async def run_tool(session: Session, call: ToolCall) -> tuple[str, bool]:
     """Run the tool; its result as text, and whether it failed."""
     result = (await session.call_tool(call)).text
-    # The run that ended last: an id may come again, the embedded models number the calls of each request anew.
-    run = next(event for event in reversed(session.events_of_turn()) if isinstance(event, ToolRun))
+    # By identity: an id may come again, the embedded models number the calls of each request anew.
+    run = next(event for event in session.events_of_turn() if isinstance(event, ToolRun) and event.call is call)
     return result, run.error is not None
 
 

@@ -70,7 +70,9 @@ async def open_or_away(name: str, connect: Callable[[], Memory]) -> Memory:
         # Asked once before anybody is timed: a backend loads its library at its first use.
         await opened.facts()
         return opened
-    except MemoryUnavailable as gone:
+    except BaseException as problem:
         if opened is not None:
             await opened.close()
-        return Away(name, str(gone))
+        if isinstance(problem, MemoryUnavailable):
+            return Away(name, str(problem))
+        raise

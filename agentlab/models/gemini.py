@@ -20,7 +20,7 @@ from agentlab import errors
 from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.models._names import wire_names
 from agentlab.models._provider import Provider
-from agentlab.models.keys import KEY_FILE, KeyRing, load_keys
+from agentlab.models.keys import KeyRing, server_and_keys
 from agentlab.protocols import Emit
 
 if TYPE_CHECKING:
@@ -39,26 +39,24 @@ def identity(name: str) -> tuple[str, str]:
     return f"gemini/{name}", "compatible" if os.environ.get("GEMINI_BASE_URL") else "gemini"
 
 
-def connect(name: str, **options: Any) -> GeminiModel:
-    """The model `name` on Google's server or that of `GEMINI_BASE_URL`; raises ConfigError without a key or the SDK."""
+def connect(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 120.0
+) -> GeminiModel:
+    """The model `name` on Google's server or that of `GEMINI_BASE_URL`; raises ConfigError without a key or the SDK.
+
+    `timeout` is in seconds, for one attempt.
+    """
     try:
         import google.genai  # noqa: F401 (a lab learns here that it is missing, not at its first call)
     except ImportError:
         raise errors.MissingExtra("the model provider gemini", "gemini") from None
-    base_url = options.pop("base_url", None) or os.environ.get("GEMINI_BASE_URL") or None
-    api_key = options.pop("api_key", None)
     # The SDK's own variable is good enough where ours is not set.
     variable = "GEMINI_API_KEY" if os.environ.get("GEMINI_API_KEY") else "GOOGLE_API_KEY"
-    keys = (api_key,) if api_key else load_keys("gemini", variable)
-    if not keys and base_url is None:
-        mend = f"set GEMINI_API_KEY, write it into {KEY_FILE}, or set GEMINI_BASE_URL to use a compatible server"
-        raise errors.ConfigError(f"gemini models need a key: {mend}")
-    if base_url and not re.match(r"https?://[^/]", base_url):
-        raise errors.ConfigError(f"GEMINI_BASE_URL={base_url!r} is not an http:// or https:// address")
+    address, keys = server_and_keys("gemini", variable, base_url, api_key)
     # The name becomes part of the address.
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", name, re.ASCII) or ".." in name:
         raise errors.ConfigError(f"'gemini/{name}' is not the name of a model; 'gemini/gemini-2.5-flash' is one")
-    return GeminiModel(name, base_url=base_url, keys=KeyRing(keys or ("none",)), **options)
+    return GeminiModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
 @dataclass(frozen=True)
@@ -85,10 +83,8 @@ class _Streamed:
 class GeminiModel(Provider[_Wired, _Streamed]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
-    def __init__(
-        self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0, parallel: int | None = None
-    ) -> None:
-        self.name, self.parallel = f"gemini/{model}", parallel
+    def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
+        self.name, self.parallel = f"gemini/{model}", None
         self._model, self._base_url, self._keys, self._timeout = model, base_url, keys, timeout
         self._client: Client | None = None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,6 +69,26 @@ class KeyRing:
             if len(key) > 4:
                 text = text.replace(key, "<key>")
         return text
+
+
+def server_and_keys(
+    provider: str, variable: str, base_url: str | None, api_key: str | None
+) -> tuple[str | None, KeyRing]:
+    """The address to ask, None for the provider's own, and the keys: as given, else of the environment or the file.
+
+    Raises ConfigError without a key, unless a server of one's own is named, and for what is no address.
+    """
+    upper = provider.upper()
+    address = base_url or os.environ.get(f"{upper}_BASE_URL") or None
+    keys = (api_key,) if api_key else load_keys(provider, variable)
+    if not keys and address is None:
+        raise ConfigError(
+            f"{provider} needs a key: set {upper}_API_KEY, write it into {KEY_FILE}, or set {upper}_BASE_URL to use"
+            " another compatible server"
+        )
+    if address and not re.match(r"https?://[^/]", address):
+        raise ConfigError(f"{upper}_BASE_URL={address!r} is not an http:// or https:// address")
+    return address, KeyRing(keys or ("none",))
 
 
 def load_keys(provider: str, variable: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import (
     BadRequest,
-    ConfigError,
     ContextOverflow,
     ModelError,
     RateLimited,
@@ -26,7 +25,7 @@ from agentlab.errors import (
 from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.models._names import wire_names
 from agentlab.models._provider import Provider
-from agentlab.models.keys import KEY_FILE, KeyRing, load_keys
+from agentlab.models.keys import KeyRing, server_and_keys
 from agentlab.protocols import Emit
 
 if TYPE_CHECKING:
@@ -47,19 +46,15 @@ def identity(name: str) -> tuple[str, str]:
     return f"openai/{name}", "compatible" if os.environ.get("OPENAI_BASE_URL") else "openai"
 
 
-def connect(name: str, **options: Any) -> OpenAIModel:
-    """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key."""
-    base_url = options.pop("base_url", None) or os.environ.get("OPENAI_BASE_URL") or None
-    api_key = options.pop("api_key", None)
-    keys = (api_key,) if api_key else load_keys("openai", "OPENAI_API_KEY")
-    if not keys and base_url is None:
-        raise ConfigError(
-            f"openai models need a key: set OPENAI_API_KEY, write it into {KEY_FILE}, or set OPENAI_BASE_URL to use"
-            " another compatible server"
-        )
-    if base_url and not re.match(r"https?://", base_url):
-        raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
-    return OpenAIModel(name, base_url=base_url, keys=KeyRing(keys or ("none",)), **options)
+def connect(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 120.0
+) -> OpenAIModel:
+    """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key.
+
+    `timeout` is in seconds, for one attempt.
+    """
+    address, keys = server_and_keys("openai", "OPENAI_API_KEY", base_url, api_key)
+    return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
 @dataclass(frozen=True)
@@ -84,11 +79,9 @@ class _Streamed:
 class OpenAIModel(Provider[_Wired, _Streamed]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
-    def __init__(
-        self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0, parallel: int | None = None
-    ) -> None:
+    def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
         self.name = f"openai/{model}"
-        self.parallel = parallel
+        self.parallel = None
         self._model = model
         self._base_url = base_url
         self._keys = keys
@@ -162,7 +155,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
                 read.model = chunk.model or read.model
                 if chunk.usage is not None:
                     read.usage = read_usage(chunk.usage)
-                for choice in chunk.choices[:1]:
+                for choice in (chunk.choices or ())[:1]:
                     read.finish = choice.finish_reason or read.finish
                     if choice.delta.content:
                         read.text.append(choice.delta.content)

@@ -75,7 +75,7 @@ def _tokens(*messages: Message) -> int:
     return sum(len(m.text) + sum(len(c.name) + len(str(c.arguments)) for c in m.tool_calls) for m in messages) // 4
 
 
-def connect(name: str, **options: Any) -> Scripted:
+def connect(name: str) -> Scripted:
     """Read the replies of `scripted/<file>`; raises ConfigError where the file cannot be used."""
     import yaml
 
@@ -92,7 +92,7 @@ def connect(name: str, **options: Any) -> Scripted:
     if unknown:
         raise ConfigError(f"{name}: unknown key {sorted(unknown)[0]!r}; a script has `replies` and `loop`")
     replies = [_reply(entry, f"{name}: reply {number}") for number, entry in enumerate(script["replies"], 1)]
-    return Scripted(replies, loop=bool(script.get("loop", False)), name=f"scripted/{name}", **options)
+    return Scripted(replies, loop=bool(script.get("loop", False)), name=f"scripted/{name}")
 
 
 def _reply(entry: Any, where: str) -> Reply:

@@ -178,14 +178,13 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
 
     def clear(self) -> None:
         """Empty the display and begin a new conversation."""
-        self.stop()
-        self.chat = None
+        self._leave()
         self.turns = []
         self.transcript.children = ()
 
     def close(self) -> None:
-        """End the reply under way; the lab stays open."""
-        self.stop()
+        """End the conversation; the lab stays open."""
+        self._leave()
         super().close()
 
     def _send(self) -> None:
@@ -258,8 +257,15 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
 
     def _begin_anew(self) -> None:
         if self.chat is not None:
-            self.chat = None
+            self._leave()
             self.transcript.children += (ipywidgets.HTML(html_text("— a new conversation —", SMALL)),)
+
+    def _leave(self) -> None:
+        if self.chat is not None:
+            chat, self.chat = self.chat, None
+            # A lab that is closed has closed its chats.
+            if self.lab.is_running:
+                self.lab.start(chat.close())
 
 
 def models_of(lab: Lab) -> list[str]:

@@ -132,5 +132,8 @@ async def _ask_all(lab: Lab, question: str) -> FlowComparison:
             reply = await chat.say(question)
         except AgentlabError as problem:
             error = str(problem)
+        finally:
+            # The next flow begins when this one's background work is done and counted.
+            await chat.close()
         answers.append(FlowAnswer(flow=variant.label, model=variant.model, trace=chat.trace, reply=reply, error=error))
     return FlowComparison(question, tuple(answers))

@@ -14,6 +14,7 @@ by itself or the model looked it up; with one piece of evidence, as most questio
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TypeGuard
 
 from agentlab.evals.datasets import Turn
 from agentlab.evals.scorers import Outcome, Score
@@ -23,35 +24,42 @@ from agentlab.messages import Fact
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
-    return ("memory_recall",) if turn.metadata.get("evidence_turns") or _in_words(turn) else ()
+    return ("memory_recall",) if _places(turn) or _words(turn) else ()
 
 
 def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
     recalled = [
         fact for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall" for fact in event.facts
     ]
-    if "evidence_turns" in turn.metadata:
+    if _places(turn):
         origins = _origins(outcome)
         places = [places for fact in recalled for places in (origins.get(fact.id) or {fact.id},)]
-        carried = [any(found & set(piece) for found in places) for piece in turn.metadata["evidence_turns"]]
+        carried = [any(found & set(piece) for found in places) for piece in _places(turn)]
     else:
         texts = [fact.text for fact in recalled]
         carried = [
             bool(telling(texts, piece, outcome.embed, other_versions(piece, outcome.turns_before)))
-            for piece in turn.metadata["evidence"]
+            for piece in _words(turn)
         ]
     reason = f"{sum(carried)} of {len(carried)} pieces of evidence among {_count(recalled)}"
     return {"memory_recall": Score(value=sum(carried) / len(carried), reason=reason)}
 
 
-def _in_words(turn: Turn) -> bool:
-    evidence = turn.metadata.get("evidence")
-    return (
-        bool(turn.reference_answers)
-        and isinstance(evidence, list)
-        and bool(evidence)
-        and all(isinstance(piece, str) for piece in evidence)
-    )
+# Metadata is free: what is not of the form is somebody else's.
+
+
+def _places(turn: Turn) -> list[list[str]]:
+    pieces = turn.metadata.get("evidence_turns")
+    return pieces if isinstance(pieces, list) and all(map(_are_strings, pieces)) else []
+
+
+def _words(turn: Turn) -> list[str]:
+    pieces = turn.metadata.get("evidence")
+    return pieces if turn.reference_answers and _are_strings(pieces) else []
+
+
+def _are_strings(pieces: object) -> TypeGuard[list[str]]:
+    return isinstance(pieces, list) and bool(pieces) and all(isinstance(piece, str) for piece in pieces)
 
 
 def _origins(outcome: Outcome) -> dict[str, set[str]]:

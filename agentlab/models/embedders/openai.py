@@ -10,15 +10,14 @@ that stands before every embedder, with the next of several keys (`agentlab.mode
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentlab.errors import ConfigError, ModelError
+from agentlab.errors import ModelError
 from agentlab.models.embedders._vectors import Vectors, unit_rows
-from agentlab.models.keys import KeyRing, load_keys
+from agentlab.models.keys import KeyRing, server_and_keys
 from agentlab.models.openai import sdk_client, translate_error
 
 if TYPE_CHECKING:
@@ -47,15 +46,8 @@ def connect(
 
     `dimensions` is sent to the server only if given; `timeout` is in seconds.
     """
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-    keys = (api_key,) if api_key else load_keys("openai", "OPENAI_API_KEY")
-    if not keys and base_url is None:
-        raise ConfigError(
-            "openai embedders need a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to use another compatible server"
-        )
-    if base_url and not re.match(r"https?://", base_url):
-        raise ConfigError(f"OPENAI_BASE_URL={base_url!r} is not an http:// or https:// address")
-    return OpenAIEmbedder(name, sdk_client(base_url, timeout), KeyRing(keys or ("none",)), dimensions)
+    address, keys = server_and_keys("openai", "OPENAI_API_KEY", base_url, api_key)
+    return OpenAIEmbedder(name, sdk_client(address, timeout), keys, dimensions)
 
 
 class OpenAIEmbedder:

@@ -1,0 +1,82 @@
+"""An event loop in a thread of its own, so that scripts, the command line and notebooks share one way in."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import weakref
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+ENDING_SECONDS = 10
+"""How long what was cancelled may take to put its things in order."""
+
+
+class OwnLoop:
+    """Runs work on a loop that is started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: weakref.WeakKeyDictionary[concurrent.futures.Future[Any], threading.Event] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop; cancelling the future cancels the work."""
+        if self._loop is None:
+            self._begin()
+        assert self._loop is not None
+        ended = threading.Event()
+
+        async def followed() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(followed(), self._loop)
+        self._ended[future] = ended
+        return future
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop and wait for it."""
+        return self.wait_for(self.start(work))
+
+    def wait_for(self, future: concurrent.futures.Future[T]) -> T:
+        """The result of work that was started; an interrupt ends the work before it is raised again."""
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # A cancelled future is done at once, what runs behind it is not.
+            future.cancel()
+            self._ended[future].wait(ENDING_SECONDS)
+            raise
+
+    def end_loop(self) -> None:
+        """Cancel what is still under way, wait for it and for its threads, and end the loop."""
+        if self._loop is None or self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ENDING_SECONDS)
+        self._loop = self._thread = None
+
+    def _begin(self) -> None:
+        ready = threading.Event()
+
+        def serve() -> None:
+            # What is left when the loop stops, asyncio.Runner cancels and awaits.
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                ready.set()
+                self._loop.run_forever()
+
+        self._thread = threading.Thread(target=serve, name="agentlab", daemon=True)
+        self._thread.start()
+        ready.wait()
