@@ -16,9 +16,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentlab.messages import Message, ToolCall, to_json
+from agentlab.messages import CHARACTERS_PER_TOKEN, Message, ToolCall, to_json
 
-CHARACTERS_PER_TOKEN = 4
 PROVIDER_ROLES = ("assistant", "model", "ai", "bot")
 
 

@@ -185,7 +185,7 @@ def prompts(arguments: argparse.Namespace) -> int:
     from agentlab.variants import make_variant
 
     path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
-    spec = load_spec(path, {})
+    spec = load_spec(None if arguments.flow else path, {})
     for flow in [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows:
         variant, own = make_variant(spec, flow), plugins.resolve("flows", flow.flow)
         files = file_names(getattr(own, "PROMPT_MODULES", {}))

@@ -15,6 +15,8 @@ from datetime import datetime
 from typing import Any, Literal, Self
 
 Role = Literal["system", "user", "agent", "tool"]
+CHARACTERS_PER_TOKEN = 4
+"""Of English, roughly: where no tokenizer is at hand."""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
 
 

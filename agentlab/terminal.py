@@ -93,9 +93,9 @@ class DownloadDisplay(_Display):
         self._progress.update(self._tasks[file], completed=done)
 
 
-def show_comparison(run: Run, console: Console | None = None) -> None:
+def show_comparison(run: Run) -> None:
     """The table of a run: one row a measure, one column a flow, intervals at 95 %."""
-    console = console or _console()
+    console = _console()
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
     table = _table(f"{', '.join(summary['datasets'])} on {summary['model']}", ["", *flows])
@@ -118,9 +118,9 @@ def show_comparison(run: Run, console: Console | None = None) -> None:
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
-def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
+def show_pairs(comparison: Comparison) -> None:
     """A table a pair: one row a measure; then the turns whose answers crossed .5."""
-    console = console or _console()
+    console = _console()
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p (Holm)", "d_z", "visible", ""]
         table = _table(f"A: {pair.a}   B: {pair.b}", columns)
@@ -153,9 +153,9 @@ def show_pairs(comparison: Comparison, console: Console | None = None) -> None:
     )
 
 
-def show_prefixes(shares: pd.DataFrame, breaks: pd.DataFrame, console: Console | None = None) -> None:
+def show_prefixes(shares: pd.DataFrame, breaks: pd.DataFrame) -> None:
     """What a prefix cache could serve and did, a flow; then where prompts leave what was sent before."""
-    console = console or _console()
+    console = _console()
     measures = [name for name in shares.columns if name != "flow"]
     by_flow = [{"": name, **dict(zip(shares["flow"], shares[name], strict=True))} for name in measures]
     for title, rows in (
@@ -175,9 +175,9 @@ def _brief(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
-def show_verdict(verdict: Verdict, console: Console | None = None) -> None:
+def show_verdict(verdict: Verdict) -> None:
     """A table a flow: one row a measure; then why a measure did not pass."""
-    console = console or _console()
+    console = _console()
     for flow, judged in by_flow(verdict).items():
         table = _table(flow, COLUMNS)
         for j in judged:

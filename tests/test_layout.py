@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = [
     {"messages", "errors", "scratch", "retrying"},
-    {"events", "loop"},
+    {"events", "loop", "chroma_client"},
     {"trace"},
     {"protocols", "arguments"},
     {"ledger", "chat_history"},

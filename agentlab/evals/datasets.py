@@ -91,7 +91,7 @@ class Conversation(Strict):
     metadata: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _distinct_tools(self) -> Conversation:
+    def _distinct_tools_and_a_date(self) -> Conversation:
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):
             raise ValueError("tools: two tools have the same name")

@@ -22,10 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentlab.chat_history import CHARACTERS_PER_TOKEN
 from agentlab.errors import ConfigError
 from agentlab.events import ModelCall
-from agentlab.messages import Request, to_json
+from agentlab.messages import CHARACTERS_PER_TOKEN, Request, to_json
 from agentlab.prices import PriceTable, load_prices
 from agentlab.trace import Trace, add_up
 

@@ -27,7 +27,7 @@ from agentlab.evals.run_folder import Play, RunFolder, play_of
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.evals.statistics import mean_with_interval
 from agentlab.events import PHASES, Event, MemoryOp, ModelCall, Notice
-from agentlab.messages import Reply
+from agentlab.messages import CHARACTERS_PER_TOKEN, Reply
 from agentlab.trace import Totals, Trace, billed, check_conservation, critical_path
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ class Run:
         return trace.of_turn(row["turn"]) if trace else []
 
     def _recalled(self, row: dict[str, Any]) -> int:
-        """Tokens of the facts that memory brought into the turn, at four characters a token."""
+        """Tokens of the facts that memory brought into the turn, estimated."""
         recalls = [event for event in self._events(row) if isinstance(event, MemoryOp) and event.op == "recall"]
-        return sum(len(fact.text) // 4 for recall in recalls for fact in recall.facts)
+        return sum(len(fact.text) // CHARACTERS_PER_TOKEN for recall in recalls for fact in recall.facts)
 
     def _was_away(self, row: dict[str, Any]) -> bool:
         """Whether memory could not be reached in the turn, which then was answered without it."""

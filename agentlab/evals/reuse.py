@@ -15,6 +15,8 @@ from agentlab.trace import Trace, billed
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
+SHOWN = 5
+"""Conversations that went another way, in the lines for people."""
 
 
 def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungraded: int) -> dict[str, Any] | None:
@@ -72,7 +74,7 @@ def _leaves(trace: Trace) -> Iterable[Any]:
     return (event for event in trace.events if event.id not in parents)
 
 
-def describe(reused: dict[str, Any], limit: int = 5) -> list[str]:
+def describe(reused: dict[str, Any]) -> list[str]:
     """The same in a few lines for people."""
     paid = reused["billed"]
     usd = "" if paid["cost_usd"] is None else f", ${paid['cost_usd']:.4f}"
@@ -83,9 +85,9 @@ def describe(reused: dict[str, Any], limit: int = 5) -> list[str]:
             f"NOT RECORDED: {reused['missing']}; the turns concerned failed. --mode auto records what is missing"
         )
     lines.extend(f"  {count} x {cause}" for cause, count in reused["causes"].items())
-    for first in reused["diverged"][:limit]:
+    for first in reused["diverged"][:SHOWN]:
         lines.append(f"{first['flow']} {first['conversation']} from turn {first['turn']} on: {first['why']}")
-    more = len(reused["diverged"]) - limit
+    more = len(reused["diverged"]) - SHOWN
     return [*lines, *([f"... and {more} more conversations"] if more > 0 else [])]
 
 

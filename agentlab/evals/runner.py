@@ -124,7 +124,7 @@ class _Runner:
         self._finished = _finished(folder, self._plays)
         # Only a budget needs them; ten thousand calls kept for nothing would make every garbage collection a long one.
         self._budgeted = lab.spec.budget.usd is not None or lab.spec.budget.calls is not None
-        self._traces = [trace for key, trace in folder.traces().items() if key in self._finished]
+        self._traces = [trace for key, trace in folder.traces().items() if self._budgeted and key in self._finished]
         # Paid for, though a conversation that was cut off begins anew.
         cut_off = [e for key, trace in folder.traces().items() if key not in self._finished for e in trace.events]
         self._spent_before = billed([*folder.abandoned(), *cut_off])
@@ -371,17 +371,14 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files"):
-        if _comparable(before.get(part, {})) != _comparable(header.get(part, {})):
+        may_change = ("concurrency", "budget") if part == "spec" else ()
+        was, now = ({k: v for k, v in told.get(part, {}).items() if k not in may_change} for told in (before, header))
+        if was != now:
             raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
     folder.mend()
     # Every turn is graded anew at the end, those of the first sitting too.
     folder.write_json("run.json", {**before, "graders": header["graders"]})
     return folder
-
-
-def _comparable(part: dict[str, Any]) -> dict[str, Any]:
-    """A spec without what may change between two sittings of one run."""
-    return {key: value for key, value in part.items() if key not in ("concurrency", "budget")}
 
 
 def _versions() -> dict[str, str]:

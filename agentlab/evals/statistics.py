@@ -16,15 +16,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+LEVEL = 0.95
 RESAMPLES = 2000
+SEED = 0
 PERMUTATIONS = 9999
 """Sign flips drawn where they are too many to try them all."""
 
 
-def mean_with_interval(
-    values: Sequence[float], clusters: Sequence[str], level: float = 0.95, seed: int = 0
-) -> tuple[float, tuple[float, float] | None]:
-    """The mean of `values`, and its bootstrap interval over clusters; None with under 2 clusters.
+def mean_with_interval(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, tuple[float, float] | None]:
+    """The mean of `values`, and its 95 % bootstrap interval over clusters; None with under 2 clusters.
 
     BCa (Efron, Better Bootstrap Confidence Intervals, JASA 1987) at a level widened for few clusters as by Hesterberg
     (What Teachers Should Know about the Bootstrap, American Statistician 2015, the expanded percentile interval).
@@ -47,7 +47,7 @@ def mean_with_interval(
         return mean, (mean, mean)
     from scipy import stats
 
-    wider = math.sqrt(len(sums) / (len(sums) - 1)) * stats.t.ppf((1 + level) / 2, len(sums) - 1)
+    wider = math.sqrt(len(sums) / (len(sums) - 1)) * stats.t.ppf((1 + LEVEL) / 2, len(sums) - 1)
     found = []
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def mean_with_interval(
                 # At 2 clusters the widened level is 1 to the last digit, which is the range of the resamples.
                 confidence_level=min(1 - 2 * float(stats.norm.sf(wider)), 1 - 1e-9),
                 method=method,
-                rng=np.random.default_rng(seed),
+                rng=np.random.default_rng(SEED),
             ).confidence_interval
         # BCa has no value where the resamples lie on one side of the mean or the jackknife does not vary.
         if not np.isnan(found).any():
@@ -99,7 +99,6 @@ def permutation_p(
     differences: Sequence[float],
     clusters: Sequence[str],
     alternative: Literal["two-sided", "greater"] = "two-sided",
-    seed: int = 0,
 ) -> float:
     """The p-value of a paired permutation test that flips the signs of whole clusters; in (0, 1].
 
@@ -120,7 +119,7 @@ def permutation_p(
         n_resamples=PERMUTATIONS,
         batch=1000,  # a third faster than all at once
         alternative=alternative,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(SEED),
     )
     return float(tested.pvalue)
 

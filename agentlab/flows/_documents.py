@@ -12,7 +12,7 @@ from agentlab.events import Phase, ToolRun
 from agentlab.knowledge.catalogue import document_list
 from agentlab.knowledge.citations import cite, format_citations
 from agentlab.knowledge.context import format_context
-from agentlab.messages import Message, Passage, Reply, UserTurn
+from agentlab.messages import CHARACTERS_PER_TOKEN, Message, Passage, Reply, UserTurn
 from agentlab.session import Session
 
 LOOKUP = "lookup_documents"
@@ -105,7 +105,9 @@ async def generate_with_tools(session: Session, turn: UserTurn, history: Sequenc
     with session.step("generate_response_with_tools"):
         with session.step("list_documents"):
             documents = session.index.documents if session.index else ()
-            listed = document_list(documents, lambda text: len(text) // 4 + 1, settings.document_list_tokens)
+            listed = document_list(
+                documents, lambda text: len(text) // CHARACTERS_PER_TOKEN + 1, settings.document_list_tokens
+            )
             if LOOKUP in session.tools:
                 system = session.prompt("system_with_tools", tool=LOOKUP, documents=listed)
             else:
@@ -145,3 +147,7 @@ def finish(session: Session, turn: UserTurn, text: str) -> Reply:
         session.save_message("agent", text, citations=citations)
     session.notify("info", f"answered with {len(citations)} citations")
     return Reply(text=text, citations=citations)
+
+
+def _tokens(text: str) -> int:
+    return len(text) // CHARACTERS_PER_TOKEN + 1

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
+from agentlab.chroma_client import HNSW, open_client
 from agentlab.messages import Passage
 
 _NAMES_AT_ONCE = 10_000
@@ -33,17 +34,9 @@ class VectorStore:
     @classmethod
     def create(cls, folder: Path) -> Self:
         """A new, empty store."""
-        client = _client(folder)
-        # Chroma's own defaults are l2 distance and an embedder that it downloads.
-        # One thread: with more, Chroma now and then loses a vector while it builds, and no two builds are the same.
-        settings = {
-            "space": "cosine",
-            "max_neighbors": 64,
-            "ef_construction": 400,
-            "ef_search": 800,
-            "num_threads": 1,
-        }
-        collection = client.create_collection("passages", embedding_function=None, configuration={"hnsw": settings})
+        client = open_client(folder)
+        # Chroma's own embedder would be downloaded.
+        collection = client.create_collection("passages", embedding_function=None, configuration={"hnsw": HNSW})
         return cls(client, collection)
 
     @classmethod
@@ -53,7 +46,7 @@ class VectorStore:
             raise StoreError(f"{folder} is not here")
         client = None
         try:
-            client = _client(folder)
+            client = open_client(folder)
             store = cls(client, client.get_collection("passages", embedding_function=None))
             count = store._collection.count()
         except Exception as error:  # whatever Chroma trips over, AttributeError for a database cut short
@@ -90,10 +83,3 @@ class VectorStore:
     def close(self) -> None:
         """Let go of the files."""
         self._client.close()
-
-
-def _client(folder: Path) -> Any:
-    import chromadb
-    from chromadb.config import Settings
-
-    return chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from agentlab.chroma_client import HNSW, open_client
 from agentlab.errors import ConfigError
 from agentlab.memory._contract import StoredMemory, Vector, rank
 from agentlab.messages import Fact
@@ -38,7 +39,6 @@ _MARGIN = 8
 """Neighbours looked at beyond those asked for, so that of equally near facts the oldest is found."""
 _BATCH = 5_000
 """Facts in one call; Chroma takes 5,461."""
-_INDEX = {"space": "cosine", "max_neighbors": 64, "ef_construction": 400, "ef_search": 800, "num_threads": 1}
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> ChromaMemory:
@@ -239,7 +239,7 @@ class _Store:
             self._close()
             if state["writes"]:
                 database.stat()
-            self._client = _open(self.folder)
+            self._client = open_client(self.folder)
             self._seen = (state["writes"], database.stat().st_ino)
         if state["moving"] is not None:
             self._finish(*state["moving"])
@@ -249,7 +249,7 @@ class _Store:
         client = self.client()
         if name not in self._collections:
             self._collections[name] = client.get_or_create_collection(
-                name, embedding_function=None, configuration={"hnsw": _INDEX}
+                name, embedding_function=None, configuration={"hnsw": HNSW}
             )
         return self._collections[name]
 
@@ -287,10 +287,3 @@ class _Store:
         if self._client is not None:
             client, self._client = self._client, None
             client.close()
-
-
-def _open(folder: Path) -> Any:
-    import chromadb
-    from chromadb.config import Settings
-
-    return chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))

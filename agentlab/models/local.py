@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from agentlab.protocols import Emit
 
-CHARACTERS_PER_TOKEN = 16
+MOST_CHARACTERS_PER_TOKEN = 16
 """More than any tokenizer packs into a token: longer texts overflow for certain and need not be tokenized."""
 CONNECT_SECONDS = 10
 SILENCE_SECONDS = 900
@@ -189,7 +189,7 @@ class LocalModel(Provider[_Wired, _Streamed]):
     def _body(self, request: Request, offered: protocol.Tools) -> dict[str, Any]:
         messages = protocol.render(request, offered, self.format_tool_result)
         length = sum(len(message["content"]) for message in messages)
-        if length > self._context * CHARACTERS_PER_TOKEN:
+        if length > self._context * MOST_CHARACTERS_PER_TOKEN:
             raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
         body = {
             "messages": messages,

@@ -20,7 +20,7 @@ from typing import Any
 
 from agentlab import errors
 from agentlab.errors import BadRequest, ConfigError
-from agentlab.messages import Completion, Message, Request, ToolCall, Usage
+from agentlab.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
 from agentlab.protocols import Emit
 
 Reply = str | Message | Completion | Exception | Callable[[Request], "Reply"]
@@ -72,7 +72,8 @@ class Scripted:
 
 
 def _tokens(*messages: Message) -> int:
-    return sum(len(m.text) + sum(len(c.name) + len(str(c.arguments)) for c in m.tool_calls) for m in messages) // 4
+    characters = sum(len(m.text) + sum(len(c.name) + len(str(c.arguments)) for c in m.tool_calls) for m in messages)
+    return characters // CHARACTERS_PER_TOKEN
 
 
 def connect(name: str) -> Scripted:

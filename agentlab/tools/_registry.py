@@ -14,6 +14,9 @@ from typing import Any
 from agentlab.messages import ToolSpec
 from agentlab.protocols import Tool
 
+MANUAL_LENGTH = 10_000
+"""Characters of a prompt for all tools and how to write their arguments."""
+
 
 def find_tool(specs: Iterable[ToolSpec], name: str) -> ToolSpec | None:
     return next((spec for spec in specs if spec.name == name), None)
@@ -26,15 +29,15 @@ def tool_names(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None
 def tool_list_for_prompt(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None) -> str:
     """A line a tool: its name, its arguments (`?` marks those that may be left out), what it does; "" for none."""
     offered = [spec for spec in specs if allowed is None or spec.name in allowed]
-    return "\n".join(f"- {spec.name}({_arguments(spec.parameters)}): {_line(spec.description)}" for spec in offered)
+    return "\n".join(f"- {spec.name}({argument_list(spec.parameters)}): {_line(spec.description)}" for spec in offered)
 
 
-def tool_manual(tools: Sequence[Tool], room: int = 10_000) -> str:
+def tool_manual(tools: Sequence[Tool]) -> str:
     """As `tool_list_for_prompt`, with how to write the arguments below each tool; "" for none.
 
-    Tools share `room`, in characters: with many of them each is told in fewer words.
+    Tools share `MANUAL_LENGTH`: with many of them each is told in fewer words.
     """
-    share = max(80, room // max(1, len(tools)))
+    share = max(80, MANUAL_LENGTH // max(1, len(tools)))
     told = []
     for tool in tools:
         line = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
@@ -54,7 +57,7 @@ def instruction_of(tool: Tool) -> str:
     return "Write a JSON object with:\n" + "\n".join(line.removesuffix(": ") for line in told)
 
 
-def _arguments(parameters: dict[str, Any]) -> str:
+def argument_list(parameters: dict[str, Any]) -> str:
     required = parameters.get("required") or ()
     return ", ".join(name if name in required else f"{name}?" for name in _properties(parameters))
 

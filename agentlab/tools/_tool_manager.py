@@ -39,14 +39,13 @@ from agentlab.tools._local_tools import load_tools
 from agentlab.tools._mcp import McpServer, Progress
 from agentlab.tools._mcp_config import ServerConfig, server_config
 from agentlab.tools._mcp_listing import accepted, listing_row, plain
-from agentlab.tools._registry import _arguments
+from agentlab.tools._registry import argument_list
 
 if TYPE_CHECKING:
     from agentlab.session import Session
 
 log = logging.getLogger(__name__)
 FORMAT = 1
-"""What stands for a server where there is none."""
 
 
 class ToolManager:
@@ -339,7 +338,7 @@ def describe(manager: ToolManager) -> str:
     rows = [("SERVER", "TOOL", "PARAMETERS", "DESCRIPTION")]
     for tool in manager.tools:
         first = tool.spec.description.split("\n")[0]
-        parameters = _arguments(tool.spec.parameters) or "-"
+        parameters = argument_list(tool.spec.parameters) or "-"
         cells = (tool.source, tool.spec.name, parameters, first)
         rows.append(tuple(plain(" ".join(cell.split()), 60) for cell in cells))  # type: ignore[arg-type]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
