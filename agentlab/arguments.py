@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+# Not where it is used, which would be in the first call of a tool: a second of its latency.
+import jsonschema
+import referencing
+
 from agentlab.errors import ToolError
 from agentlab.messages import ToolSpec
 
@@ -13,9 +17,6 @@ log = logging.getLogger(__name__)
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     """Raise ToolError where `arguments` break the schema of `spec`."""
-    import jsonschema
-    import referencing
-
     # A registry of its own, because the default one fetches what a schema refers to.
     validator = jsonschema.Draft202012Validator(spec.parameters, registry=referencing.Registry())
     try:

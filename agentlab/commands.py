@@ -30,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         show_comparison(run)
-    return 1 if _show_reuse(run.summary["recordings"]) else 0
+    missed = _show_reuse(run.summary["recordings"])
+    nothing = all(flow["errors"] == flow["turns"] for flow in run.summary["flows"].values())
+    return 1 if missed or nothing else 0
 
 
 def _show_reuse(reused: dict[str, Any] | None) -> bool:
@@ -94,15 +96,18 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def trace(arguments: argparse.Namespace) -> int:
     from agentlab.evals.results import open_run
+    from agentlab.plugins import unknown
 
     run = open_run(arguments.run)
+    flows, conversations = {play[0] for play in run.traces}, {play[1] for play in run.traces}
+    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
+        if name is not None and name not in known:
+            raise ConfigError(unknown(f"{what} of this run", name, known))
     if arguments.id is None:
         for flow, conversation, epoch in run.traces:
             print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
         return 0
     plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
-    if not plays:
-        plays = [(arguments.flow or "-", arguments.id, 0)]
     for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
         title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
         print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")

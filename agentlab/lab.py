@@ -62,14 +62,20 @@ class Lab(OwnLoop):
         self._given_embedders: dict[str, Embedder] = {}
         self._given_flows: dict[str, Any] = {}
         overrides = {key.replace("__", "."): value for key, value in overrides.items()}
-        if "model" in overrides and not isinstance(overrides["model"], str):
-            model = overrides["model"]
-            self._given_models[model.name] = model
-            overrides["model"] = model.name
-        if "embedder" in overrides and not isinstance(overrides["embedder"], str):
-            embedder = overrides["embedder"]
-            self._given_embedders[embedder.name] = embedder
-            overrides["embedder"] = embedder.name
+        given: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("model", self._given_models),
+            ("embedder", self._given_embedders),
+        )
+        for key, objects in given:
+            thing = overrides.get(key, "")
+            if not isinstance(thing, str):
+                if not isinstance(getattr(thing, "name", None), str):
+                    raise ConfigError(f"{key}: {thing!r} is neither a name nor an object that has one")
+                objects[thing.name] = thing
+                overrides[key] = thing.name
+        if "datasets" in overrides:
+            folders = overrides["datasets"]
+            overrides["datasets"] = [str(f) for f in ([folders] if isinstance(folders, (str, Path)) else folders)]
         if isinstance(overrides.get("flows"), (list, tuple)):
             overrides["flows"] = [self._flow_entry(entry) for entry in overrides["flows"]]
         if isinstance(spec, Spec):

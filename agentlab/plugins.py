@@ -34,6 +34,8 @@ _VERBS = {
     "evals.scorers": ("score", "metrics"),
 }
 """What a thing of the room can do; the file of the room is known by the first."""
+LISTED = 40
+"""Names in a message."""
 
 
 def names(room: str) -> dict[str, str]:
@@ -104,4 +106,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {what} {name!r}.{hint} Known: {', '.join(known)}"
+    listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
+    more = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
+    return f"unknown {what} {name!r}.{hint} Known: {', '.join([*listed, *more])}"

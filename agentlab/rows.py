@@ -6,7 +6,7 @@ import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -61,16 +61,26 @@ def _parse(line: bytes) -> Any:
     return parsed
 
 
+def _model_in(annotation: Any) -> Any:
+    """The model that stands in a type, such as Turn in list[Turn]; None without one."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+
+
 def explain(problem: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
     first = problem.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        message = "not a JSON object"
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         owner: Any = model
         for part in first["loc"][:-1]:
-            field = getattr(owner, "model_fields", {}).get(part)
-            owner = field.annotation if field else None
+            if isinstance(part, str):
+                field = getattr(owner, "model_fields", {}).get(part)
+                owner = _model_in(field.annotation) if field else None
         known = list(getattr(owner, "model_fields", {}))
         message = unknown("key", str(first["loc"][-1]), known) if known else "unknown key"
     return f"{where}: {message}" if where else message

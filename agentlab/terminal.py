@@ -33,6 +33,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 FLIPS_SHOWN = 10
+ERRORS_SHOWN = 3
 
 
 class _Display:
@@ -114,7 +115,12 @@ def show_comparison(run: Run) -> None:
             " back, asks for what then differs.",
             highlight=False,
         )
-    if summary["status"] != "complete":
+    failed = run.turns["error"].dropna()
+    if len(failed):
+        console.print(f"{len(failed)} of {summary['turns']} turns failed and score 0; {run.path / 'run.log'} has more:")
+        for error, count in failed.value_counts().head(ERRORS_SHOWN).items():
+            console.print(f"  {count} x {str(error)[:300]}", highlight=False, markup=False)
+    if summary["status"] != "complete" and not (summary["recordings"] or {}).get("missing"):
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
@@ -220,7 +226,11 @@ def visible_differences(run: Run) -> list[str]:
         for difference in pair.differences
         if difference.measure.name == metric and difference.visible is not None
     ]
-    return lines or ["smallest visible difference: unknown, as nothing differs or there is one conversation only"]
+    measured = {difference.measure.name for pair in pairs for difference in pair.differences}
+    equal = ", ".join(metric for metric in HEADLINES if metric in measured)
+    if lines or not equal:
+        return lines
+    return [f"smallest visible difference in {equal}: unknown, as it does not differ or there is one conversation only"]
 
 
 def _visible(pair: Pair, difference: Difference) -> str:

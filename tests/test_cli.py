@@ -40,6 +40,8 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert main(["trace", "results/first", "example-1", "--flow", "rag_only"]) == 0
     assert "retrieve_documents" in capsys.readouterr().out
     assert main(["trace", "results/first"]) == 0
+    assert main(["trace", "results/first", "example-9"]) == 1
+    assert "unknown conversation of this run 'example-9'. Did you mean 'example-" in capsys.readouterr().err
     assert main(["list", "runs"]) == 0
     assert "complete" in capsys.readouterr().out
 
@@ -72,6 +74,7 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
         (["run", *OFFLINE, "--set", "prices=nowhere.yaml"], "cannot read the price table"),
         (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),
         (["run", *OFFLINE, "--set", "embedder=hashing"], "provider/name"),
+        (["run", *OFFLINE, "--resume"], "to resume, name the folder"),
         (["trace", "nowhere"], "not a run folder"),
         (["pull", "llama-900b"], "llama-900b"),
         (["init", "."], "is there already"),
@@ -83,6 +86,23 @@ def test_a_mistake_is_one_line(project, capsys, arguments, said):
     assert said in error
     assert error.startswith("agentlab: ") and error.count("\n") == 1
     assert not list(Path("results").glob("*/turns.jsonl")) if Path("results").exists() else True
+
+
+def test_a_run_in_which_nothing_was_answered_says_why_and_makes_no_baseline(project, capsys):
+    Path("replies.yaml").write_text("loop: true\nreplies: [{error: Refused}]\n")
+    assert main(["run", *OFFLINE, "--out", "results/refused"]) == 1
+    shown = capsys.readouterr().out
+    assert "12 of 12 turns failed and score 0" in shown and "12 x Refused: " in shown
+    assert main(["gate", "results/refused", "--baseline", "base.jsonl", "--update"]) == 1
+    assert "no turn was answered" in capsys.readouterr().err and not Path("base.jsonl").exists()
+
+
+def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
+    assert main(["run", *OFFLINE, "--mode", "record", "--limit", "1", "--out", "results/one"]) == 0
+    capsys.readouterr()
+    assert main(["run", *OFFLINE, "--mode", "replay"]) == 1
+    shown = capsys.readouterr().out
+    assert "not recorded" in shown.lower() and "budget" not in shown
 
 
 @pytest.mark.parametrize(
@@ -111,7 +131,7 @@ def test_an_empty_corpus_is_one_line(project, capsys):
 def test_a_server_that_is_not_there_fails_every_turn_and_loses_none(project, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     arguments = ["--flow", "rag_only", "--limit", "1", "--set", "embedder=hashing/hashing-64", "--out", "results/x"]
-    assert main(["run", "--model", "openai/any", *arguments]) == 0
+    assert main(["run", "--model", "openai/any", *arguments]) == 1
     assert "2 (2)" in capsys.readouterr().out
     summary = json.loads(Path("results/x/summary.json").read_text())
     assert (summary["flows"]["rag_only"]["turns"], summary["flows"]["rag_only"]["errors"]) == (2, 2)

@@ -78,6 +78,20 @@ async def test_equal_scores_keep_the_order_of_the_corpus(small: DocumentIndex) -
     assert [passage.id for passage in found] == ["twin#0#0", "twin#0"]
 
 
+@pytest.mark.parametrize("method", METHODS)
+async def test_of_more_equals_than_are_looked_at_the_first_come_first(tmp_path: Path, method: Method) -> None:
+    copies = [document(f"page{n}", "The same notice stands on every page.") for n in range(300)]
+    corpus = [*copies[:150], document("other", "Green grass grows slowly."), *copies[150:]]
+    index = await open_index(corpus, EMBEDDER, folder=tmp_path, method=method)
+    found = await search(index, "the notice on every page", top_k=4)
+    assert [passage.doc_id for passage in found] == ["page0", "page1", "page2", "page3"]
+    assert len({passage.score for passage in found}) == 1
+    some = [f"page{n}" for n in range(120, 260)]
+    found = await search(index, "the notice on every page", top_k=3, doc_ids=some)
+    assert [passage.doc_id for passage in found] == some[:3]
+    index.close()
+
+
 async def test_the_filter_is_applied_before_ranking(small: DocumentIndex) -> None:
     query = "the referee shows a red card, not the ball"
     assert (await search(small, query, top_k=1))[0].doc_id == "cards"

@@ -187,7 +187,7 @@ def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, 
         laboratory.run_sync(out=out)
         with pytest.raises(RunError, match="--resume"):
             laboratory.run_sync(out=out)
-    with lab(dataset, flows=["tools"]) as laboratory, pytest.raises(RunError, match="spec of that run was another"):
+    with lab(dataset, flows=["tools"]) as laboratory, pytest.raises(RunError, match="spec: flows was not the same in that run"):
         laboratory.run_sync(out=out, resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
@@ -344,6 +344,28 @@ def test_a_lab_that_is_closed_lets_go_of_its_embedder_and_its_indexes(dataset, t
     assert embedder.closed
     with pytest.raises(AttributeError, match="bindings"):  # Chroma's own words for a store that was closed
         asyncio.run(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
+
+
+def test_a_scorer_that_fails_is_named_and_the_replies_are_kept(dataset, tmp_path, monkeypatch):
+    def broken(turn, outcome):
+        raise KeyError("weight")
+
+    monkeypatch.setattr("agentlab.evals.scorers.answer.score", broken)
+    with lab(dataset, flows=["rag_only"]) as laboratory:
+        with pytest.raises(RunError, match=r"grading turn 0 of c0 by rag_only for answer_f1.* KeyError: 'weight'"):
+            laboratory.run_sync(out=tmp_path / "run")
+        monkeypatch.undo()
+        monkeypatch.setenv("AGENTLAB_HOME", str(tmp_path / "home"))
+        again = laboratory.run_sync(out=tmp_path / "run", resume=True)
+        assert again.summary["flows"]["rag_only"]["billed"]["llm_calls"] == 6
+
+
+def test_a_lab_takes_paths_and_says_what_is_no_model(dataset, own_home):
+    with al.Lab(model=Scripted(["x"]), datasets=dataset, flows=["rag_only"]) as opened:
+        assert opened.spec.datasets == (str(dataset),)
+    for wrong in ({"model": 3}, {"embedder": object()}):
+        with pytest.raises(ConfigError, match="neither a name nor an object that has one"):
+            al.Lab(datasets=[dataset], **wrong)
 
 
 def test_a_ledger_that_was_tampered_with_is_noticed(dataset, tmp_path):

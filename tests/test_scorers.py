@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime
 from pathlib import Path
 
@@ -63,6 +64,22 @@ def test_answers(said, references, f1, exact):
     assert values(answer.score(turn, outcome(said))) == {"answer_f1": pytest.approx(f1), "exact_match": exact}
 
 
+@pytest.mark.parametrize(
+    ("said", "reference", "f1"),
+    [
+        ("It\u2019s Paul\u2019s", "It's Paul's", 1),
+        ("\u00aboui\u00bb", "Oui.", 1),
+        ("Cafe\u0301", "Caf\u00e9", 1),
+        ("\u732b\u306f\u3044\u307e\u3059\u3002", "\u732b\u306f\u3044\u307e\u3059", 1),
+        ("\u732b", "\u9ed2\u732b", 2 / 3),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940\u0964", "\u0939\u093f\u0928\u094d\u0926\u0940", 1),
+        ("\u0939\u093e", "\u0939\u0940", 0),
+    ],
+)
+def test_other_scripts_than_ascii_are_compared_word_by_word(said, reference, f1):
+    assert answer.f1(answer.normalise(said), answer.normalise(reference)) == pytest.approx(f1)
+
+
 @given(st.text(), st.text())
 def test_f1_is_symmetric_and_bounded(one, other):
     one, other = answer.normalise(one), answer.normalise(other)
@@ -97,6 +114,13 @@ def test_retrieval_and_citations():
         ("I don't know.", True),
         ("Unfortunately, the answer cannot be determined from the context.", True),
         ("", True),
+        ("Sorry, I can't answer that.", True),
+        ("The handbook does not say. I can\u2019t tell.", True),
+        ("It is not specified.", True),
+        ("None of the documents mention this.", True),
+        ("N/A", True),
+        ("The rules do not allow a fourth substitute.", False),
+        ("The policy is not valid abroad.", False),
         ("An indirect free kick.", False),
         ("No, the goal does not count.", False),
         ("The kick is not given and play goes on.", False),
@@ -380,6 +404,14 @@ def test_a_corrected_fact_must_leave_memory():
     assert stale() == 0
     graded = memory_writes.score(turn, remembering(wrote(2, "Lesson on Monday."), before=before, turns=told))
     assert graded["memory_write_recall"].value == 0, "the old version once more is not the new one"
+
+
+def test_a_schema_without_a_mapping_of_properties_has_no_defaults():
+    turn = Turn(user="q", expected_calls=[{"name": "t", "accepted_arguments": {"x": ["Caf\u00e9"]}}])
+    for properties in (None, [], True):
+        offered = ToolDefinition(name="t", parameters={"type": "object", "properties": properties})
+        made = dataclasses.replace(outcome(events=(ran("t", x="Cafe\u0301"),)), tools=[offered])
+        assert values(tools.score(turn, made))["argument_accuracy"] == 1
 
 
 def test_recall_is_whether_the_evidence_was_recalled():

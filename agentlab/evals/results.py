@@ -263,6 +263,12 @@ def _grade_turn(
             scores |= scorer.score(turn, outcome)
         except NotRecorded as miss:
             scores |= {metric: Score(value=0.0, reason=f"{UNGRADED}: {miss}") for metric in metrics}
+        except Exception as failure:
+            where = f"turn {number} of {row['conversation']} by {row['flow']}"
+            raise RunError(
+                f"{run.path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                " The replies are kept: once the scorer is mended, --resume grades them"
+            ) from failure
     return scores
 
 

@@ -90,6 +90,8 @@ async def run(
         check_memory(lab.variants, dataset, lab.spec.ingest)
     _check_budget(lab)
     _check_recordings(lab, resume)
+    if resume and out is None:
+        raise ConfigError("to resume, name the folder of the run to go on with: --out DIR")
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{lab.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
     with run_log() as log_to:
@@ -372,9 +374,10 @@ def _open_folder(lab: Lab, datasets: tuple[Dataset, ...], path: Path, resume: bo
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files"):
         may_change = ("concurrency", "budget") if part == "spec" else ()
-        was, now = ({k: v for k, v in told.get(part, {}).items() if k not in may_change} for told in (before, header))
-        if was != now:
-            raise RunError(f"{path}: the {part} of that run was another; it cannot be continued with this one")
+        was, now = before.get(part, {}), header.get(part, {})
+        other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
+        if other:
+            raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
     folder.mend()
     # Every turn is graded anew at the end, those of the first sitting too.
     folder.write_json("run.json", {**before, "graders": header["graders"]})

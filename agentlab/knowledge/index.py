@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentlab.errors import ConfigError
-from agentlab.knowledge._vectors import StoreError, VectorStore
+from agentlab.knowledge._vectors import SAME, StoreError, VectorStore
 from agentlab.knowledge._words import WordIndex
 from agentlab.knowledge.documents import Document
 from agentlab.knowledge.passages import split
@@ -141,16 +141,21 @@ class DocumentIndex:
         else:
             where = None if len(chosen) == len(self._doc_ids) else chosen
             near = {self._positions[name]: score for name, score in self._vectors.nearest(vector, count, where)}
+            near = {at: near[at] for at in _best(near, count)}
             scores = near if self.method == "dense" else _fused(near, self._by_words(query, allowed, count))
-        rounded = {at: round(score, _DIGITS) for at, score in scores.items()}
-        best = sorted(rounded, key=lambda at: (-rounded[at], at))[:top_k]
-        return tuple(dataclasses.replace(self.passages[at], score=rounded[at]) for at in best)
+        best = _best(scores, top_k)
+        return tuple(dataclasses.replace(self.passages[at], score=round(scores[at], _DIGITS)) for at in best)
 
     def _by_words(self, query: str, allowed: NDArray[np.bool_], count: int) -> dict[int, float]:
         positions = np.flatnonzero(allowed)
         scores = self._words.scores(query)[positions]
         best = np.argsort(-scores, kind="stable")[:count]
         return {int(positions[at]): float(scores[at]) for at in best}
+
+
+def _best(scores: dict[int, float], count: int) -> list[int]:
+    """The `count` positions with the highest scores, corpus order where they are equal."""
+    return sorted(scores, key=lambda at: (-round(scores[at], _DIGITS), at))[:count]
 
 
 def _fused(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, float]:
@@ -165,7 +170,7 @@ def _fused(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, f
 
 def _scaled(scores: dict[int, float]) -> dict[int, float]:
     low, high = min(scores.values(), default=0), max(scores.values(), default=0)
-    if low == high:
+    if high - low < SAME:
         return dict.fromkeys(scores, float(high > 0))
     return {position: (score - low) / (high - low) for position, score in scores.items()}
 

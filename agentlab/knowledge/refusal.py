@@ -1,4 +1,4 @@
-"""Tells a reply that declines from one that answers, sentence by sentence and without asking a model.
+"""Tells a reply that declines from one that answers, sentence by sentence and without asking a model. In English only.
 
 declines("The documents do not say.")                                      # True
 declines("The documents give no number, but eleven players are usual.")    # False: it goes on to answer
@@ -13,17 +13,32 @@ MARKERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\](?:\s?\[\s*[1-9]\d?(?:\s*[,
 
 # A marker after the full stop belongs to the sentence it follows.
 _SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|(?=\n|\Z))")
-_SOURCE = r"(?:documents?|passages?|context|sources?|texts?|articles?|rules?|sections?|results?|information)"
-_NOT = r"(?:(?:does|do|did|is|are|was|were|can|could|has|have)(?: not|n't)|cannot)"
+_SOURCE = (
+    r"(?:documents?|documentation|passages?|context|sources?|texts?|articles?|rules?|sections?|results?|information"
+    r"|handbook|manual|guide|page)"
+)
+_NOT = r"(?:(?:does|do|did|is|are|was|were|could|has|have)(?: not|n't)|can(?: ?not|'t))"
+# What documents do when they answer: rules that do not allow something have answered.
+_TELL = (
+    "say|state|mention|specify|contain|include|provide|give|tell|talk|discuss|describe|detail|indicate|list|name|show"
+    "|report|answer|explain|address|offer|reveal|define|cover|have|go into|touch|help|confirm|clarify|refer|appear"
+)
+_TOLD = (
+    "available|provided|given|mentioned|specified|stated|found|included|contained|listed|clear|sufficient|enough|known"
+    "|present|described|discussed|covered|in|about"
+)
 _REFUSAL = re.compile(
     rf"\bi(?: am|'m)? (?:{_NOT}|not able to|unable to|not sure)\b"
     rf"|\b(?:we|you) {_NOT} (?:\w+ )?(?:know|have|find|see|answer|tell|say|determine)\b"
     r"|\bunable to (?:find|answer|determine|help)|\b(?:cannot|can't|could not) be (?:determined|answered|found)"
-    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT}\b"
+    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT} (?:\w+ ){{0,2}}(?:{_TELL}|{_TOLD})\b"
     rf"|\bnot (?:\w+ )?(?:in|by) (?:the|these|this|any|your) (?:\w+ )?{_SOURCE}\b"
     r"|\b(?:no|not enough|insufficient|lack of) (?:\w+ )?(?:information|mention)\b"
+    rf"|\bnone of (?:the|these|those) (?:\w+ )?{_SOURCE} (?:mentions?|says?|states?|gives?|specif(?:y|ies)|contains?)\b"
+    r"|^\W*(?:it|this|that)(?:'s| is| was)(?: not|n't) (?:\w+ )?(?:mentioned|specified|stated)\b"
+    r"|\bi have no idea\b"
     r"|\bgives? no \w+"
-    r"|^\W*(?:unanswerable|unknown|no answer)\W*$"
+    r"|^\W*(?:unanswerable|unknown|no answer|n/a|not (?:mentioned|specified|stated|known|available|given))\W*$"
 )
 _BUT = re.compile(r"\b(?:but|however|although|though)\b")
 _REGRET = re.compile(r"\W*(?:i am|i'm|i apologi[sz]e|we are)? ?(?:very )?(?:sorry)?\W*")

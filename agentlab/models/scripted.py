@@ -100,6 +100,8 @@ def _reply(entry: Any, where: str) -> Reply:
     if isinstance(entry, str):
         return entry
     if isinstance(entry, Mapping) and set(entry) <= {"text", "tool_calls"}:
+        if not isinstance(entry.get("text", ""), str):
+            raise ConfigError(f"{where}: text: {entry['text']!r} is not a string; put it in quotes")
         try:
             calls = [
                 ToolCall.from_json({"id": f"call_{i}", **made}) for i, made in enumerate(entry.get("tool_calls", []), 1)

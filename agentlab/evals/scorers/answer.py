@@ -1,20 +1,24 @@
 """Token F1 and exact match of the reply against reference answers, by the rules of SQuAD; the best alternative counts.
 
 Normalisation, F1 and exact match as in Rajpurkar et al., SQuAD (arXiv 1606.05250, section 6.1): lower case, no
-punctuation, no articles. Citation markers such as [2] are taken out first.
+punctuation, no articles. Citation markers such as [2] are taken out first. For other languages than English as in Lewis
+et al., MLQA (arXiv 1910.07475, section 5): punctuation is what Unicode calls so, and where words are written without
+spaces, each Chinese or Japanese character is a token; the articles are still the English ones.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 
 from agentlab.evals.datasets import Turn
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.knowledge.citations import strip_markers
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+"""Kana and Han."""
 
 
 def has_reference(turn: Turn) -> bool:
@@ -38,7 +42,12 @@ def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
 
 
 def normalise(text: str) -> str:
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
+    plain = "".join(c for c in unicodedata.normalize("NFC", text).lower() if not _is_punctuation(c))
+    return " ".join(_UNSPACED.sub(r" \1 ", re.sub(r"\b(a|an|the)\b", " ", plain)).split())
+
+
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def f1(said: str, reference: str) -> float:

@@ -22,6 +22,7 @@ expects one of that name, and else no part of this: what is written on every tur
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,7 +108,7 @@ def _valid(events: Sequence[Event]) -> dict[str, Score]:
 def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -> bool:
     if call.name != expected.name or call.malformed is not None:
         return False
-    given = {name: value for name, value in call.arguments.items() if value not in (None, "")}
+    given = {name: value for name, value in call.arguments.items() if value not in (None, "", [], {})}
     for name, accepted in expected.accepted_arguments.items():
         values = [canonical(value) for value in accepted]
         if name in given:
@@ -129,7 +130,7 @@ def canonical(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        text = value.strip().casefold()
+        text = unicodedata.normalize("NFC", value).strip().casefold()
         number = _NUMBER.fullmatch(text)
         return text if number is None else float(text) if number[2] else int(text)
     if isinstance(value, Mapping):
@@ -154,7 +155,9 @@ def _matched(fits: list[list[int]]) -> int:
 
 
 def _defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    specs = parameters.get("properties", {})
+    specs = parameters.get("properties")
+    if not isinstance(specs, Mapping):
+        return {}
     return {name: spec["default"] for name, spec in specs.items() if isinstance(spec, Mapping) and "default" in spec}
 
 
