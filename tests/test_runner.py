@@ -187,7 +187,10 @@ def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, 
         laboratory.run_sync(out=out)
         with pytest.raises(RunError, match="--resume"):
             laboratory.run_sync(out=out)
-    with lab(dataset, flows=["tools"]) as laboratory, pytest.raises(RunError, match="spec: flows was not the same in that run"):
+    with (
+        lab(dataset, flows=["tools"]) as laboratory,
+        pytest.raises(RunError, match="spec: flows was not the same in that run"),
+    ):
         laboratory.run_sync(out=out, resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")

@@ -139,7 +139,7 @@ class Run:
         return any(isinstance(event, Notice) and event.name == "memory_unavailable" for event in self._events(row))
 
     def table(self) -> pd.DataFrame:
-        """The comparison: one row a measure, one column a flow."""
+        """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
         import pandas as pd
 
         columns: dict[str, dict[str, Any]] = {}
@@ -150,11 +150,11 @@ class Run:
                 "LLM calls / turn": flow["llm_calls_per_turn"],
                 "embedding calls / turn": flow["embedding_calls_per_turn"],
                 "tool calls / turn": flow["tool_calls_per_turn"],
-                "memory operations": flow["memory_ops"],
+                "memory operations / turn": _each(flow, "memory_ops"),
                 "memory tokens / turn": flow.get("memory_tokens_per_turn"),
                 "fallback rate": flow["fallback_rate"],
-                "input tokens": flow["input_tokens"],
-                "output tokens": flow["output_tokens"],
+                "input tokens / turn": _each(flow, "input_tokens"),
+                "output tokens / turn": _each(flow, "output_tokens"),
                 "cost USD": flow["cost_usd"],
                 "latency mean s": flow["latency_s"]["mean"],
                 "latency p95 s": flow["latency_s"]["p95"],
@@ -170,6 +170,10 @@ class Run:
     def _repr_html_(self) -> str:
         frame: Any = self.table()
         return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+
+
+def _each(flow: dict[str, Any], key: str) -> float | None:
+    return None if flow[key] is None else flow[key] / flow["turns"]
 
 
 def open_run(path: str | Path) -> Run:
