@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import agentlab
 from agentlab.errors import ConfigError, RecordingError, RunError
 from agentlab.evals.datasets import Conversation, Dataset, name_of
+from agentlab.evals.doubts import doubts
 from agentlab.evals.graders import fingerprints
 from agentlab.evals.memory_sets import BudgetSpent, Memories, check_memory
 from agentlab.evals.results import Run, finish
@@ -88,6 +89,10 @@ async def run(
         for variant in lab.variants:
             _check_needs(variant, dataset)
         check_memory(lab.variants, dataset, lab.spec.ingest)
+        found = list(doubts(dataset))
+        if found:
+            more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
+            log.warning("%s: %s%s", dataset.name, found[0], more)
     _check_budget(lab)
     _check_recordings(lab, resume)
     if resume and out is None:
