@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import json
 import logging
 import random
 import time
@@ -33,7 +34,7 @@ from agentlab.errors import (
 )
 from agentlab.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.ledger import Ledger
-from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage
+from agentlab.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.protocols import Answer, History, Index, Memory, Tool, Wire
 from agentlab.remembering import MemoryVerbs
 from agentlab.retrying import RETRIES, Attempts
@@ -227,7 +228,12 @@ class Session(MemoryVerbs, BackgroundWork):
     def _check_length(self, request: Request, asking: str) -> None:
         if self.token_limit is None:
             return
-        tokens = sum(len(m.text.encode("utf-8", "replace")) for m in request.messages) // BYTES_PER_TOKEN
+        # Tools and schema are read by the model like the rest, and may come from a stranger's server.
+        beside = [
+            json.dumps(to_json(part), ensure_ascii=False) for part in (*request.tools, request.output_schema) if part
+        ]
+        texts = [*(message.text for message in request.messages), *beside]
+        tokens = sum(len(text.encode("utf-8", "replace")) for text in texts) // BYTES_PER_TOKEN
         if tokens > self.token_limit:
             problem = f"{asking}: the request has about {tokens} tokens, the limit is {self.token_limit}"
             self.notify("systemError", problem, title=f"Token limit: {asking}")

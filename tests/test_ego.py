@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import agentlab as al
 from agentlab.cli import main
-from agentlab.errors import ConfigError, ContextOverflow, ServerFault
+from agentlab.errors import ConfigError, ContextOverflow, ServerFault, ToolError
 from agentlab.events import Decision, ModelCall, Notice, ToolRun
 from agentlab.flows import ego
+from agentlab.flows._ego_memory import is_command
 from agentlab.flows._react import map_parameters
 from agentlab.knowledge.documents import Document
 from agentlab.messages import Completion, Message, Request, ToolSpec, UserTurn
@@ -241,12 +242,14 @@ async def test_memory_is_tagged_with_module_kind_and_time():
     await say(session, "What is an oboe?", "consolidate your memory, please")
     short = entries(session)
     assert short[2].text == "It is a woodwind.\n\n# Oboe"
-    assert [(e.module, e.facts["kind"]) for e in short[:4]] == [
+    assert [(e.module, e.facts["kind"]) for e in short[:5]] == [
         ("ego", "user"),
         ("coordinator", "result"),
         ("ego", "response"),
+        ("reflection", "insight"),
         ("ego", "command"),
     ]
+    assert short[3].text == "lessons: Look it up first."
     assert {e.time for e in short} == {session.now}
     (lesson, _) = entries(session, "long")
     assert (lesson.module, lesson.text) == ("reflection", "lessons: Look it up first.")
@@ -258,8 +261,50 @@ async def test_the_relevance_filter_sees_short_and_long_term_memory():
     await say(session, "I play the oboe.", "And you?")
     (seen,) = prompts(model, "relevance")
     assert "1. [ego user] I play the oboe." in seen
-    assert "4. [reflection memory] looking up helps" in seen
+    assert "4. [reflection insight] lessons: Look it up first." in seen
+    assert "5. [reflection memory] looking up helps" in seen
     assert "[ego user] And you?" not in seen, "the message itself is no memory of it"
+
+
+async def test_a_long_message_is_told_from_a_command_at_once():
+    assert not is_command("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
+
+
+async def test_reflection_sees_what_fits_and_not_what_is_newest():
+    session, model = agent()
+    await say(session, "Hello")
+    memory = session.state["ego"].memory
+    for text in ("The bassoon is in the attic.", *(f"fact {number}" for number in range(9))):
+        memory.long.add(replace(entries(session, "long")[0], text=text, facts={}))
+    await say(session, "Where is the bassoon?")
+    asked_to_look_back = [r.messages[0].text for r in model.requests if "Known:" in r.messages[0].text]
+    known = asked_to_look_back[-1].split("Known:")[1]
+    assert "The bassoon is in the attic." in known and known.count("fact") == 3
+
+
+def test_chats_in_one_data_folder_share_long_term_memory_only(tmp_path, own_home):
+    seen: list[str] = []
+    model = Scripted([lambda request: seen.append(request.messages[0].text) or USUAL[purpose(request)]], loop=True)
+
+    def chat(lab, **given):
+        return lab.chat(documents=(), **given)
+
+    def filtered(texts):
+        return next(text for text in texts if "New message:" in text)
+
+    with al.Lab(
+        flows=[{"flow": "ego", "data": str(tmp_path / "agent")}], model=model, embedder="hashing/hashing-64"
+    ) as lab:
+        anna, bert = chat(lab, database=tmp_path / "anna.sqlite"), chat(lab)
+        anna.say_sync("I am Anna.")
+        bert.say_sync("I am Bert.")
+        del seen[:]
+        anna.say_sync("Who am I?")
+        assert "I am Anna." in filtered(seen) and "I am Bert." not in filtered(seen)
+        del seen[:]
+        chat(lab, database=tmp_path / "anna.sqlite").say_sync("And now?")
+        assert "I am Anna." in filtered(seen) and "I am Bert." not in filtered(seen)
+    assert (tmp_path / "agent" / "memory" / "short_term.txt").read_text().count("I am Anna.") == 1
 
 
 async def test_old_entries_are_found_by_their_words():
@@ -455,11 +500,11 @@ async def test_a_low_score_is_tried_again_with_the_lessons_of_a_reflection(score
     [
         ('{"score": "95", "complete": "true", "confidence": "0.9", "comment": ""}', 1),
         ('{"score": "95%", "complete": true, "confidence": 1, "comment": ""}', 1),
-        ("It is fine.", 1),
+        ("It is fine.", 2),
         ('{"score": "5", "complete": true, "confidence": 1, "comment": ""}', 2),
     ],
 )
-async def test_only_a_low_score_is_a_low_score(told, attempts):
+async def test_only_what_can_be_read_and_is_above_the_threshold_is_good_enough(told, attempts):
     session, _ = agent(replies={"evaluate": told, "step": step(None)}, reflection=False)
     await say(session, "What is an oboe?")
     assert asked(session).count("plan") == attempts
@@ -532,7 +577,7 @@ async def test_maintenance_goes_through_all_of_long_term_memory_part_by_part():
     ("tool", "expected"),
     [
         (Tool("search", "Plain text."), "Plain text."),
-        (Tool("search", ValueError("broken")), "Error: Error: the tool search"),
+        (Tool("search", ValueError("broken")), "Error: the tool search"),
     ],
 )
 async def test_the_bubble_gets_errors_texts_or_objects(tool, expected):
@@ -823,8 +868,6 @@ def test_a_chat_remembers_in_the_data_folder_or_the_one_it_is_given(tmp_path, mo
     sought = next(text for text in again if "New message:" in text)
     assert "[reflection memory] looking up helps" in sought
     assert "[ego user]" not in sought, "short-term memory is of one conversation"
-    assert (folder / "short_term.txt").read_text().count("I play the oboe.") == 1
-    assert (folder / "short_term.pruned.txt").read_text().count("I play the oboe.") == 1
     monkeypatch.delenv("LLM_AGENT_DATA_DIR")
     chat([], memory=tmp_path / "mine")
     assert "Look it up first." in (tmp_path / "mine" / "long_term.txt").read_text()
@@ -954,9 +997,49 @@ async def test_missing_parameters_are_told_and_execution_continues():
         ("Reflections of light: why?", "user"),
         ("Maintained by whom is this park", "user"),
         ("Can you analyse memory leaks?", "user"),
+        ("Evaluate the memory requirements of quicksort.", "user"),
+        ("What is memory consolidation?", "user"),
+        ("memory consolidation", "command"),
+        ("Consolidation feedback, please!", "command"),
+        ("memory analysis", "command"),
+        ("Memory maintenance now.", "command"),
+        ("Could you consolidate your memory?", "command"),
+        ("Now consolidate.", "command"),
     ],
 )
 async def test_commands_to_the_memory_are_stored_as_such(text, kind):
     session, _ = agent()
     await say(session, text)
     assert entries(session)[0].facts["kind"] == kind
+
+
+# What a tool's schema and a web that is away do.
+
+
+async def test_a_schema_counts_for_the_token_limit():
+    huge = {"type": "object", "properties": {"x": {"enum": [f"value {n}" for n in range(5_000)]}}}
+    session, model = agent(Tool("search", "never", parameters=huge))
+    session.begin_turn(0)
+    with pytest.raises(ContextOverflow, match="the limit is 10000"):
+        await ego.respond(UserTurn(text="Hello"), session)
+    assert not model.requests
+
+
+def test_parameters_of_a_schema_that_requires_none_are_mapped_too():
+    spec = ToolSpec(
+        name="now", description="", parameters={"type": "object", "properties": {"zone": {"type": "string"}}}
+    )
+    for written in ({"zone": "CET"}, {"": "CET"}, {"parameters": {"zone": "CET"}}, {"timezone": "CET"}):
+        assert map_parameters(spec, written) == {"zone": "CET"}
+    assert map_parameters(spec, {}) == {}
+
+
+async def test_a_query_fails_where_the_web_cannot_be_searched(monkeypatch):
+    def away(query):
+        raise ToolError("the search engine cannot be used (Timeout)")
+
+    monkeypatch.setattr("agentlab.tools.search_web._ask_engine", away)
+    session, _ = agent(llmquery.build(), replies={"step": [step("llmquery", query="rain"), step(None)]})
+    await say(session, "Does it rain?")
+    errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
+    assert "tool llmquery: failed" in errors

@@ -128,5 +128,5 @@ def test_a_run_is_not_continued_with_other_prompt_files(prompts, tmp_path, own_h
     header = play(tmp_path, "run")
     assert play(tmp_path, "run", resume=True) == header
     put(file, "In prose: {result}")
-    with pytest.raises(RunError, match="the prompt_files of that run was another"):
+    with pytest.raises(RunError, match="prompt_files: ego/bubble was not the same"):
         play(tmp_path, "run", resume=True)

@@ -145,8 +145,11 @@ class Ego:
         return best
 
     def _good_enough(self, outcome: Outcome, session: Session) -> bool:
-        judged = "not judged" if outcome.score is None else f"score {outcome.score:g}"
-        enough = not outcome.failed and (outcome.score is None or outcome.score > self.settings.success_threshold)
+        judged = (
+            f"score {outcome.score:g}" if outcome.score is not None else "unread" if outcome.judged else "not judged"
+        )
+        passed = not outcome.judged if outcome.score is None else outcome.score > self.settings.success_threshold
+        enough = passed and not outcome.failed
         why = (
             f"{judged}, threshold {self.settings.success_threshold:g}{', every step failed' if outcome.failed else ''}"
         )
@@ -181,7 +184,7 @@ class Ego:
     async def reflect(self, session: Session, evaluation: str = "") -> tuple[str, ...]:
         """The lessons of a look at what happened, which are kept for good."""
         recent = self.memory.recent()
-        known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in self.memory.known(recent)[-5:])
+        known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in self.memory.known(recent, 5))
         found = await ask(
             session,
             "reflection",
@@ -194,6 +197,7 @@ class Ego:
         told = {name: texts_of(found, name, 3) for name in ("insights", "lessons", "questions", "directives")}
         lines = [f"{name}: {text}" for name, texts in told.items() for text in texts]
         if lines:
+            self.memory.note(session, "reflection", "insight", "\n".join(lines)[:NOTED])
             await self.memory.keep(session, "reflection", "\n".join(lines))
         return told["lessons"]
 
@@ -235,7 +239,7 @@ def _judged(outcome: Outcome) -> str:
 def _result_of(outcome: Outcome) -> str | dict[str, Any]:
     """In one of three forms: an error, the one text there is, or an object with all steps."""
     if outcome.failed:
-        return f"Error: {outcome.steps[-1].result}"
+        return f"Error: {outcome.steps[-1].result.removeprefix('Error: ')}"
     good = [step for step in outcome.steps if not step.failed]
     if not good:
         return ""

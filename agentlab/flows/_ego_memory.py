@@ -1,6 +1,6 @@
 """What the layered agent remembers: short-term and long-term memory in tagged text files.
 
-    short_term.txt   what was said and done in this session, each entry with module, kind and time
+    short_term.txt   what was said and done in this session, each entry with module, kind, session and time
     long_term.txt    what is worth keeping, with a summary and tags that the model wrote
 
 Reading asks the model which entries matter for a message, short-term ones in sight, and for a summary of those.
@@ -9,8 +9,9 @@ Reading asks the model which entries matter for a message, short-term ones in si
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentlab.flows._asking import ask, closed, cut, text_of, texts_of
@@ -45,17 +46,29 @@ KNOWN = 20
 """Long-term entries that are looked at: those that share the most words with what is asked, newer ones first."""
 SHOWN = 400
 """Bytes of an entry that a prompt shows."""
-COMMAND = re.compile(
-    r"(please\s+)?(consolidate|reflect|maintain|prune|evaluate|analy[sz]e)(\b[^?]*\b(memory|memories|feedback)\b[^?]*)?[\s.!]*",
-    re.IGNORECASE,
+KEPT = 500
+"""Entries of short-term memory, of all chats in one folder; older ones are pruned when another chat begins."""
+POLITE = frozenset(re.findall(r"\w+", "please kindly now then ok okay just could can would will you"))
+VERBS = frozenset(re.findall(r"\w+", "consolidate reflect maintain prune evaluate analyze analyse"))
+OBJECTS = frozenset(re.findall(r"\w+", "memory memories feedback consolidation"))
+OPERATIONS = frozenset(re.findall(r"\w+", "consolidation feedback analysis maintenance evaluation pruning reflection"))
+BESIDE = frozenset(
+    re.findall(
+        r"\w+",
+        "the your my our all of on in from about at what is that this long short term recent last latest stored session"
+        " conversation results insights interactions entries day week month today yesterday now again please",
+    )
 )
-"""What the user says to the memory itself: one of these verbs alone, or with what it is to be done to."""
+LONGEST_COMMAND = 200
+"""Characters."""
 
 
 @dataclass
 class EgoMemory:
     short: TaggedLog
     long: TaggedLog
+    session_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    """Tells the entries of this chat from those of others in one folder; no prompt shows it."""
     _maintained: int = 0
     """Where the next maintenance begins: it looks at some entries at a time, the oldest first."""
 
@@ -65,9 +78,10 @@ class EgoMemory:
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
         """Put something into short-term memory; what the user says that is a command is stored as one."""
-        if kind == "user" and COMMAND.fullmatch(text.strip()):
+        if kind == "user" and is_command(text):
             kind = "command"
-        self.short.add(Entry(module=module, time=session.now, text=text, facts={"kind": kind}))
+        facts = {"kind": kind, "session": self.session_id}
+        self.short.add(Entry(module=module, time=session.now, text=text, facts=facts))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
     async def keep(self, session: Session, module: str, text: str) -> None:
@@ -78,19 +92,31 @@ class EgoMemory:
         self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
-    def recent(self) -> str:
-        return _listed(self.short.entries()[-RECENT:])
+    def heard(self) -> list[Entry]:
+        """The short-term entries of this chat."""
+        return [entry for entry in self.short.entries() if entry.facts.get("session") == self.session_id]
 
-    def known(self, text: str) -> list[Entry]:
+    def recent(self) -> str:
+        return _listed(self.heard()[-RECENT:])
+
+    def known(self, text: str, most: int = KNOWN) -> list[Entry]:
         """Long-term entries that may matter for `text`."""
-        return _nearest(self.long.entries(), text, KNOWN)
+        return _nearest(self.long.entries(), text, most)
+
+    def take_up(self, said: Sequence[str]) -> bool:
+        """Go on with the entries of the chat in which the user said one of these; False where there are none."""
+        for entry in reversed(self.short.entries()):
+            if entry.module == "ego" and entry.facts.get("kind") in ("user", "command") and entry.text in said:
+                self.session_id = entry.facts.get("session", "")
+                return True
+        return False
 
     async def relevant(self, session: Session, query: str, *, filtered: bool) -> str:
         """What matters for `query`, the newest entry of short-term memory, which itself is left out.
 
         Chosen and summed up by the model, or without it (`filtered`) the newest of both as they are.
         """
-        short = self.short.entries()[:-1][-RECENT:]
+        short = self.heard()[:-1][-RECENT:]
         known = self.known(query) if filtered else self.long.entries()[-RECENT:]
         if not short and not known:
             return ""
@@ -149,8 +175,28 @@ class EgoMemory:
         self.long.add(Entry(module="memoryMaintenance", time=session.now, text=text, facts=facts))
 
     def end_session(self) -> None:
-        """Empty short-term memory, into its file of pruned entries."""
-        self.short.remove(self.short.entries())
+        """Move what short-term memory has of this chat to its file of pruned entries."""
+        self.short.remove(self.heard())
+
+    def prune_old(self) -> None:
+        self.short.remove(self.short.entries()[:-KEPT])
+
+
+def is_command(text: str) -> bool:
+    """Whether the user speaks to the memory itself: a verb alone or with what it is to be done to, or an operation.
+
+    "consolidate", "could you reflect on the memory?", "memory analysis"; not "evaluate the memory needs of quicksort".
+    """
+    if len(text) > LONGEST_COMMAND:
+        return False
+    words = re.findall(r"\w+", text.lower())
+    polite = next((at for at, word in enumerate(words) if word not in POLITE), len(words))
+    first, rest = words[polite : polite + 1], words[polite + 1 :]
+    if not first or not {*rest} <= BESIDE | OBJECTS | OPERATIONS or ("?" in text and not polite):
+        return False
+    if first[0] in VERBS:
+        return not rest or not OBJECTS.isdisjoint(rest)
+    return first[0] in OBJECTS and bool(rest) and rest[0] in OPERATIONS
 
 
 def _nearest(entries: Sequence[Entry], text: str, most: int) -> list[Entry]:

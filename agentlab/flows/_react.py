@@ -75,7 +75,7 @@ class Outcome:
 
     steps: list[Step] = field(default_factory=list)
     score: float | None = None
-    """Of the last evaluation; None where nothing was evaluated."""
+    """Of the last evaluation; None where nothing was evaluated, or what was said of it could not be read."""
     comment: str = ""
     limit_reached: bool = False
 
@@ -84,9 +84,14 @@ class Outcome:
         return bool(self.steps) and all(step.failed for step in self.steps)
 
     @property
+    def judged(self) -> bool:
+        return any(step.evaluation is not None for step in self.steps)
+
+    @property
     def rank(self) -> tuple[bool, float]:
-        """The greater, the better."""
-        return not self.failed, 100.0 if self.score is None else self.score
+        """The greater, the better; a judgement that could not be read is below all others."""
+        unknown = -1.0 if self.judged else 100.0
+        return not self.failed, unknown if self.score is None else self.score
 
     def told(self) -> str:
         share = ROOM // max(1, len(self.steps))
@@ -195,9 +200,10 @@ def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
     round. A required list that is left out or null is empty; what a closed schema does not know is left out.
     """
     properties = spec.parameters.get("properties")
-    required = spec.parameters.get("required")
-    if not isinstance(properties, dict) or not isinstance(required, list):
+    if not isinstance(properties, dict):
         return given
+    required = spec.parameters.get("required")
+    required = required if isinstance(required, list) else []
     if len(given) == 1 and (wrapper := next(iter(given))) in ("parameters", "arguments") and wrapper not in properties:
         inner = given[wrapper]
         given = inner if isinstance(inner, dict) else given
@@ -205,7 +211,7 @@ def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
     for name in required:
         if given.get(name) is None and _type_of(properties.get(name)) == "array":
             given[name] = []
-    lacking = [name for name in required if name not in given]
+    lacking = [name for name in required or properties if name not in given]
     strange = [name for name in given if name not in properties]
     one_text = len(lacking) == len(strange) == 1 and isinstance(given[strange[0]], str)
     if one_text and _type_of(properties.get(lacking[0])) in ("string", ""):

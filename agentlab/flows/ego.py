@@ -57,10 +57,11 @@ def _open(session: Session) -> Ego:
     memory = EgoMemory.open(_memory_folder(session))
     heard = Heard(session.chapter)
     if memory.short.entries():
-        # Of an earlier chat: the one that goes on here, whose messages it holds already, or another that is over.
-        heard.count = len(session.load_conversation())
-        if not heard.count:
-            memory.end_session()
+        stored = session.load_conversation()
+        if memory.take_up([message.text for message in stored if message.role == "user"]):
+            # This chat goes on, and its messages are in short-term memory already.
+            heard.count = len(stored)
+        memory.prune_old()
     return Ego(
         memory=memory,
         personality=Path(settings.personality).read_text(encoding="utf-8").strip(),

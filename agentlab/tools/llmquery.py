@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentlab.errors import ToolError
 from agentlab.messages import ToolSpec
 from agentlab.session import Session
 from agentlab.tools import search_web
@@ -28,7 +29,12 @@ class LLMQuery:
         self._search = search_web.build()
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
-        return await self._search.run(arguments, session)
+        """What the model makes of the pages found; raises ToolError where the web cannot be searched."""
+        answer = await self._search.run(arguments, session)
+        if answer == search_web.UNAVAILABLE:
+            raise ToolError(answer)
+        session.notify("subsystemMessage", answer[:500], title="LLM response: llmquery")
+        return answer
 
 
 def build() -> LLMQuery:

@@ -31,7 +31,9 @@ class Question:
         if not asked:
             raise ToolError("question: question: is empty; say what to ask")
         messages = (Message(role="system", text=PROMPT), Message(role="user", text=asked))
-        return (await session.complete(messages, phase="tool")).message.text
+        answer = (await session.complete(messages, phase="tool")).message.text
+        session.notify("subsystemMessage", answer[:500], title="LLM response: question")
+        return answer
 
 
 def build() -> Question:
