@@ -8,12 +8,14 @@ print(chat.trace.steps())
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentlab.errors import MemoryUnavailable
 from agentlab.events import Event
 from agentlab.history import ConversationDatabase
 from agentlab.knowledge.documents import Document, load_documents
@@ -57,6 +59,7 @@ class Chat:
         self._documents = self._read(documents)
         self._database = ConversationDatabase(database)
         self._memory_folder = memory
+        self._keeps_memory = memory is not None
         self._clock = clock
         self._on_text = on_text
         self._session: Session | None = None
@@ -155,5 +158,7 @@ class Chat:
                 log.warning("the last turn's background work came to no end", exc_info=True)
             finally:
                 self.lab.forget(self)
-                if self._session is not None and self._session.memory is not None:
-                    await self._session.memory.close()
+                memory = self._session.memory if self._session is not None else None
+                if memory is not None:
+                    with contextlib.suppress(MemoryUnavailable):
+                        await (memory.close() if self._keeps_memory else memory.drop())

@@ -260,8 +260,7 @@ class Lab(OwnLoop):
             finally:
                 # On a server the store outlives the folder it is named after.
                 with contextlib.suppress(MemoryUnavailable):
-                    await opened.clear()
-                await opened.close()
+                    await opened.drop()
 
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
         """The long-term memory kept in `folder`, one that cannot be reached included; None for a flow without one."""

@@ -155,6 +155,9 @@ class Memory(Protocol):
         ...
 
     async def close(self) -> None: ...
+    async def drop(self) -> None:
+        """Forget everything and close: the end of a store that nobody is to open again."""
+        ...
 
 
 class Tool(Protocol):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
+from agentlab.errors import MemoryUnavailable, ModelError
 from agentlab.events import MemoryOp, Phase
 from agentlab.ledger import Ledger
 from agentlab.messages import Added, Fact
@@ -70,4 +71,9 @@ class MemoryVerbs(ABC):
         return self.new_id("fact")
 
     async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
-        return None if memory.embedder is None else await self._embed(text, phase, memory.embedder.name)
+        if memory.embedder is None:
+            return None
+        try:
+            return await self._embed(text, phase, memory.embedder.name)
+        except ModelError as failure:
+            raise MemoryUnavailable(f"the {memory.name} memory needs its embedding model: {failure}") from failure

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentlab.models.keys import shared_ring
+
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
     r"(AGENTLAB|OPENAI|GEMINI|GOOGLE|CHATBOX|DISCORD|MASTER_DISCORD|FINAL_MEMORY|LLM_AGENT|HF|GITHUB_STEP)_"
@@ -38,6 +40,7 @@ def _guarded(self: socket.socket, address: Any) -> None:
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
     monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.0)
+    shared_ring.cache_clear()
     for name in [*os.environ]:
         if _SETTINGS.match(name) and name not in _KEPT:
             monkeypatch.delenv(name)

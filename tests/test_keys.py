@@ -10,7 +10,8 @@ from fake_openai import serving, text
 
 from agentlab.errors import BadRequest, ConfigError, RateLimited, Refused
 from agentlab.inflight import QueuedModel
-from agentlab.messages import Message, Request
+from agentlab.messages import Completion, Message, Request
+from agentlab.models.embedders import openai as embeddings
 from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys
 from agentlab.models.openai import connect
 from agentlab.project import KEYS
@@ -168,7 +169,40 @@ async def test_keys_that_are_told_to_come_back_at_once_do_not_take_turns_for_eve
     with pytest.raises(RateLimited, match="slow down"):
         await session_with(model, retries=3).complete(HELLO.messages)
     assert model.asked[:2] == ["a", "b"] and len(model.asked) == 2 + 3, "each key once, then as often as is retried"
-    assert pauses == [retry_after] * (3 if retry_after else 0)
+    assert len(pauses) == 3 and all(0.5 < pause <= 1 for pause in pauses), "until the first of them is back"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+async def test_a_key_that_comes_back_is_waited_for_whatever_is_wrong_with_the_other(order, pauses):
+    """One is rate-limited for two seconds, the other is refused."""
+    errors = [RateLimited("slow down", "m", retry_after=2.0), Refused("no quota", "m")]
+    now, asked = [0.0], []
+    ring = KeyRing(["a", "b"], clock=lambda: now[0])
+
+    class Provider:
+        name, parallel = "m", None
+
+        async def complete(self, request, emit):
+            key = ring.take()
+            asked.append(key)
+            if pauses:
+                now[0] = pauses[-1]
+                return Completion(message=Message(role="agent", text="Hi"))
+            raise ring.blame(key, errors[(len(asked) - 1 + order) % 2])
+
+    reply = await session_with(Provider(), retries=3).complete(HELLO.messages)
+    assert reply.message.text == "Hi" and pauses == [2.0]
+
+
+async def test_a_provider_has_one_ring_for_all_its_models_and_embedders(here):
+    write(here, {"openai": ["key-one", "key-two"]})
+    async with serving(lambda body: text("Hi")) as fake:
+        models = [connect(name, base_url=fake.base_url) for name in ("m", "n")]
+        for model in models:
+            await model.complete(HELLO, lambda piece: None)
+            await model.close()
+    assert [headers["Authorization"] for headers in fake.headers] == ["Bearer key-one", "Bearer key-two"]
+    assert embeddings.connect("e", base_url=fake.base_url)._keys is models[0]._keys
 
 
 async def test_the_last_of_the_keys_that_are_refused_ends_the_call_at_once():

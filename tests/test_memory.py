@@ -653,7 +653,7 @@ async def test_the_lease_of_a_dead_writer_runs_out(server):
     await memory.close()
 
 
-async def test_vector_search_is_taken_where_it_is_and_missed_where_it_is_demanded(server):
+async def test_vector_search_is_taken_where_it_is_and_missed_where_it_is_demanded(server, monkeypatch):
     plain = mongo.connect("none", EMBEDDER, uri=server, vector_search=True)
     with pytest.raises(ConfigError, match="no vector search"):
         await plain.facts()
@@ -673,6 +673,17 @@ async def test_vector_search_is_taken_where_it_is_and_missed_where_it_is_demande
         assert await memory.facts() == () and memory._index is None
         await memory.close()
     assert [index["name"] for index in made] == ["agentlab_memory_64"]
+    monkeypatch.setattr(mongo, "_LOOK", 0.0)
+    memory = mongo.connect("building", EMBEDDER, uri=server)
+    memory._documents = Building(memory._documents)
+    await memory.facts()
+    memory._documents = LateIndex(memory._documents._documents)
+    await memory.facts()
+    assert memory._index == "agentlab_memory_64", "taken as soon as it is ready"
+    await memory.drop()
+    with pymongo.MongoClient(server) as client:
+        turns = client.get_default_database("agentlab")["agentlab_memory_turns"]
+        assert not list(turns.find({"_id": {"$regex": "building"}})), "nothing is left of it"
     assert made[0]["definition"]["fields"][0]["numDimensions"] == 64 and made[0]["type"] == "vectorSearch"
 
 

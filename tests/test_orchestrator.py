@@ -161,6 +161,14 @@ async def test_null_ends_the_loop(reply):
     session, model = setup(chatbox, [reply, "Hi."], clock())
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     assert len(model.requests) == 2
+    assert ("next action", "none") in decided(session)
+
+
+async def test_the_choice_is_found_behind_other_objects():
+    thought = 'I have no {} yet. <think>{"a": 1}</think> {"tool": "get_current_time"}'
+    session, _ = setup(chatbox, [thought, "{}", NONE, "Noon."], clock())
+    assert (await chatbox.respond(ANN, session)).text == "Noon."
+    assert session.trace.totals().tool_calls == 1
 
 
 @pytest.mark.parametrize(
@@ -315,6 +323,23 @@ async def test_a_memory_that_is_away_is_noticed_and_the_turn_goes_on(memory):
     session, _ = setup(chatbox, [NONE, "Hi."], clock(), memory=memory)
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     assert [event.name for event in session.trace.events if isinstance(event, Notice)] == ["memory_unavailable"]
+
+
+async def test_a_memory_without_its_embedding_model_is_away_too(memory, monkeypatch):
+    session, _ = setup(
+        chatbox,
+        [choose("save_memory"), '{"content": "Ann lives in Rome"}', "Hi."],
+        save_memory.build(),
+        memory=memory,
+    )
+
+    async def down(text):
+        raise ServerFault("the embedding server is down", "e")
+
+    monkeypatch.setattr(session._wire, "embed", down)
+    assert (await chatbox.respond(ANN, session)).text == "Hi."
+    said = [event.text for event in session.trace.events if isinstance(event, Notice)]
+    assert len(said) == 2 and all("needs its embedding model" in text for text in said)
 
 
 # The final memory step.
@@ -797,6 +822,7 @@ async def test_native_runs_no_tool_that_was_not_offered(flow):
     session, _ = setup(flow, [call("save_memory"), "Hi.", "OK"], clock(), save, protocol="native")
     await flow.respond(ANN, session)
     assert save.asked == []
+    assert ("call of a tool", "invalid") in decided(session), "counted as the invalid call it is"
 
 
 async def test_the_native_memory_step_only_writes_memory():

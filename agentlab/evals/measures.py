@@ -114,6 +114,7 @@ def brief(value: float | None, sign: str = "") -> str:
     """A difference to three digits: the margin of a token count may be half a token."""
     if value is None:
         return "-"
+    value = 0.0 if abs(value) < 1e-9 else value  # a rounding error
     return format(value, f"{sign}.0f" if abs(value) >= 1000 else f"{sign}.3g")
 
 

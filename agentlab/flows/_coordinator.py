@@ -22,7 +22,7 @@ from typing import Literal
 from agentlab.chat_history import ChatHistory
 from agentlab.errors import ContextOverflow
 from agentlab.events import ModelCall
-from agentlab.flows._two_step import NOT_OFFERED, answered
+from agentlab.flows._two_step import answered, refuse
 from agentlab.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.session import Session
 
@@ -189,7 +189,7 @@ class _Turn:
     async def _call(self, call: ToolCall) -> Message:
         if call.name in self.session.tools and call.name not in {tool.name for tool in self.tools}:
             # Some models call what they remember from earlier turns, or make up.
-            return answered(call, NOT_OFFERED)
+            return answered(call, refuse(self.session, call))
         return await self.session.call_tool(call)
 
     async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:

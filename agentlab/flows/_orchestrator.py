@@ -23,11 +23,11 @@ from pydantic import AfterValidator
 
 from agentlab.errors import MemoryUnavailable, ModelError
 from agentlab.flows._two_step import (
-    NOT_OFFERED,
     answered,
     execute,
     get_next_action,
     get_tool_arguments,
+    refuse,
     told,
 )
 from agentlab.messages import Fact, Message, Reply, ToolCall, ToolSpec, UserTurn
@@ -290,7 +290,7 @@ async def _native(
             for call in reply.tool_calls:
                 if call.name not in offered:
                     # Some models call what they remember from earlier turns, or make up.
-                    result = answered(call, NOT_OFFERED)
+                    result = answered(call, refuse(session, call))
                 elif calls_left > 0:
                     result = await session.call_tool(call)
                     ran.append((call, result.text))
@@ -328,7 +328,7 @@ async def _native_memory(
                 session.decide("memory operation", "none")
                 break
             results = [
-                (call, *(await execute(session, call) if call.name in offered else (NOT_OFFERED, True)))
+                (call, *(await execute(session, call) if call.name in offered else (refuse(session, call), True)))
                 for call in reply.tool_calls
             ]
             written += [(call, text) for call, text, failed in results if not failed]

@@ -19,7 +19,7 @@ from typing import Any
 
 from agentlab.flows._asking import TEXT, ask, closed, cut, number_of, text_of, truth_of
 from agentlab.flows._planner import PlannedStep, Strategy, read_step, step_schemas
-from agentlab.flows._two_step import run_tool
+from agentlab.flows._two_step import UNREADABLE, run_tool
 from agentlab.messages import ToolCall, ToolSpec
 from agentlab.session import Session
 from agentlab.tools._registry import tool_manual
@@ -48,8 +48,6 @@ ROOM = 10_000
 SURE = 0.8
 NO_STEP = "(none)"
 """What stands for the tool of a step that could not be read."""
-UNREADABLE = "invalid"
-"""The choice in the trace for such a step, which the scorer of tool calls counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

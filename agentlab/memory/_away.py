@@ -61,6 +61,9 @@ class Away:
     async def close(self) -> None:
         pass
 
+    async def drop(self) -> None:
+        pass
+
 
 async def open_or_away(name: str, connect: Callable[[], Memory]) -> Memory:
     """What `connect` opens, in a thread; where it cannot be reached, a memory that says so to whoever asks it."""

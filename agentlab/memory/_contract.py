@@ -194,6 +194,13 @@ class StoredMemory:
         """Let go of files and connections; what was stored stays."""
         await asyncio.to_thread(self._release)
 
+    async def drop(self) -> None:
+        """Forget everything and close: the end of a store that nobody is to open again."""
+        try:
+            await self.clear()
+        finally:
+            await self.close()
+
     def _unit(self, vector: Vector | None) -> Vector:
         row = unit(vector)
         if self.embedder.dimensions not in (0, row.size):

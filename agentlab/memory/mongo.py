@@ -47,6 +47,8 @@ _LEASE = 30.0
 Counted by the clocks of the clients, which may differ by a few seconds.
 """
 _PAUSE = 0.01
+_LOOK = 5.0
+"""Seconds between two looks whether the search index is ready."""
 _MARGIN = 8
 _NEWEST = 200
 """Facts so new that the search index may not have them yet."""
@@ -115,6 +117,7 @@ class MongoMemory(StoredMemory):
         self._vector_search = vector_search
         self._prepared = False
         self._index: str | None = None
+        self._look_at = 0.0
         self._copy = _ScanRows(self._documents, self._owner)
         self._seen: int | None = None
 
@@ -123,6 +126,8 @@ class MongoMemory(StoredMemory):
         with self._lock:
             if not self._prepared:
                 self._prepare()
+            elif self._index is None and self._vector_search is not False and time.monotonic() >= self._look_at:
+                self._index = self._search_index()
             if write:
                 with self._turn() as state:
                     yield self._rows(state, unchanged_since=state["version"] - 1)
@@ -217,13 +222,22 @@ class MongoMemory(StoredMemory):
         except OperationFailure as error:
             if self._vector_search:
                 raise ConfigError(f"the server has no vector search: {error.details or error}"[:300]) from error
+            self._vector_search = False
             return None
+        self._look_at = time.monotonic() + _LOOK
         return name if any(index.get("queryable") for index in found) else None
 
     def _snapshot(self) -> Memory:
         with self._facts(write=False) as rows:
             shelf = rows.load() if isinstance(rows, _IndexRows) else self._copy.shelf.copy()
             return Snapshot(self.name, self.embedder, self.user, shelf)
+
+    async def drop(self) -> None:
+        try:
+            await self.clear()
+            await self._run(lambda: self._turns.delete_one({"_id": self._owner}))
+        finally:
+            await self.close()
 
     def _release(self) -> None:
         with self._lock:

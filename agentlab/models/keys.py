@@ -8,6 +8,7 @@ over it. Keys appear nowhere else: not in errors, logs, traces or recordings.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -58,10 +59,15 @@ class KeyRing:
             seconds = REFUSED_SECONDS
         else:
             return error
+        told = str(error).removeprefix(f"{error.model}: ")
         # A second at least, or two keys that are told to come back at once would take turns for ever.
-        if not self.set_aside(key, max(seconds, 1.0)):
-            return error
-        return RateLimited(str(error).removeprefix(f"{error.model}: "), error.model, other_keys=len(self.keys) - 1)
+        if self.set_aside(key, max(seconds, 1.0)):
+            return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
+        # Whichever key comes back first is asked next, whatever is wrong with this one.
+        soonest = min(self._back_at.values()) - self._clock()
+        if soonest < REFUSED_SECONDS - 1 and (isinstance(error, Refused) or error.retry_after is not None):
+            return RateLimited(told, error.model, retry_after=soonest)
+        return error
 
     def hide(self, text: str) -> str:
         """`text` without any of the keys."""
@@ -88,7 +94,13 @@ def server_and_keys(
         )
     if address and not re.match(r"https?://[^/]", address):
         raise ConfigError(f"{upper}_BASE_URL={address!r} is not an http:// or https:// address")
-    return address, KeyRing(keys or ("none",))
+    return address, shared_ring(provider, keys or ("none",))
+
+
+@functools.cache
+def shared_ring(provider: str, keys: tuple[str, ...]) -> KeyRing:
+    """One for all models and embedders of a provider: what is wrong with a key, all of them know."""
+    return KeyRing(keys)
 
 
 def load_keys(provider: str, variable: str) -> tuple[str, ...]:
