@@ -68,6 +68,11 @@ def dataset(tmp_path: Path, own_home: Path) -> Path:
         ("sessions", {**SESSIONS[0], "session_id": "x", "date": "in May", "turns": []}, "date: 'in May' is not a date"),
         ("sessions", {**SESSIONS[0], "turns": []}, "session_id: 'late' is there twice"),
         ("sessions", {**SESSIONS[0], "session_id": "x"}, "turns.0.id: 'late:1' is there twice"),
+        (
+            "sessions",
+            {**SESSIONS[0], "session_id": "x", "turns": [{"id": "y", "speaker": "A", "text": "t"}] * 2},
+            "turns.0.id: 'y' is there twice",
+        ),
         ("sessions", {**SESSIONS[0], "session_id": "x", "turns": [{"id": "t", "speaker": "Ann"}]}, "turns.0.text"),
         ("questions", {**QUESTIONS[0], "id": "x", "anwser": "Bo"}, "anwser"),
         ("questions", {**QUESTIONS[0], "id": "x", "unanswerable": "no"}, "unanswerable:"),
@@ -302,3 +307,10 @@ class Absent:
 
     async def embed(self, texts):
         raise AssertionError("a replay asked for a vector")
+
+
+def test_a_session_of_one_turn_may_be_called_as_that_is(tmp_path):
+    single = {**SESSIONS[0], "session_id": "note", "turns": [{"id": "note", "speaker": "Ann", "text": "I paint."}]}
+    asked = {**QUESTIONS[0], "id": "x", "evidence_ids": ["note"]}
+    dataset = load_dataset(write(tmp_path / "told", sessions=[*SESSIONS, single], questions=[asked]))
+    assert dataset.conversations[0].turns[0].metadata["evidence_turns"] == [["note"]]

@@ -108,16 +108,14 @@ def load_memory_set(folder: Path) -> Dataset:
     places: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for line, session in read_rows(folder / "sessions.jsonl", ToldSession):
         known = places[session.conversation_id]
-        ids = [
-            ("session_id", session.session_id),
-            *((f"turns.{n}.id", turn.id) for n, turn in enumerate(session.turns)),
-        ]
-        for key, name in ids:
-            if name in known:
+        turns = [turn.id for turn in session.turns]
+        ids = {"session_id": session.session_id, **{f"turns.{n}.id": name for n, name in enumerate(turns)}}
+        for key, name in ids.items():
+            # A session of one turn may be called as that is.
+            if name in known or (key != "session_id" and turns.count(name) > 1):
                 problem = f"{key}: {name!r} is there twice in conversation {session.conversation_id!r}"
                 raise DatasetError(problem, folder / "sessions.jsonl", line)
-            known[name] = [name]
-        known[session.session_id] = [turn.id for turn in session.turns]
+        known |= {name: [name] for name in turns} | {session.session_id: turns}
         told[session.conversation_id].append(session)
     for sessions in told.values():
         sessions.sort(key=lambda session: session.moment)

@@ -24,7 +24,7 @@ from pydantic import AfterValidator
 from agentlab.flows._asking import TEXT, ask, closed, cut, text_of, texts_of
 from agentlab.flows._ego_memory import EgoMemory
 from agentlab.flows._kept import Heard, existing_file
-from agentlab.flows._planner import Strategy, make_plan
+from agentlab.flows._planner import LONGEST, Strategy, make_plan
 from agentlab.flows._react import ROOM, Outcome, execute_react, tell_of_run
 from agentlab.flows._two_step import read_object, run_tool
 from agentlab.knowledge.citations import cite
@@ -194,7 +194,10 @@ class Ego:
             known=known or "(nothing)",
             evaluation=evaluation,
         )
-        told = {name: texts_of(found, name, 3) for name in ("insights", "lessons", "questions", "directives")}
+        told = {
+            name: tuple(cut(text, LONGEST) for text in texts_of(found, name, 3))
+            for name in ("insights", "lessons", "questions", "directives")
+        }
         lines = [f"{name}: {text}" for name, texts in told.items() for text in texts]
         if lines:
             self.memory.note(session, "reflection", "insight", "\n".join(lines)[:NOTED])

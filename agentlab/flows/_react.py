@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentlab.flows._asking import TEXT, ask, closed, cut, number_of, text_of, truth_of
-from agentlab.flows._planner import PlannedStep, Strategy, read_step, step_schemas
+from agentlab.flows._planner import LONGEST, PlannedStep, Strategy, read_step, step_schemas
 from agentlab.flows._two_step import UNREADABLE, run_tool
 from agentlab.messages import ToolCall, ToolSpec
 from agentlab.session import Session
@@ -237,7 +237,7 @@ async def _evaluate(session: Session, message: str, strategy: Strategy, outcome:
         score=number_of(found, "score", 0, 100),
         complete=truth_of(found, "complete"),
         confidence=number_of(found, "confidence", 0, 1) or 0.0,
-        comment=text_of(found, "comment"),
+        comment=cut(text_of(found, "comment"), LONGEST),
     )
 
 
