@@ -20,6 +20,8 @@ from agentlab.session import Session
 TEXT = ""
 """The key under which an answer stands that could not be read."""
 AGAIN = "That cannot be used: {problem}. Reply with one JSON object that has {keys}, shorter than before, nothing else."
+LONGEST = 1_000
+"""Bytes of a sentence of the model's that later prompts show; it may have none of our limits."""
 ECHOED = 2_000
 """Characters of an answer that could not be read which its author is shown."""
 

@@ -21,10 +21,10 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
-from agentlab.flows._asking import TEXT, ask, closed, cut, text_of, texts_of
+from agentlab.flows._asking import LONGEST, TEXT, ask, closed, cut, text_of, texts_of
 from agentlab.flows._ego_memory import EgoMemory
 from agentlab.flows._kept import Heard, existing_file
-from agentlab.flows._planner import LONGEST, Strategy, make_plan
+from agentlab.flows._planner import Strategy, make_plan
 from agentlab.flows._react import ROOM, Outcome, execute_react, tell_of_run
 from agentlab.flows._two_step import read_object, run_tool
 from agentlab.knowledge.citations import cite

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentlab.flows._asking import ask, closed, cut, text_of, texts_of
+from agentlab.flows._asking import LONGEST, ask, closed, cut, text_of, texts_of
 from agentlab.messages import ToolSpec
 from agentlab.models._schemas import simplify_schema
 from agentlab.session import Session
@@ -15,8 +15,6 @@ from agentlab.tools._registry import tool_manual
 Complexity = Literal["simple", "moderate", "complex"]
 COMPLEXITIES: tuple[Complexity, ...] = ("simple", "moderate", "complex")
 MOST_STEPS = 8
-LONGEST = 1_000
-"""Bytes of a sentence of the model's that later prompts show; it may have none of our limits."""
 
 PROMPTS = {
     "plan": (

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentlab.flows._asking import TEXT, ask, closed, cut, number_of, text_of, truth_of
-from agentlab.flows._planner import LONGEST, PlannedStep, Strategy, read_step, step_schemas
+from agentlab.flows._asking import LONGEST, TEXT, ask, closed, cut, number_of, text_of, truth_of
+from agentlab.flows._planner import PlannedStep, Strategy, read_step, step_schemas
 from agentlab.flows._two_step import UNREADABLE, run_tool
 from agentlab.messages import ToolCall, ToolSpec
 from agentlab.session import Session
