@@ -20,6 +20,7 @@ class OwnLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._beginning = threading.Lock()
         self._ended: weakref.WeakKeyDictionary[concurrent.futures.Future[Any], threading.Event] = (
             weakref.WeakKeyDictionary()
         )
@@ -30,9 +31,9 @@ class OwnLoop:
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run `work` on the loop; cancelling the future cancels the work."""
-        if self._loop is None:
-            self._begin()
-        assert self._loop is not None
+        with self._beginning:
+            # Two threads may be the first.
+            loop = self._loop or self._begin()
         ended = threading.Event()
 
         async def followed() -> T:
@@ -41,7 +42,7 @@ class OwnLoop:
             finally:
                 ended.set()
 
-        future = asyncio.run_coroutine_threadsafe(followed(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(followed(), loop)
         self._ended[future] = ended
         return future
 
@@ -67,16 +68,16 @@ class OwnLoop:
         self._thread.join(ENDING_SECONDS)
         self._loop = self._thread = None
 
-    def _begin(self) -> None:
-        ready = threading.Event()
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
 
         def serve() -> None:
             # What is left when the loop stops, asyncio.Runner cancels and awaits.
             with asyncio.Runner() as runner:
-                self._loop = runner.get_loop()
-                ready.set()
-                self._loop.run_forever()
+                ready.set_result(runner.get_loop())
+                runner.get_loop().run_forever()
 
         self._thread = threading.Thread(target=serve, name="agentlab", daemon=True)
         self._thread.start()
-        ready.wait()
+        self._loop = ready.result()
+        return self._loop

@@ -168,17 +168,26 @@ def test_a_chat_that_is_closed_is_let_go(talking):
     assert flow.stored == ["told"] and lab._chats == []
 
 
-def interrupt(lab: al.Lab, event: asyncio.Event) -> None:
-    """Ctrl-C once `event` has come."""
+@pytest.fixture
+def interrupt():
+    """Ctrl-C once an event has come."""
 
-    def press() -> None:
-        lab.start(event.wait()).result(10)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    def when(lab: al.Lab, event: asyncio.Event) -> None:
+        def press() -> None:
+            try:
+                lab.start(event.wait()).result(10)
+            finally:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    threading.Thread(target=press).start()
+        threading.Thread(target=press).start()
+
+    # What a shell runs in the background ignores the signal, and so would these tests.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield when
+    signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talking):
+def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talking, interrupt):
     flow, chat, lab = talking
     interrupt(lab, flow.began)
     with pytest.raises(KeyboardInterrupt):
@@ -187,7 +196,7 @@ def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talki
     assert [row["text"] for row in chat._database.messages("chat")] == ["wait", "broken off"]
 
 
-def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home, tmp_path):
+def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home, tmp_path, interrupt):
     class Endless:
         name, dimensions = "endless", 8
 
@@ -212,3 +221,23 @@ def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home,
                 lab.run_sync(out=tmp_path / "run")
         gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("asyncio", "agentlab"))]
+
+
+def test_threads_that_are_first_at_once_share_one_loop(own_home):
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    with al.Lab(flows=[Flow()], model=al.Scripted(["x"]), embedder="hashing/hashing-64") as lab:
+        together = threading.Barrier(8)
+        found: list[asyncio.AbstractEventLoop] = []
+
+        def ask() -> None:
+            together.wait()
+            found.append(lab.wait(loop()))
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(found) == 8 and len(set(map(id, found))) == 1
