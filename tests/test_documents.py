@@ -42,7 +42,7 @@ def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("{", "not JSON"),
-        ("[]", "should be a valid dictionary"),
+        ("[]", "not a JSON object"),
         (b'{"doc_id": "\xff"}', "not UTF-8"),
         ("[" * 100_000, "maximum recursion depth"),
         ('{"doc_id": "a", "title": "", "text": "", "metadata": {"n": ' + "1" * 5000 + "}}", "Exceeds the limit"),

@@ -64,9 +64,14 @@ class KeyRing:
         if self.set_aside(key, max(seconds, 1.0)):
             return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
         # Whichever key comes back first is asked next, whatever is wrong with this one.
-        soonest = min(self._back_at.values()) - self._clock()
-        if soonest < REFUSED_SECONDS - 1 and (isinstance(error, Refused) or error.retry_after is not None):
-            return RateLimited(told, error.model, retry_after=soonest)
+        first = min(self.keys, key=self._back_at.__getitem__)
+        soon = self._back_at[first] - self._clock()
+        if (
+            first != key
+            and soon < REFUSED_SECONDS - 1
+            and (isinstance(error, Refused) or error.retry_after is not None)
+        ):
+            return RateLimited(told, error.model, retry_after=soon)
         return error
 
     def hide(self, text: str) -> str:
