@@ -26,7 +26,7 @@ from agentlab.models import llama_server, local, weights
 from agentlab.models._schemas import simplify_schema
 from agentlab.models._tool_protocol import JsonStringDecoder, ToolReader
 
-DATASETS = Path("/work/shared/datasets")
+DATASETS = Path(__file__).parents[2] / "shared" / "datasets"
 MODEL = "qwen2.5-coder-0.5b"
 
 LOOKUP = ToolSpec(
