@@ -31,8 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         show_comparison(run)
     missed = _show_reuse(run.summary["recordings"])
-    nothing = all(flow["errors"] == flow["turns"] for flow in run.summary["flows"].values())
-    return 1 if missed or nothing else 0
+    return 1 if missed or run.answered_nothing else 0
 
 
 def _show_reuse(reused: dict[str, Any] | None) -> bool:

@@ -37,7 +37,7 @@ def write_baseline(run: Run, path: str | Path) -> None:
     same = identity(run.folder.header)
     if same["graders"] is None:
         raise RunError(f"{run.path}: an older run that does not say what graded it; run it again for a baseline")
-    if all(flow["errors"] == flow["turns"] for flow in run.summary["flows"].values()):
+    if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
     spec, model = run.folder.header["spec"]["name"], run.summary["model"]
     lines = [{"format": FORMAT, "run_id": run.run_id, "spec": spec, "model": model, **same}]

@@ -138,6 +138,11 @@ class Run:
         """Whether memory could not be reached in the turn, which then was answered without it."""
         return any(isinstance(event, Notice) and event.name == "memory_unavailable" for event in self._events(row))
 
+    @property
+    def answered_nothing(self) -> bool:
+        """Whether every turn of every flow failed."""
+        return all(flow["errors"] == flow["turns"] for flow in self.summary["flows"].values())
+
     def table(self) -> pd.DataFrame:
         """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
         import pandas as pd

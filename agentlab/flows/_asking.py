@@ -74,6 +74,16 @@ def text_of(found: Mapping[str, Any], key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
+def sentence_of(found: Mapping[str, Any], key: str) -> str:
+    """As `text_of`, in the length that later prompts show."""
+    return cut(text_of(found, key), LONGEST)
+
+
+def sentences_of(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
+    """As `texts_of`, in the length that later prompts show."""
+    return tuple(cut(text, LONGEST) for text in texts_of(found, key, most))
+
+
 def _begun(text: str) -> dict[str, Any]:
     """The object whose beginning `text` holds, with the last text in it as far as it goes; {} where there is none."""
     try:

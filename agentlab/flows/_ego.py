@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
-from agentlab.flows._asking import LONGEST, TEXT, ask, closed, cut, text_of, texts_of
+from agentlab.flows._asking import TEXT, ask, closed, cut, sentences_of, text_of
 from agentlab.flows._ego_memory import EgoMemory
 from agentlab.flows._kept import Heard, existing_file
 from agentlab.flows._planner import Strategy, make_plan
@@ -194,10 +194,7 @@ class Ego:
             known=known or "(nothing)",
             evaluation=evaluation,
         )
-        told = {
-            name: tuple(cut(text, LONGEST) for text in texts_of(found, name, 3))
-            for name in ("insights", "lessons", "questions", "directives")
-        }
+        told = {name: sentences_of(found, name, 3) for name in ("insights", "lessons", "questions", "directives")}
         lines = [f"{name}: {text}" for name, texts in told.items() for text in texts]
         if lines:
             self.memory.note(session, "reflection", "insight", "\n".join(lines)[:NOTED])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentlab.flows._asking import LONGEST, ask, closed, cut, text_of, texts_of
+from agentlab.flows._asking import ask, closed, cut, sentence_of, text_of, texts_of
 from agentlab.memory._tagged_log import Entry, TaggedLog
 from agentlab.session import Session
 
@@ -135,7 +135,7 @@ class EgoMemory:
         entries = [*short, *known]
         chosen = [entries[n - 1] for n in _valid(found.get("relevant"), len(entries))]
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
-        return "\n".join(part for part in (cut(text_of(found, "summary"), LONGEST), _listed(chosen)) if part)
+        return "\n".join(part for part in (sentence_of(found, "summary"), _listed(chosen)) if part)
 
     async def maintain(self, session: Session) -> str:
         """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentlab.flows._asking import LONGEST, ask, closed, cut, text_of, texts_of
+from agentlab.flows._asking import ask, closed, sentence_of, sentences_of
 from agentlab.messages import ToolSpec
 from agentlab.models._schemas import simplify_schema
 from agentlab.session import Session
@@ -102,7 +102,7 @@ def read_step(found: dict[str, Any]) -> PlannedStep:
     named = tool.strip() if isinstance(tool, str) else ""
     return PlannedStep(
         tool=named if named and named.lower() not in ("none", "null") else None,
-        purpose=cut(text_of(found, "purpose"), LONGEST),
+        purpose=sentence_of(found, "purpose"),
         parameters=parameters if isinstance(parameters, dict) else {},
     )
 
@@ -112,8 +112,8 @@ def _read(found: dict[str, Any]) -> Strategy:
     given = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     complexity = str(found.get("complexity")).lower()
     return Strategy(
-        approach=cut(text_of(found, "approach"), LONGEST),
+        approach=sentence_of(found, "approach"),
         complexity=next((known for known in COMPLEXITIES if known == complexity), "moderate"),
-        success_criteria=tuple(cut(text, LONGEST) for text in texts_of(found, "success_criteria", 3)),
+        success_criteria=sentences_of(found, "success_criteria", 3),
         steps=tuple(step for step in given if step.tool is not None)[:MOST_STEPS],
     )

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentlab.flows._asking import LONGEST, TEXT, ask, closed, cut, number_of, text_of, truth_of
+from agentlab.flows._asking import TEXT, ask, closed, cut, number_of, sentence_of, truth_of
 from agentlab.flows._planner import PlannedStep, Strategy, read_step, step_schemas
 from agentlab.flows._two_step import UNREADABLE, run_tool
 from agentlab.messages import ToolCall, ToolSpec
@@ -237,7 +237,7 @@ async def _evaluate(session: Session, message: str, strategy: Strategy, outcome:
         score=number_of(found, "score", 0, 100),
         complete=truth_of(found, "complete"),
         confidence=number_of(found, "confidence", 0, 1) or 0.0,
-        comment=cut(text_of(found, "comment"), LONGEST),
+        comment=sentence_of(found, "comment"),
     )
 
 

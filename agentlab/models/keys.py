@@ -42,7 +42,10 @@ class KeyRing:
             if self._back_at[key] <= now:
                 self._turn = (self._turn + step + 1) % len(self.keys)
                 return key
-        return min(self.keys, key=lambda key: self._back_at[key])
+        return self._first_back()
+
+    def _first_back(self) -> str:
+        return min(self.keys, key=self._back_at.__getitem__)
 
     def set_aside(self, key: str, seconds: float) -> bool:
         """Leave `key` alone for a while; True where another one can be taken meanwhile."""
@@ -64,7 +67,7 @@ class KeyRing:
         if self.set_aside(key, max(seconds, 1.0)):
             return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
         # Whichever key comes back first is asked next, whatever is wrong with this one.
-        first = min(self.keys, key=self._back_at.__getitem__)
+        first = self._first_back()
         soon = self._back_at[first] - self._clock()
         if (
             first != key
