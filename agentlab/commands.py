@@ -107,6 +107,8 @@ def trace(arguments: argparse.Namespace) -> int:
             print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
         return 0
     plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    if not plays:
+        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
     for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
         title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
         print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")

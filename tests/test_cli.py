@@ -97,6 +97,14 @@ def test_a_run_in_which_nothing_was_answered_says_why_and_makes_no_baseline(proj
     assert "no turn was answered" in capsys.readouterr().err and not Path("base.jsonl").exists()
 
 
+def test_what_a_flow_has_not_played_yet_is_said(project, capsys):
+    two = ["--flow", "rag_only", "--flow", "tools", "--set", "budget.calls=5"]
+    assert main(["run", *OFFLINE, *two, "--out", "results/cut"]) == 0
+    assert main(["trace", "results/cut", "example-2", "--flow", "rag_only"]) == 0
+    assert main(["trace", "results/cut", "example-2", "--flow", "tools"]) == 1
+    assert "tools has not played example-2 in this run" in capsys.readouterr().err
+
+
 def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
     assert main(["run", *OFFLINE, "--mode", "record", "--limit", "1", "--out", "results/one"]) == 0
     capsys.readouterr()
