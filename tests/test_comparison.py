@@ -198,6 +198,10 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
     )
     assert of(same) == of(SCORER)
     assert of(SCORER.replace("10", "11")) != of(SCORER)
+    imported = "from agentlab.knowledge.citations import strip_markers\n"
+    assert imported in SCORER
+    moved = SCORER.replace(imported, "from typing import TYPE_CHECKING\n" + imported + "if TYPE_CHECKING:\n    import os\n")
+    assert of(moved) == of(SCORER), "import lines say where names come from, not what is done"
     one, other = (fingerprints([answer, similarity], name) for name in ("hashing/hashing-64", "hashing/hashing-32"))
     assert one["answer"] == other["answer"]
     assert one["similarity"] != other["similarity"], "it embeds"

@@ -27,14 +27,15 @@ UNKNOWN = "unknown"
 def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     """The scorer's name -> SHA-256 over what decides its values, in hexadecimal.
 
-    That is the code of its module and of the modules of `PACKAGES` it imports, transitively, without docstrings,
-    comments and layout; its plain settings, where it is an object; the embedder's name, where the code calls `embed`.
+    That is what its module and the modules of `PACKAGES` it imports, transitively, do: their statements, without
+    docstrings, comments, layout and import lines, and wherever they stand; its plain settings, where it is an object;
+    the embedder's name, where the code calls `embed`.
     `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
     """
     found = {}
     # Scorers share modules, and reading one anew for each of them was most of the work.
     read: dict[str, ast.Module] = {}
-    canonical: dict[str, Any] = {}
+    canonical: dict[str, list[str]] = {}
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
@@ -44,8 +45,8 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
             found[name] = UNKNOWN
             continue
         trees = _closure(module, read)
-        canonical |= {part: _canonical(tree) for part, tree in trees.items() if part not in canonical}
-        parts: list[Any] = [[part, canonical[part]] for part in sorted(trees)]
+        canonical |= {part: _statements(tree) for part, tree in trees.items() if part not in canonical}
+        parts: list[Any] = sorted(statement for part in trees for statement in canonical[part])
         if any(getattr(node, "attr", None) == "embed" for tree in trees.values() for node in ast.walk(tree)):
             parts.append(["embedder", embedder_name])
         if scorer is not module:
@@ -121,10 +122,15 @@ def _file(name: str) -> str | None:
     return spec.origin if spec else None
 
 
+def _statements(tree: ast.Module) -> list[str]:
+    """What a module defines and does, each piece as JSON."""
+    return [json.dumps(statement) for statement in _canonical(tree.body)]
+
+
 def _canonical(node: Any) -> Any:
     """Nested lists that any Python version makes alike; `ast.dump` writes the same code differently from 3.13 on."""
     if isinstance(node, list):
-        return [_canonical(part) for part in node if not _is_docstring(part)]
+        return [_canonical(part) for part in node if not (_is_docstring(part) or _only_imports(part))]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = [
@@ -136,6 +142,13 @@ def _canonical(node: Any) -> Any:
 def _is_docstring(node: Any) -> bool:
     """A string that stands alone: a docstring, or as good as a comment."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _only_imports(node: Any) -> bool:
+    """An import, or a block of them for the type checker: where names come from, not what is done with them."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        return all(_only_imports(part) for part in [*node.body, *node.orelse])
+    return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
 def check_complete(run: Run) -> None:
