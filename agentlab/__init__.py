@@ -13,33 +13,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentlab.errors import AgentlabError
-    from agentlab.evals.datasets import load_dataset
-    from agentlab.evals.results import open_run
-    from agentlab.knowledge.documents import load_documents
-    from agentlab.lab import Lab
-    from agentlab.messages import Message, Passage, Reply, ToolCall, ToolSpec, UserTurn
+    from agentlab.core.errors import AgentlabError
+    from agentlab.core.messages import Message, Passage, Reply, ToolCall, ToolSpec, UserTurn
+    from agentlab.data.datasets import load_dataset
+    from agentlab.data.documents import load_documents
+    from agentlab.evals.results.run import open_run
+    from agentlab.lab.lab import Lab
     from agentlab.models.scripted import Scripted
-    from agentlab.session import Session
-    from agentlab.spec import load_spec
+    from agentlab.session.session import Session
+    from agentlab.workbench.spec import load_spec
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "AgentlabError": "agentlab.errors",
-    "Lab": "agentlab.lab",
-    "Message": "agentlab.messages",
-    "Passage": "agentlab.messages",
-    "Reply": "agentlab.messages",
+    "AgentlabError": "agentlab.core.errors",
+    "Lab": "agentlab.lab.lab",
+    "Message": "agentlab.core.messages",
+    "Passage": "agentlab.core.messages",
+    "Reply": "agentlab.core.messages",
     "Scripted": "agentlab.models.scripted",
-    "Session": "agentlab.session",
-    "ToolCall": "agentlab.messages",
-    "ToolSpec": "agentlab.messages",
-    "UserTurn": "agentlab.messages",
-    "load_dataset": "agentlab.evals.datasets",
-    "load_documents": "agentlab.knowledge.documents",
-    "load_spec": "agentlab.spec",
-    "open_run": "agentlab.evals.results",
+    "Session": "agentlab.session.session",
+    "ToolCall": "agentlab.core.messages",
+    "ToolSpec": "agentlab.core.messages",
+    "UserTurn": "agentlab.core.messages",
+    "load_dataset": "agentlab.data.datasets",
+    "load_documents": "agentlab.data.documents",
+    "load_spec": "agentlab.workbench.spec",
+    "open_run": "agentlab.evals.results.run",
 }
 
 __all__ = [

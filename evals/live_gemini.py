@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from agentlab.messages import Message, Request, ToolSpec
+from agentlab.core.messages import Message, Request, ToolSpec
 from agentlab.models.gemini import connect
 
 WEATHER = ToolSpec(

@@ -10,9 +10,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agentlab.evals.measures import summary_rows
-from agentlab.evals.results import Run, open_run
-from agentlab.terminal import visible_differences
+from agentlab.cli.terminal import visible_differences
+from agentlab.evals.compare.measures import summary_rows
+from agentlab.evals.results.run import Run, open_run
 
 
 def section(run: Run, phases: bool) -> list[str]:

@@ -39,7 +39,7 @@ def _guarded(self: socket.socket, address: Any) -> None:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
-    monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.0)
+    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.0)
     shared_ring.cache_clear()
     for name in [*os.environ]:
         if _SETTINGS.match(name) and name not in _KEPT:

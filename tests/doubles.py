@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.history import ConversationDatabase
-from agentlab.inflight import QueuedEmbedder, QueuedModel
-from agentlab.messages import Passage
+from agentlab.core.messages import Passage
+from agentlab.core.trace import Trace
 from agentlab.models.scripted import Scripted
-from agentlab.session import Session
+from agentlab.session.history import ConversationDatabase
+from agentlab.session.session import Session
 from agentlab.tools.lookup_documents import LookupDocuments
-from agentlab.trace import Trace
-from agentlab.wire import Line, Recorder
+from agentlab.wire.gateway import Line, Recorder
+from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 
 
 @dataclass(frozen=True)

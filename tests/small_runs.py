@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import agentlab as al
-from agentlab.evals.results import Run
-from agentlab.messages import Completion, Message, Reply, Usage
+from agentlab.core.messages import Completion, Message, Reply, Usage
+from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
 
 RIGHT, WRONG = "blue", "no idea"

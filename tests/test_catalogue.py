@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.knowledge.catalogue import document_list, resolve_names
-from agentlab.knowledge.documents import Document
+from agentlab.data.catalogue import document_list, resolve_names
+from agentlab.data.documents import Document
 
 
 def documents(*pairs: tuple[str, str]) -> list[Document]:

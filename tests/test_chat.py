@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import agentlab as al
-from agentlab.errors import RecordingError
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
+from agentlab.core.errors import RecordingError
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.session.session import Session
 
 
 class Flow:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.chat_history import ChatHistory, estimate_tokens
-from agentlab.messages import Message, ToolCall
+from agentlab.core.messages import Message, ToolCall
+from agentlab.flows.coordinator.chat_history import ChatHistory, estimate_tokens
 
 words = st.text("abc ", max_size=80)
 

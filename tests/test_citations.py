@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlab.core.messages import Citation, Passage
+from agentlab.data.context import format_context
 from agentlab.knowledge.citations import cite, format_citations, strip_markers
-from agentlab.knowledge.context import format_context
-from agentlab.messages import Citation, Passage
 
 
 def passage(number: int, text: str, title: str = "") -> Passage:

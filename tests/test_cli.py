@@ -12,8 +12,8 @@ import pytest
 from fake_openai import USAGE, serving, text
 
 from agentlab import __version__
-from agentlab.cli import main
-from agentlab.project import create
+from agentlab.cli.parser import main
+from agentlab.cli.project import create
 
 SCRIPT = "loop: true\nreplies: ['Eight books at a time.']\n"
 
@@ -146,7 +146,7 @@ def test_a_server_that_is_not_there_fails_every_turn_and_loses_none(project, cap
 
 
 def test_command_line_beats_spec_beats_environment(project, monkeypatch):
-    from agentlab.spec import load_spec
+    from agentlab.workbench.spec import load_spec
 
     monkeypatch.setenv("AGENTLAB_MODEL", "openai/from-environment")
     Path("bare.yaml").write_text("datasets: [datasets/example]\n")
@@ -177,7 +177,7 @@ def test_help_and_import_load_no_sdk():
     heavy = "{'openai', 'chromadb', 'onnxruntime', 'xllamacpp', 'pandas', 'pydantic', 'numpy', 'rich', 'aiohttp'}"
     loaded = f"print(sorted({heavy} & set(__import__('sys').modules)))"
     assert run_python(f"import agentlab; {loaded}") == "[]\n"
-    help_text = "import agentlab.cli\ntry: agentlab.cli.main(['--help'])\nexcept SystemExit: pass\n"
+    help_text = "import agentlab.cli.parser\ntry: agentlab.cli.parser.main(['--help'])\nexcept SystemExit: pass\n"
     assert run_python(help_text + loaded).endswith("[]\n")
     assert run_python("import agentlab; print(agentlab.__version__)").strip() == __version__
 

@@ -11,15 +11,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from small_runs import Answering, edit_header, play, write_set
 
-from agentlab.cli import main
-from agentlab.errors import RunError
-from agentlab.evals.comparison import compare
-from agentlab.evals.graders import fingerprints
-from agentlab.evals.results import open_run
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.core.messages import Usage
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.compare.statistics import smallest_visible_difference
+from agentlab.evals.results.graders import fingerprints
+from agentlab.evals.results.run import open_run
 from agentlab.evals.scorers import answer, similarity
-from agentlab.evals.statistics import smallest_visible_difference
 from agentlab.knowledge import refusal
-from agentlab.messages import Usage
 
 
 @pytest.fixture
@@ -200,7 +200,9 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
     assert of(SCORER.replace("10", "11")) != of(SCORER)
     imported = "from agentlab.knowledge.citations import strip_markers\n"
     assert imported in SCORER
-    moved = SCORER.replace(imported, "from typing import TYPE_CHECKING\n" + imported + "if TYPE_CHECKING:\n    import os\n")
+    moved = SCORER.replace(
+        imported, "from typing import TYPE_CHECKING\n" + imported + "if TYPE_CHECKING:\n    import os\n"
+    )
     assert of(moved) == of(SCORER), "import lines say where names come from, not what is done"
     one, other = (fingerprints([answer, similarity], name) for name in ("hashing/hashing-64", "hashing/hashing-32"))
     assert one["answer"] == other["answer"]

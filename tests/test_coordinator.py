@@ -12,17 +12,17 @@ import pytest
 from doubles import session_over
 
 import agentlab as al
-from agentlab.chat_history import ChatHistory
-from agentlab.errors import ConfigError, ContextOverflow, MemoryUnavailable, ServerFault
-from agentlab.events import Decision, EmbeddingCall, MemoryOp, ModelCall, Notice, ToolRun
+from agentlab.core.errors import ConfigError, ContextOverflow, MemoryUnavailable, ServerFault
+from agentlab.core.events import Decision, EmbeddingCall, MemoryOp, ModelCall, Notice, ToolRun
+from agentlab.core.messages import Added, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
 from agentlab.flows import coordinator
-from agentlab.flows._coordinator import INTERRUPTED, Limits, LLMCoordinator
+from agentlab.flows.coordinator.chat_history import ChatHistory
+from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED, Limits, LLMCoordinator
 from agentlab.memory import sqlite
-from agentlab.messages import Added, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
 from agentlab.models.embedders import hashing
 from agentlab.models.scripted import Scripted, call
-from agentlab.spec import FlowSpec, Spec
-from agentlab.variants import make_variant
+from agentlab.workbench.spec import FlowSpec, Spec
+from agentlab.workbench.variants import make_variant
 
 
 class Tool:

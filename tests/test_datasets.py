@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import agentlab as al
-from agentlab.errors import DatasetError
-from agentlab.evals.datasets import load_dataset
-from agentlab.evals.doubts import doubts
+from agentlab.core.errors import DatasetError
+from agentlab.data.datasets import load_dataset
+from agentlab.data.lint import doubts
 from agentlab.knowledge.refusal import declines
 from agentlab.models.scripted import Scripted
 

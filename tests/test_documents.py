@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentlab.errors import DatasetError
-from agentlab.knowledge import documents as module
-from agentlab.knowledge.documents import Document, load_documents
+from agentlab.core.errors import DatasetError
+from agentlab.data import documents as module
+from agentlab.data.documents import Document, load_documents
 
 GOOD = {"doc_id": "law-11", "title": "Offside", "text": "A player is offside if ..."}
 

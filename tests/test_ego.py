@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agentlab as al
-from agentlab.cli import main
-from agentlab.errors import ConfigError, ContextOverflow, ServerFault, ToolError
-from agentlab.events import Decision, ModelCall, Notice, ToolRun
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError, ContextOverflow, ServerFault, ToolError
+from agentlab.core.events import Decision, ModelCall, Notice, ToolRun
+from agentlab.core.messages import Completion, Message, Request, ToolSpec, UserTurn
+from agentlab.data.documents import Document
 from agentlab.flows import ego
-from agentlab.flows._ego_memory import is_command
-from agentlab.flows._react import map_parameters
-from agentlab.knowledge.documents import Document
-from agentlab.messages import Completion, Message, Request, ToolSpec, UserTurn
+from agentlab.flows.ego.memory import is_command
+from agentlab.flows.ego.react import map_parameters
 from agentlab.models.scripted import Scripted
-from agentlab.spec import FlowSpec, Spec
 from agentlab.tools import llmquery, memory_maintenance, question, reflection
-from agentlab.variants import make_variant
+from agentlab.workbench.spec import FlowSpec, Spec
+from agentlab.workbench.variants import make_variant
 
 SEARCH = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 

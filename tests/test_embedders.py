@@ -17,12 +17,20 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from agentlab.errors import BadRequest, ConfigError, MissingExtra, ModelError, RateLimited, ServerFault, Unreachable
-from agentlab.inflight import QueuedEmbedder
+from agentlab.core.errors import (
+    BadRequest,
+    ConfigError,
+    MissingExtra,
+    ModelError,
+    RateLimited,
+    ServerFault,
+    Unreachable,
+)
+from agentlab.core.protocols import Embedder
 from agentlab.models import weights
 from agentlab.models.embedders import hashing, local, openai, sentence_transformers
 from agentlab.models.embedders.cache import CachedEmbedder
-from agentlab.protocols import Embedder
+from agentlab.wire.queue import QueuedEmbedder
 
 TEXTS = ["The ball is round.", "A match lasts 90 minutes.", "", "The ball is round.", "\ud800 x", "word " * 3000]
 
@@ -262,7 +270,7 @@ class Flaky(Counting):
 async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentlab.retrying.BACK_OFF", 0.05)
+    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.05)
     embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
     queued = QueuedEmbedder("counting/1", "", lambda: embedder)
     timed = await queued.ask("a")
@@ -332,7 +340,7 @@ async def test_sentence_transformers_by_its_own_interface(monkeypatch: pytest.Mo
 def test_importing_the_rooms_loads_no_sdk() -> None:
     code = (
         "import sys, json\n"
-        "import agentlab.knowledge.index, agentlab.knowledge.documents, agentlab.models.embedders.cache\n"
+        "import agentlab.knowledge.index, agentlab.data.documents, agentlab.models.embedders.cache\n"
         "from agentlab.models.embedders import hashing, local, openai, sentence_transformers\n"
         "print(json.dumps(sorted(sys.modules)))"
     )

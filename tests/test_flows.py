@@ -7,11 +7,11 @@ from textwrap import dedent
 import pytest
 from doubles import BALL, OFFSIDE, ListIndex, session_over
 
-from agentlab.events import ModelCall, Notice
+from agentlab.core.events import ModelCall, Notice
+from agentlab.core.messages import Message, ToolCall, UserTurn
+from agentlab.core.trace import Totals
 from agentlab.flows import rag_only, tools, tools_rag_fallback
-from agentlab.messages import Message, ToolCall, UserTurn
 from agentlab.models.scripted import Scripted, call
-from agentlab.trace import Totals
 
 ASK = UserTurn(text="Is a player who is level offside?")
 LOOKUP = call("lookup_documents", document_names=[], query="offside level")

@@ -11,15 +11,15 @@ import pytest
 from scipy import stats
 from small_runs import Answering, edit_header, play, write_set
 
-from agentlab.cli import main
-from agentlab.errors import RunError
-from agentlab.evals.baselines import write_baseline
-from agentlab.evals.gate import gate, judge
-from agentlab.evals.gate_report import junit, markdown
-from agentlab.evals.measures import pair_up
-from agentlab.evals.results import open_run
-from agentlab.evals.statistics import cohens_dz, smallest_visible_difference, standard_error
-from agentlab.messages import Usage
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.core.messages import Usage
+from agentlab.evals.compare.baselines import write_baseline
+from agentlab.evals.compare.gate import gate, judge
+from agentlab.evals.compare.measures import pair_up
+from agentlab.evals.compare.report import junit, markdown
+from agentlab.evals.compare.statistics import cohens_dz, smallest_visible_difference, standard_error
+from agentlab.evals.results.run import open_run
 
 # Seconds are real here, and small; they would differ by more than 20 % now and then.
 NO_LATENCY = {"latency_s": math.inf}

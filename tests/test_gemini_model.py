@@ -24,7 +24,7 @@ from fake_gemini import USAGE, FakeGemini, Refusal, check, chunk, error, said, s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlab.errors import (
+from agentlab.core.errors import (
     BadRequest,
     ConfigError,
     ContextOverflow,
@@ -34,10 +34,10 @@ from agentlab.errors import (
     ServerFault,
     Unreachable,
 )
-from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec, Usage, to_json
-from agentlab.models._names import wire_names
+from agentlab.core.messages import Completion, Message, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.models.gemini import GeminiModel, connect, identity
 from agentlab.models.keys import KeyRing
+from agentlab.models.tool_names import wire_names
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -484,7 +484,7 @@ def test_a_missing_sdk_is_one_line_with_the_mend(monkeypatch):
 
 
 def test_the_sdk_is_loaded_for_a_call_only():
-    code = "import sys, agentlab, agentlab.cli, agentlab.models.gemini; sys.exit('google.genai' in sys.modules)"
+    code = "import sys, agentlab, agentlab.cli.parser, agentlab.models.gemini; sys.exit('google.genai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.errors import ConfigError
-from agentlab.history import ConversationDatabase
-from agentlab.messages import Citation
+from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Citation
+from agentlab.session.history import ConversationDatabase
 
 
 def test_a_chain_follows_replies_and_survives_a_restart(tmp_path: Path):

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentlab.errors import ConfigError
-from agentlab.knowledge.documents import Document, load_documents
+from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Passage
+from agentlab.data.documents import Document, load_documents
 from agentlab.knowledge.index import DocumentIndex, Method, open_index
-from agentlab.messages import Passage
 from agentlab.models import weights
 from agentlab.models.embedders import hashing, local
 from agentlab.models.embedders.cache import CachedEmbedder

@@ -8,16 +8,16 @@ import json
 import pytest
 from fake_openai import serving, text
 
-from agentlab.errors import BadRequest, ConfigError, RateLimited, Refused
-from agentlab.inflight import QueuedModel
-from agentlab.messages import Completion, Message, Request
+from agentlab.cli.project import KEYS
+from agentlab.core.errors import BadRequest, ConfigError, RateLimited, Refused
+from agentlab.core.messages import Completion, Message, Request
+from agentlab.core.trace import Trace
 from agentlab.models.embedders import openai as embeddings
 from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys
 from agentlab.models.openai import connect
-from agentlab.project import KEYS
-from agentlab.session import Session
-from agentlab.trace import Trace
-from agentlab.wire import Line, Recorder
+from agentlab.session.session import Session
+from agentlab.wire.gateway import Line, Recorder
+from agentlab.wire.queue import QueuedModel
 
 HELLO = Request(messages=(Message(role="user", text="Hello"),))
 
@@ -126,14 +126,14 @@ def pauses(monkeypatch):
             slept.append(seconds)
         return await sleep(0, *result)
 
-    monkeypatch.setattr("agentlab.session.asyncio.sleep", pause)
+    monkeypatch.setattr("agentlab.session.session.asyncio.sleep", pause)
     return slept
 
 
 @pytest.mark.parametrize("trouble", [{"status": 401}, {"status": 429, "headers": {"retry-after": "50"}}])
 async def test_as_many_keys_are_tried_as_there_are_and_none_is_waited_for(here, trouble, pauses, monkeypatch):
     """Four of five in trouble are more than the three retries of a call."""
-    monkeypatch.setattr("agentlab.retrying.BACK_OFF", 1.0)
+    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 1.0)
     keys = [f"key-{number}" for number in range(5)]
     write(here, {"openai": keys})
     async with serving(lambda body: trouble if len(fake.headers) < 5 else text("Hi")) as fake:

@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.errors import BadRequest, ConfigError, ContextOverflow, Unreachable, WeightsError
-from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
-from agentlab.models import _tool_protocol as protocol
-from agentlab.models import llama_server, local, weights
-from agentlab.models._schemas import simplify_schema
-from agentlab.models._tool_protocol import JsonStringDecoder, ToolReader
+from agentlab.core.errors import BadRequest, ConfigError, ContextOverflow, Unreachable, WeightsError
+from agentlab.core.messages import Completion, Message, Request, ToolCall, ToolSpec
+from agentlab.models import weights
+from agentlab.models.local import model as local
+from agentlab.models.local import server as llama_server
+from agentlab.models.local import tool_protocol as protocol
+from agentlab.models.local.tool_protocol import JsonStringDecoder, ToolReader
+from agentlab.models.schemas import simplify_schema
 
 DATASETS = Path(__file__).parents[2] / "shared" / "datasets"
 MODEL = "qwen2.5-coder-0.5b"
@@ -498,7 +500,7 @@ class TestRealModel:
     def test_the_child_ends_with_a_killed_parent(self, shared_model: local.LocalModel) -> None:
         script = textwrap.dedent(f"""
             import asyncio, time
-            from agentlab.models.local import connect
+            from agentlab.models.local.model import connect
             model = connect("{MODEL}", context=512)
             asyncio.run(model.start())
             print(model.pid, flush=True)

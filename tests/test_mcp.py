@@ -22,19 +22,19 @@ from mcp_server import LIARS
 from test_tools import call, session_with
 
 import agentlab as al
-from agentlab.arguments import check_arguments
-from agentlab.errors import ConfigError, MissingExtra, NotRecorded, RecordingError, ToolError
-from agentlab.events import Fetch, ToolRun
-from agentlab.messages import ToolSpec
+from agentlab.core.errors import ConfigError, MissingExtra, NotRecorded, RecordingError, ToolError
+from agentlab.core.events import Fetch, ToolRun
+from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import check_arguments
 from agentlab.models.scripted import Scripted
-from agentlab.recording import KNOWN_SECRETS, Recordings
-from agentlab.tools import _mcp_transports
-from agentlab.tools._mcp import LONGEST, McpServer
-from agentlab.tools._mcp_config import ServerConfig, server_config
-from agentlab.tools._mcp_listing import MOST, Refused, accepted, listing_row, sound_schema
-from agentlab.tools._registry import instruction_of
-from agentlab.tools._tool_manager import ToolManager, describe
-from agentlab.wire import Recorder
+from agentlab.tools.mcp import transports as _mcp_transports
+from agentlab.tools.mcp.client import LONGEST, McpServer
+from agentlab.tools.mcp.config import ServerConfig, server_config
+from agentlab.tools.mcp.folder import ToolManager, describe
+from agentlab.tools.mcp.listing import MOST, Refused, accepted, listing_row, sound_schema
+from agentlab.tools.mcp.registry import instruction_of
+from agentlab.wire.gateway import Recorder
+from agentlab.wire.recordings import KNOWN_SECRETS, Recordings
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 OURS = {"command": sys.executable, "args": [str(SERVER)]}
@@ -268,7 +268,7 @@ def test_nothing_is_left_of_a_server_when_nobody_closes_it(tmp_path):
     script = """if True:
         import asyncio, os, sys
         from pathlib import Path
-        from agentlab.tools._tool_manager import ToolManager
+        from agentlab.tools.mcp.folder import ToolManager
 
         async def main():
             manager = await ToolManager.from_config(Path("mcp.json"))
@@ -549,9 +549,7 @@ async def test_without_the_package_a_listing_says_what_to_install(opened, monkey
 
 
 def test_agentlab_stays_light():
-    check = (
-        "import sys, agentlab, agentlab.tools._tool_manager; assert not {'mcp', 'httpx2', 'anyio'} & set(sys.modules)"
-    )
+    check = "import sys, agentlab, agentlab.tools.mcp.folder; assert not {'mcp', 'httpx2', 'anyio'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
@@ -710,7 +708,7 @@ async def execute(arguments):
     await asyncio.sleep(arguments["seconds"])
 """
 BUILT = """
-from agentlab.messages import ToolSpec
+from agentlab.core.messages import ToolSpec
 
 class Add:
     spec = ToolSpec(name="good", description="Ours.", parameters={"type": "object"})
@@ -767,7 +765,7 @@ def test_a_local_tool_that_was_given_up_keeps_no_process_alive(tmp_path):
     (tmp_path / "stuck.py").write_text("PARAMETERS = {}\nimport time\ndef execute(arguments): time.sleep(60)\n")
     script = f"""if True:
         import asyncio, pathlib
-        from agentlab.tools._local_tools import load_tools
+        from agentlab.tools.mcp.scripts import load_tools
         ((_, tool),), _ = load_tools(pathlib.Path({str(tmp_path)!r}), 0.05)
         try:
             asyncio.run(tool.run({{}}, None))
@@ -814,7 +812,7 @@ def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tm
     (data / "tools" / "dice.py").write_text(DICE)
     (data / "mcp-servers" / "away.json").write_text('{"command": "no-such-command-here"}')
     run = run_of_the_layered_agent(tmp_path)
-    (line,) = [line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.lab: " in line]
+    (line,) = [line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.lab.lab: " in line]
     assert "the MCP server away cannot be reached (no-such-command-here: No such file or directory)" in line
 
 

@@ -30,14 +30,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from agentlab import plugins
-from agentlab.errors import ConfigError, MemoryUnavailable, MissingExtra, ToolError
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError, MemoryUnavailable, MissingExtra, ToolError
+from agentlab.core.messages import Fact
+from agentlab.core.protocols import Memory
 from agentlab.memory import chroma, mongo, sqlite, textfile
-from agentlab.memory._contract import unit
-from agentlab.memory._shelf import Shelf
-from agentlab.messages import Fact
+from agentlab.memory.base import unit
+from agentlab.memory.exact import Shelf
 from agentlab.models.embedders import hashing
-from agentlab.protocols import Memory
 
 EMBEDDER = hashing.connect("hashing-64")
 NOW = datetime(2026, 1, 5, 10, 30, 0, 123456)
@@ -403,7 +403,7 @@ async def test_two_memories_in_one_process_lose_nothing(backend):
 WRITER = """
 import asyncio, sys
 from datetime import datetime
-from agentlab import plugins
+from agentlab.core import plugins
 from agentlab.models.embedders import hashing
 
 async def main(backend, where, name, count):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import agentlab as al
-from agentlab.errors import ConfigError, DatasetError
-from agentlab.evals.datasets import load_dataset
-from agentlab.evals.estimate import estimate
-from agentlab.evals.results import Run
-from agentlab.messages import Reply
+from agentlab.core.errors import ConfigError, DatasetError
+from agentlab.core.messages import Reply
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.results.run import Run
+from agentlab.evals.run.estimate import estimate
 from agentlab.models.scripted import Scripted
 
 LIHUA = Path(__file__).parents[2] / "shared" / "datasets" / "lihua"

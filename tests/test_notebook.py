@@ -14,10 +14,10 @@ import pytest
 
 import agentlab as al
 from agentlab import notebook
-from agentlab.errors import MissingExtra, Refused
-from agentlab.evals.runner import Progress
-from agentlab.lab import Lab
-from agentlab.messages import Completion, Message, Request, Usage
+from agentlab.core.errors import MissingExtra, Refused
+from agentlab.core.messages import Completion, Message, Request, Usage
+from agentlab.evals.run.runner import Progress
+from agentlab.lab.lab import Lab
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.chat import ChatWidget
 from agentlab.notebook.progress_bar import ProgressBar, describe

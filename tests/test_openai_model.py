@@ -10,7 +10,7 @@ from fake_openai import USAGE, serving, text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.errors import (
+from agentlab.core.errors import (
     BadRequest,
     ConfigError,
     ContextOverflow,
@@ -19,10 +19,10 @@ from agentlab.errors import (
     ServerFault,
     Unreachable,
 )
-from agentlab.messages import Message, Request, ToolCall, ToolSpec, Usage
-from agentlab.models._names import wire_names
+from agentlab.core.messages import Message, Request, ToolCall, ToolSpec, Usage
 from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel, connect
+from agentlab.models.tool_names import wire_names
 
 SEARCH = ToolSpec(name="docs.search", description="Search.", parameters={"type": "object", "properties": {}})
 HELLO = Request(messages=(Message(role="user", text="Hello"),))

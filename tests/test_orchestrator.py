@@ -10,22 +10,22 @@ from doubles import session_over
 from test_tools import FAKES
 
 import agentlab as al
-from agentlab.errors import BadRequest, ConfigError, MemoryUnavailable, ServerFault
-from agentlab.events import Decision, ModelCall, Notice
+from agentlab.core.errors import BadRequest, ConfigError, MemoryUnavailable, ServerFault
+from agentlab.core.events import Decision, ModelCall, Notice
+from agentlab.core.messages import Message, ToolCall, ToolSpec, UserTurn
 from agentlab.flows import chatbox, discord
-from agentlab.flows._orchestrator import OVER_LIMIT
-from agentlab.flows._two_step import KEPT
+from agentlab.flows.two_step.orchestrator import OVER_LIMIT
+from agentlab.flows.two_step.settings import KEPT
 from agentlab.memory import sqlite
-from agentlab.messages import Message, ToolCall, ToolSpec, UserTurn
 from agentlab.models.embedders import hashing
 from agentlab.models.scripted import Scripted, call
-from agentlab.spec import FlowSpec, Spec
 from agentlab.tools import fetch_memory, save_memory, update_memory
-from agentlab.variants import make_variant
+from agentlab.workbench.spec import FlowSpec, Spec
+from agentlab.workbench.variants import make_variant
 
 NONE = '{"tool": null}'
 ANN = UserTurn(text="I moved to Rome. What time is it?", speaker_id="42", speaker_name="Ann")
-MASTER = (Path(chatbox.__file__).parent / "personalities" / "master.txt").read_text().strip()
+MASTER = (Path(chatbox.__file__).parent / "two_step" / "personalities" / "master.txt").read_text().strip()
 
 
 def choose(tool: str) -> str:

@@ -13,17 +13,19 @@ import pytest
 from test_memory_sets import write as write_memory_set
 
 import agentlab as al
-from agentlab.errors import MemoryUnavailable
-from agentlab.evals.datasets import Conversation, load_dataset
-from agentlab.evals.measures import summary_rows
-from agentlab.evals.results import Run
-from agentlab.events import MemoryOp, ModelCall, Notice, ToolRun
+from agentlab.cli.terminal import show_comparison
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.events import MemoryOp, ModelCall, Notice, ToolRun
+from agentlab.core.messages import Message, Request
+from agentlab.core.names import MEMORY_TOOLS
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.compare.measures import summary_rows
+from agentlab.evals.results.run import Run
 from agentlab.flows import chatbox, discord
 from agentlab.memory import sqlite
-from agentlab.messages import Message, Request
 from agentlab.models.scripted import Scripted, call
-from agentlab.terminal import show_comparison
-from agentlab.tools import MEMORY_TOOLS, search_web
+from agentlab.tools import search_web
 from agentlab.tools.stub import NEUTRAL
 from agentlab.tools.update_memory import FAILED
 
@@ -580,7 +582,7 @@ def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path,
 def test_a_chat_knows_who_is_speaking(tmp_path, own_home, speaker, personality, told):
     model = following({"Hello": Plan()})
     flows = [{"flow": "discord", "master_id": "7", "stranger": 2}]
-    folder = Path(discord.__file__).parent / "personalities"
+    folder = Path(discord.__file__).parent / "two_step" / "personalities"
     with chatting(model, flows=flows) as lab:
         chat = lab.chat(documents=[])
         chat.say_sync("Hello", **speaker)

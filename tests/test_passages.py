@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.knowledge.documents import Document
+from agentlab.data.documents import Document
 from agentlab.knowledge.passages import count_tokens, split
 
 TEXTS = st.one_of(

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agentlab as al
-from agentlab.cli import main
-from agentlab.errors import ConfigError
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError
+from agentlab.core.events import ModelCall
+from agentlab.core.messages import Completion, Message, Request, ToolSpec, Usage
+from agentlab.core.prices import Price, PriceTable
+from agentlab.core.trace import Trace
 from agentlab.evals.prefix_cache import CacheRules, prefix_uses, summarize
-from agentlab.events import ModelCall
-from agentlab.messages import Completion, Message, Request, ToolSpec, Usage
-from agentlab.prices import Price, PriceTable
-from agentlab.trace import Trace
 
 SYSTEM = Message(role="system", text="s" * 400)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import agentlab as al
-from agentlab.cli import main
-from agentlab.errors import ConfigError, RunError
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.models.scripted import Scripted
-from agentlab.spec import FlowSpec, Spec
-from agentlab.variants import Variant, make_variant
+from agentlab.workbench.spec import FlowSpec, Spec
+from agentlab.workbench.variants import Variant, make_variant
 
 LATIN = "Schönes Wetter: {result}".encode("latin-1")
 

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from test_runner import CONVERSATIONS, DOCUMENTS, obliging, write_set
 
 import agentlab as al
-from agentlab import variants
-from agentlab.cli import main
-from agentlab.errors import BadRequest, ConfigError, NotRecorded, RecordingError, ServerFault
-from agentlab.evals.results import Run
-from agentlab.events import ModelCall, Notice
-from agentlab.fingerprint import record_request
-from agentlab.messages import Completion, Message, Reply, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.cli.parser import main
+from agentlab.core.errors import BadRequest, ConfigError, NotRecorded, RecordingError, ServerFault
+from agentlab.core.events import ModelCall, Notice
+from agentlab.core.messages import Completion, Message, Reply, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.trace import Trace
+from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
-from agentlab.recording import Recordings, _seal
-from agentlab.trace import Trace
-from agentlab.wire import Recorder
+from agentlab.wire.gateway import Recorder
+from agentlab.wire.keys import record_request
+from agentlab.wire.recordings import Recordings, _seal
+from agentlab.workbench import variants
 
 FLOWS = ["rag_only", "tools", "tools_rag_fallback"]
 

@@ -15,13 +15,13 @@ from fake_openai import serving
 from test_runner import CONVERSATIONS, DOCUMENTS, write_set
 
 import agentlab as al
-from agentlab.arguments import check_arguments
-from agentlab.cli import main
-from agentlab.errors import ConfigError, DatasetError, RunError
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError, DatasetError, RunError
+from agentlab.core.messages import Reply, ToolSpec
+from agentlab.core.schemas import check_arguments
 from agentlab.knowledge.citations import strip_markers
-from agentlab.messages import Reply, ToolSpec
 from agentlab.models.scripted import Scripted, call
-from agentlab.spec import Spec
+from agentlab.workbench.spec import Spec
 
 ROOT = Path(__file__).parents[1]
 
@@ -163,7 +163,7 @@ def test_a_schema_that_is_none_lets_the_call_go_ahead(schema):
 
 
 def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path):
-    from agentlab.messages import Completion, Message
+    from agentlab.core.messages import Completion, Message
 
     table = tmp_path / "prices.yaml"
     table.write_text('dated: "2026"\nmodels:\n  scripted: {input: 2, output: 10}\n')
@@ -241,7 +241,7 @@ def test_a_file_where_the_run_should_go_is_one_line(dataset, tmp_path, out):
 
 
 def test_markup_in_names_is_shown_as_it_is(dataset, tmp_path, capsys):
-    from agentlab.terminal import show_comparison
+    from agentlab.cli.terminal import show_comparison
 
     run = play(dataset, tmp_path / "[/run]", flows=[{"flow": "rag_only", "label": "a[red]b[/x]"}])
     show_comparison(run)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import agentlab as al
-from agentlab.errors import BadRequest, ConfigError, RunError
-from agentlab.evals.estimate import estimate
-from agentlab.evals.results import open_run
-from agentlab.messages import Completion, Message, Reply, Usage
+from agentlab.core.errors import BadRequest, ConfigError, RunError
+from agentlab.core.messages import Completion, Message, Reply, Usage
+from agentlab.core.trace import Totals
+from agentlab.evals.results.run import open_run
+from agentlab.evals.run.estimate import estimate
 from agentlab.models.scripted import Scripted, call
-from agentlab.trace import Totals
 
 DOCUMENTS = [
     {"doc_id": "ball", "title": "The ball", "text": "The ball is round and weighs between 410 and 450 grams."},
@@ -316,7 +316,7 @@ def test_the_indexing_of_a_large_corpus_is_seen_while_it_goes_on(tmp_path, own_h
 def test_turns_that_took_no_time_do_not_make_the_rest_look_short(tmp_path, own_home, monkeypatch):
     """As in a continued run, whose recorded calls come first and at once."""
     clock, said = [0.0], []
-    monkeypatch.setattr("agentlab.evals.runner.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("agentlab.evals.run.runner.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def tell(progress):
         said.append(progress.seconds_left)

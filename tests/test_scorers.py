@@ -12,8 +12,11 @@ from doubles import session_over
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.errors import BadRequest
-from agentlab.evals.datasets import Conversation, ToolDefinition, Turn, load_dataset
+from agentlab.core.errors import BadRequest
+from agentlab.core.events import Decision, Event, MemoryOp, Search, Step, ToolRun
+from agentlab.core.messages import Citation, Fact, Passage, Reply, ToolCall, ToolSpec, UserTurn
+from agentlab.data.conversations import Conversation, ToolDefinition, Turn
+from agentlab.data.datasets import load_dataset
 from agentlab.evals.scorers import (
     Outcome,
     answer,
@@ -26,9 +29,7 @@ from agentlab.evals.scorers import (
     similarity,
     tools,
 )
-from agentlab.events import Decision, Event, MemoryOp, Search, Step, ToolRun
 from agentlab.flows import chatbox
-from agentlab.messages import Citation, Fact, Passage, Reply, ToolCall, ToolSpec, UserTurn
 from agentlab.models.scripted import Scripted, call
 
 OWN = Path(__file__).parents[1] / "datasets"

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from doubles import OFFSIDE, FlatEmbedder, ListIndex, line_to, session_over
 
-from agentlab.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
-from agentlab.events import MemoryOp, ModelCall
-from agentlab.inflight import QueuedModel
+from agentlab.core.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
+from agentlab.core.events import MemoryOp, ModelCall
+from agentlab.core.messages import Completion, Message, Request, ToolCall, ToolSpec
+from agentlab.core.trace import Totals, Trace, critical_path
 from agentlab.memory import sqlite
-from agentlab.messages import Completion, Message, Request, ToolCall, ToolSpec
 from agentlab.models.scripted import Scripted, call
-from agentlab.trace import Totals, Trace, critical_path
-from agentlab.wire import Recorder
+from agentlab.wire.gateway import Recorder
+from agentlab.wire.queue import QueuedModel
 
 FLOW = SimpleNamespace()
 HELLO = (Message(role="user", text="Hello"),)

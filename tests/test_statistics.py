@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from agentlab.evals.statistics import (
+from agentlab.evals.compare.statistics import (
     PERMUTATIONS,
     cohens_dz,
     constant_p,

@@ -12,9 +12,10 @@ from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentlab.errors import ConfigError, MemoryUnavailable, ToolError
-from agentlab.memory import _tagged_log
-from agentlab.memory._tagged_log import LONGEST, Entry, TaggedLog, data_folder
+from agentlab.core.errors import ConfigError, MemoryUnavailable, ToolError
+from agentlab.core.files import data_folder
+from agentlab.memory import tagged_log as _tagged_log
+from agentlab.memory.tagged_log import LONGEST, Entry, TaggedLog
 
 NOON = datetime(2026, 1, 5, 12)
 tricky = st.text(st.sampled_from([*"a<>&;/\"'\n ", "é"]), max_size=20) | st.lists(

@@ -32,24 +32,25 @@ from hypothesis import strategies as st
 from test_runner import CONVERSATIONS, DOCUMENTS, write_set
 
 import agentlab as al
-from agentlab import plugins
-from agentlab.cli import main
-from agentlab.errors import MemoryUnavailable, NotRecorded, RecordingError
-from agentlab.events import Fetch, MemoryOp, ModelCall, Notice, ToolRun, revive, to_row
-from agentlab.history import ConversationDatabase
-from agentlab.inflight import QueuedEmbedder, QueuedModel
+from agentlab.cli.parser import main
+from agentlab.core import plugins
+from agentlab.core.errors import MemoryUnavailable, NotRecorded, RecordingError
+from agentlab.core.events import Fetch, MemoryOp, ModelCall, Notice, ToolRun, revive, to_row
+from agentlab.core.messages import Fact, Message, Reply, ToolCall, ToolSpec
+from agentlab.core.trace import Trace
 from agentlab.memory import sqlite
-from agentlab.messages import Fact, Message, Reply, ToolCall, ToolSpec
 from agentlab.models.embedders import hashing
 from agentlab.models.scripted import Scripted
-from agentlab.recording import Recordings
-from agentlab.session import Session
-from agentlab.tools import _workspace, get_current_time, read_file, search_web, update_memory, write_file
-from agentlab.tools._pages import Limits, Page, is_public, read_page
-from agentlab.tools._recollection import entry
-from agentlab.tools._registry import find_tool, instruction_of, tool_list_for_prompt, tool_names
-from agentlab.trace import Trace
-from agentlab.wire import Line, Recorder
+from agentlab.session.history import ConversationDatabase
+from agentlab.session.session import Session
+from agentlab.tools import get_current_time, read_file, search_web, update_memory, write_file
+from agentlab.tools import workspace as _workspace
+from agentlab.tools.mcp.registry import find_tool, instruction_of, tool_list_for_prompt, tool_names
+from agentlab.tools.pages import Limits, Page, is_public, read_page
+from agentlab.tools.recollection import entry
+from agentlab.wire.gateway import Line, Recorder
+from agentlab.wire.queue import QueuedEmbedder, QueuedModel
+from agentlab.wire.recordings import Recordings
 
 EMBEDDER = hashing.connect("hashing-64")
 NOW = datetime(2026, 3, 5, 9, 20)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.errors import RunError
-from agentlab.events import (
+from agentlab.core.errors import RunError
+from agentlab.core.events import (
     PHASES,
     Decision,
     EmbeddingCall,
@@ -25,8 +25,8 @@ from agentlab.events import (
     revive,
     to_row,
 )
-from agentlab.messages import Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
-from agentlab.trace import Totals, Trace, check_conservation, critical_path, fold
+from agentlab.core.messages import Completion, Fact, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.trace import Totals, Trace, check_conservation, critical_path, fold
 
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agentlab.errors import ConfigError, WeightsError
-from agentlab.models import _weight_sources, weights
+from agentlab.core.errors import ConfigError, WeightsError
+from agentlab.models import sources as _weight_sources
+from agentlab.models import weights
 from agentlab.models.weights import Hub, IndexWheels, WeightFile, Weights
 
 DATA = bytes(range(256)) * 4096  # 1 MiB

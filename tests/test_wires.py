@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_chat_history import histories
 
-from agentlab.errors import Unreachable
+from agentlab.core.errors import Unreachable
+from agentlab.core.messages import Message, Request, ToolSpec, UserTurn
 from agentlab.flows import coordinator
-from agentlab.messages import Message, Request, ToolSpec, UserTurn
-from agentlab.models._tool_protocol import ToolReader
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
-from agentlab.models.local import LocalModel, _Streamed
+from agentlab.models.local.model import LocalModel, _Streamed
+from agentlab.models.local.tool_protocol import ToolReader
 from agentlab.models.openai import OpenAIModel, read_call
 
 # Of the SDK, about its own transport.

@@ -22,16 +22,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import ConfigError
-from agentlab.events import ModelCall
-from agentlab.messages import CHARACTERS_PER_TOKEN, Request, to_json
-from agentlab.prices import PriceTable, load_prices
-from agentlab.trace import Trace, add_up
+from agentlab.core.errors import ConfigError
+from agentlab.core.events import ModelCall
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Request, to_json
+from agentlab.core.prices import PriceTable, load_prices
+from agentlab.core.trace import Trace, add_up
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from agentlab.evals.results import Run
+    from agentlab.evals.results.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentlab.flows._orchestrator import PROMPTS as PROMPTS
-from agentlab.flows._orchestrator import Profile, Settings, personality, process_memory, process_message
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
-from agentlab.tools import MEMORY_TOOLS
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.names import MEMORY_TOOLS
+from agentlab.flows.two_step.orchestrator import PROMPTS as PROMPTS
+from agentlab.flows.two_step.orchestrator import Profile, Settings, personality, process_memory, process_message
+from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond", "write_memory"]
 

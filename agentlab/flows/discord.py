@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from agentlab.flows import _orchestrator
-from agentlab.flows._orchestrator import PROMPTS as PROMPTS
-from agentlab.flows._orchestrator import Profile, personality, process_message
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
-from agentlab.tools import MEMORY_TOOLS
-from agentlab.tools._recollection import one_line
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.names import MEMORY_TOOLS
+from agentlab.flows.two_step import orchestrator as _orchestrator
+from agentlab.flows.two_step.orchestrator import PROMPTS as PROMPTS
+from agentlab.flows.two_step.orchestrator import Profile, personality, process_message
+from agentlab.session.session import Session
+from agentlab.tools.recollection import one_line
 
 TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
 ALLOWED = ("fetch_memory", "search_web", "get_current_time")

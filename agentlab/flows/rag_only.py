@@ -5,9 +5,9 @@ One embedding call, one search and one model call a turn.
 
 from __future__ import annotations
 
-from agentlab.flows._documents import PROMPTS, Settings, finish, generate_from_passages, retrieve_documents
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.flows.documents import PROMPTS, Settings, finish, generate_from_passages, retrieve_documents
+from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 

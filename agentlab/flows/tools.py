@@ -5,9 +5,9 @@ Two model calls and one embedding call a turn where it searches once; one model 
 
 from __future__ import annotations
 
-from agentlab.flows._documents import LOOKUP, PROMPTS, ToolSettings, finish, generate_with_tools
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.flows.documents import LOOKUP, PROMPTS, ToolSettings, finish, generate_with_tools
+from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 

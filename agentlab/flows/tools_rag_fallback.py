@@ -5,7 +5,8 @@ Two model calls and one embedding call a turn, on either path; where nothing is 
 
 from __future__ import annotations
 
-from agentlab.flows._documents import (
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.flows.documents import (
     LOOKUP,
     PROMPTS,
     ToolSettings,
@@ -15,8 +16,7 @@ from agentlab.flows._documents import (
     lookup_was_called,
     retrieve_documents,
 )
-from agentlab.messages import Reply, UserTurn
-from agentlab.session import Session
+from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agentlab.core.messages import Citation, Passage
 from agentlab.knowledge.refusal import MARKERS, claims
-from agentlab.messages import Citation, Passage
 
 # `[1]`, `[1, 2]`, `[1][2]`, but neither `x = [1, 2]` nor the index of `argv[1]`: glued to a word, a marker has to end
 # the clause.

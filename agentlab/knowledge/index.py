@@ -30,14 +30,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentlab.errors import ConfigError
-from agentlab.knowledge._vectors import SAME, StoreError, VectorStore
-from agentlab.knowledge._words import WordIndex
-from agentlab.knowledge.documents import Document
+from agentlab.core.errors import ConfigError
+from agentlab.core.files import replace_file
+from agentlab.core.messages import Passage
+from agentlab.core.protocols import Embedder
+from agentlab.data.documents import Document
+from agentlab.knowledge.bm25 import WordIndex
 from agentlab.knowledge.passages import split
-from agentlab.messages import Passage
-from agentlab.protocols import Embedder
-from agentlab.scratch import replace_file
+from agentlab.knowledge.vectors import SAME, StoreError, VectorStore
 
 Method = Literal["dense", "bm25", "hybrid"]
 Progress = Callable[[int, int], None]

@@ -15,8 +15,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil
 
-from agentlab.knowledge.documents import Document
-from agentlab.messages import Passage
+from agentlab.core.messages import Passage
+from agentlab.data.documents import Document
 
 # Up to six letters, up to three digits, any other character, sixteen blanks in a row. Every cut is at the start of one
 # of these, so the pieces of the parts are the pieces of the whole.

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from agentlab.chroma_client import HNSW, open_client
-from agentlab.errors import ConfigError
-from agentlab.memory._contract import StoredMemory, Vector, rank
-from agentlab.messages import Fact
-from agentlab.protocols import Embedder, Memory
-from agentlab.scratch import replace_file
+from agentlab.core.chroma import HNSW, open_client
+from agentlab.core.errors import ConfigError
+from agentlab.core.files import replace_file
+from agentlab.core.messages import Fact
+from agentlab.core.protocols import Embedder, Memory
+from agentlab.memory.base import StoredMemory, Vector, rank
 
 _WAIT = 30.0
 """Seconds to wait for another process."""

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentlab.errors import ConfigError, MemoryUnavailable, MissingExtra
-from agentlab.memory._contract import Rows, StoredMemory, Vector, checked_name, rank
-from agentlab.memory._shelf import Mirror, Shelf, Snapshot
-from agentlab.messages import Fact
-from agentlab.protocols import Embedder, Memory
+from agentlab.core.errors import ConfigError, MemoryUnavailable, MissingExtra
+from agentlab.core.messages import Fact
+from agentlab.core.protocols import Embedder, Memory
+from agentlab.memory.base import Rows, StoredMemory, Vector, checked_name, rank
+from agentlab.memory.exact import Mirror, Shelf, Snapshot
 
 if TYPE_CHECKING:
     from pymongo import MongoClient

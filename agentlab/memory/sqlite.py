@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from agentlab.errors import ConfigError
-from agentlab.memory._contract import Rows, StoredMemory, Vector, pack, unpack
-from agentlab.memory._shelf import Mirror, Snapshot
-from agentlab.messages import Fact
-from agentlab.protocols import Embedder, Memory
+from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Fact
+from agentlab.core.protocols import Embedder, Memory
+from agentlab.memory.base import Rows, StoredMemory, Vector, pack, unpack
+from agentlab.memory.exact import Mirror, Snapshot
 
 _WAIT = 30.0
 """Seconds to wait for another writer."""

@@ -26,12 +26,12 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from agentlab.errors import ConfigError
-from agentlab.memory._contract import StoredMemory, Vector, pack, unit, unpack
-from agentlab.memory._shelf import Mirror, Snapshot
-from agentlab.messages import Fact
-from agentlab.protocols import Embedder, Memory
-from agentlab.scratch import replace_file
+from agentlab.core.errors import ConfigError
+from agentlab.core.files import replace_file
+from agentlab.core.messages import Fact
+from agentlab.core.protocols import Embedder, Memory
+from agentlab.memory.base import StoredMemory, Vector, pack, unit, unpack
+from agentlab.memory.exact import Mirror, Snapshot
 
 _WAIT = 30.0
 """Seconds to wait for another writer."""

@@ -16,12 +16,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agentlab import errors
-from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
-from agentlab.models._names import wire_names
-from agentlab.models._provider import Provider
+from agentlab.core import errors
+from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys
-from agentlab.protocols import Emit
+from agentlab.models.provider import Provider
+from agentlab.models.tool_names import wire_names
 
 if TYPE_CHECKING:
     from google.genai import Client

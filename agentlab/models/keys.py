@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentlab.errors import ConfigError, ModelError, RateLimited, Refused
-from agentlab.recording import KNOWN_SECRETS
+from agentlab.core.errors import ConfigError, ModelError, RateLimited, Refused
+from agentlab.wire.recordings import KNOWN_SECRETS
 
 KEY_FILE = "llm_api_keys.json"
 RATE_LIMITED_SECONDS = 30.0

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import (
+from agentlab.core.errors import (
     BadRequest,
     ContextOverflow,
     ModelError,
@@ -22,11 +22,11 @@ from agentlab.errors import (
     ServerFault,
     Unreachable,
 )
-from agentlab.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
-from agentlab.models._names import wire_names
-from agentlab.models._provider import Provider
+from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys
-from agentlab.protocols import Emit
+from agentlab.models.provider import Provider
+from agentlab.models.tool_names import wire_names
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

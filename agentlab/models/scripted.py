@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab import errors
-from agentlab.errors import BadRequest, ConfigError
-from agentlab.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
-from agentlab.protocols import Emit
+from agentlab.core import errors
+from agentlab.core.errors import BadRequest, ConfigError
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
+from agentlab.core.protocols import Emit
 
 Reply = str | Message | Completion | Exception | Callable[[Request], "Reply"]
 

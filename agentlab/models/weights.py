@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agentlab import plugins
-from agentlab.errors import ConfigError, WeightsError
-from agentlab.models._weight_sources import Hub, IndexWheels, SourceFailed, from_hub, from_wheels
-from agentlab.scratch import replace_file
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError, WeightsError
+from agentlab.core.files import replace_file
+from agentlab.models.sources import Hub, IndexWheels, SourceFailed, from_hub, from_wheels
 
 Kind = Literal["chat", "embedding"]
 Progress = Callable[[str, int, int], None]

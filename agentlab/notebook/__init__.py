@@ -15,12 +15,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from agentlab.errors import MissingExtra
+from agentlab.core.errors import MissingExtra
 from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
 from agentlab.notebook.progress_bar import progress
 
 if TYPE_CHECKING:
-    from agentlab.lab import Lab
+    from agentlab.lab.lab import Lab
     from agentlab.notebook.chat import ChatWidget
 
 __all__ = ["FlowAnswer", "FlowComparison", "chat_widget", "progress", "show_flows", "show_flows_sync"]

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from agentlab.chat import Chat
-from agentlab.errors import AgentlabError
-from agentlab.events import Event, ModelCall
-from agentlab.lab import Lab
-from agentlab.messages import Reply
+from agentlab.core.errors import AgentlabError
+from agentlab.core.events import Event, ModelCall
+from agentlab.core.messages import Reply
+from agentlab.lab.chat import Chat
+from agentlab.lab.lab import Lab
 from agentlab.models import weights
-from agentlab.notebook._render import GREY, RED, SHOWN, html_citations, html_step, html_text, numbers
+from agentlab.notebook.render import GREY, RED, SHOWN, html_citations, html_step, html_text, numbers
 
 if TYPE_CHECKING:
-    from agentlab.trace import Trace
+    from agentlab.core.trace import Trace
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,11 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentlab.errors import AgentlabError, ConfigError
-from agentlab.messages import Reply
-from agentlab.notebook._render import (
+from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.messages import Reply
+from agentlab.core.plugins import unknown
+from agentlab.core.trace import Trace
+from agentlab.notebook.render import (
     GREY,
     RED,
     SHOWN,
@@ -28,12 +30,10 @@ from agentlab.notebook._render import (
     numbers,
     tag,
 )
-from agentlab.plugins import unknown
-from agentlab.trace import Trace
 
 if TYPE_CHECKING:
-    from agentlab.events import Event
-    from agentlab.lab import Lab
+    from agentlab.core.events import Event
+    from agentlab.lab.lab import Lab
 
 INDENT = "    "
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentlab.evals.runner import Progress
+    from agentlab.evals.run.runner import Progress
 
 BETWEEN_UPDATES = 0.1
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import ToolError
-from agentlab.messages import ToolSpec
-from agentlab.tools._recollection import SEPARATOR, entry, with_memory
+from agentlab.core.errors import ToolError
+from agentlab.core.messages import ToolSpec
+from agentlab.tools.recollection import SEPARATOR, entry, with_memory
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="fetch_memory",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentlab.messages import ToolSpec
+from agentlab.core.messages import ToolSpec
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="get_current_time",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import ToolError
-from agentlab.knowledge.catalogue import resolve_names
-from agentlab.knowledge.context import format_context
-from agentlab.messages import Passage, ToolSpec
+from agentlab.core.errors import ToolError
+from agentlab.core.messages import Passage, ToolSpec
+from agentlab.data.catalogue import resolve_names
+from agentlab.data.context import format_context
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="lookup_documents",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentlab.messages import ToolSpec
-from agentlab.tools._workspace import read_text, workspace_of
+from agentlab.core.messages import ToolSpec
+from agentlab.tools.workspace import read_text, workspace_of
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="read_file",

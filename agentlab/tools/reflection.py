@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.errors import ToolError
-from agentlab.messages import ToolSpec
-from agentlab.session import Session
+from agentlab.core.errors import ToolError
+from agentlab.core.messages import ToolSpec
+from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="reflection",

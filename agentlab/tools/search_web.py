@@ -11,12 +11,12 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from agentlab.errors import MissingExtra, ModelError, ToolError
-from agentlab.messages import Message, ToolSpec
-from agentlab.tools._pages import Allowed, is_public, read_page
+from agentlab.core.errors import MissingExtra, ModelError, ToolError
+from agentlab.core.messages import Message, ToolSpec
+from agentlab.tools.pages import Allowed, is_public, read_page
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="search_web",

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentlab.messages import ToolSpec
-from agentlab.session import Session
+from agentlab.core.messages import ToolSpec
+from agentlab.session.session import Session
 
 NEUTRAL = '{"status": "success"}'
 

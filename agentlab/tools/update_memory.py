@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentlab.messages import ToolSpec
-from agentlab.tools._recollection import one_line, with_memory
+from agentlab.core.messages import ToolSpec
+from agentlab.tools.recollection import one_line, with_memory
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 FAILED = "Memory replacement failed."
 """How the answer to an id that does not exist begins."""

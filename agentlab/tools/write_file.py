@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentlab.messages import ToolSpec
-from agentlab.tools._workspace import workspace_of, write_text
+from agentlab.core.messages import ToolSpec
+from agentlab.tools.workspace import workspace_of, write_text
 
 if TYPE_CHECKING:
-    from agentlab.session import Session
+    from agentlab.session.session import Session
 
 SPEC = ToolSpec(
     name="write_file",

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentlab.evals import gate
-from agentlab.evals.gate import Judged, judge
-from agentlab.evals.measures import Key, Row
+from agentlab.evals.compare import gate
+from agentlab.evals.compare.gate import Judged, judge
+from agentlab.evals.compare.measures import Key, Row
 
 ALPHA = 0.05
 FALSE_ALARMS_ALLOWED, FOUND_AT_LEAST = 16, 148

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.errors import AgentlabError
-from agentlab.plugins import names, resolve
+from agentlab.core.errors import AgentlabError
+from agentlab.core.plugins import names, resolve
 
 _NOW = datetime(2026, 1, 5)
 _SEARCHES, _ADDS, _COPIES = 50, 20, 3

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import agentlab as al
-from agentlab.evals.datasets import load_dataset
+from agentlab.core.prices import load_prices
+from agentlab.data.datasets import load_dataset
 from agentlab.evals.prefix_cache import CacheRules, PrefixUse, prefix_uses, summarize
-from agentlab.models import local
-from agentlab.prices import load_prices
+from agentlab.models.local import model as local
 
 DATASET = Path(__file__).parents[2] / "datasets" / "memory"
 PRICES = ("openai/gpt-4.1-mini", "gemini/gemini-2.5-flash")

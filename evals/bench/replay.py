@@ -64,8 +64,8 @@ print(seconds[1])
 def ours(conversations: int, folder: Path) -> float:
     """Seconds of the replay."""
     import agentlab as al
-    from agentlab.messages import Message, Reply, UserTurn
-    from agentlab.session import Session
+    from agentlab.core.messages import Message, Reply, UserTurn
+    from agentlab.session.session import Session
 
     async def talk(turn: UserTurn, session: Session) -> Reply:
         messages = [*session.load_conversation(), Message(role="user", text=turn.text)]

@@ -23,13 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentlab.errors import AgentlabError, DatasetError
-from agentlab.evals.datasets import load_dataset
+from agentlab.core.errors import AgentlabError, DatasetError
+from agentlab.core.plugins import resolve
+from agentlab.core.protocols import Embedder
+from agentlab.data.datasets import load_dataset
 from agentlab.knowledge.index import DEFAULT_MAX_TOKENS, Method, open_index
 from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
-from agentlab.plugins import resolve
-from agentlab.protocols import Embedder
 
 METHODS: tuple[Method, ...] = ("dense", "bm25", "hybrid")
 _DEPTH = 100

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentlab.events import Event, Search
-from agentlab.messages import Reply
+from agentlab.core.events import Event, Search
+from agentlab.core.messages import Reply
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from agentlab.evals.datasets import ToolDefinition, Turn
+    from agentlab.data.conversations import ToolDefinition, Turn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import string
 import unicodedata
 from collections import Counter
 
-from agentlab.evals.datasets import Turn
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.knowledge.citations import strip_markers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlab.evals.datasets import Turn
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentlab.evals.datasets import Turn
+from agentlab.core.events import Search
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
-from agentlab.events import Search
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeGuard
 
-from agentlab.evals.datasets import Turn
+from agentlab.core.events import MemoryOp, Step
+from agentlab.core.messages import Fact
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
-from agentlab.evals.scorers._facts import other_versions, telling
-from agentlab.events import MemoryOp, Step
-from agentlab.messages import Fact
+from agentlab.evals.scorers.facts import other_versions, telling
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:

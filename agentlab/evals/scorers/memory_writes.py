@@ -15,10 +15,10 @@ said in `_facts.py`.
 
 from __future__ import annotations
 
-from agentlab.evals.datasets import ExpectedMemory, Turn
+from agentlab.core.events import MemoryOp
+from agentlab.data.conversations import ExpectedMemory, Turn
 from agentlab.evals.scorers import Outcome, Score
-from agentlab.evals.scorers._facts import other_versions, telling, told
-from agentlab.events import MemoryOp
+from agentlab.evals.scorers.facts import other_versions, telling, told
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:

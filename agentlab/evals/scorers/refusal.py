@@ -6,7 +6,7 @@ perfect on the first and worthless on the second, so they must be read together.
 
 from __future__ import annotations
 
-from agentlab.evals.datasets import Turn
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
 from agentlab.knowledge.refusal import declines
 

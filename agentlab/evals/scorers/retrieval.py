@@ -6,7 +6,7 @@ relevant one in the order they were found. A turn that searched nothing scores 0
 
 from __future__ import annotations
 
-from agentlab.evals.datasets import Turn
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Outcome, Score
 
 

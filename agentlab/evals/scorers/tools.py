@@ -27,15 +27,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentlab.evals.datasets import ExpectedCall, Turn
+from agentlab.core.events import Decision, Event, Step, ToolRun
+from agentlab.core.messages import ToolCall
+from agentlab.core.names import CLOSING_STEPS, INVALID
+from agentlab.data.conversations import ExpectedCall, Turn
 from agentlab.evals.scorers import Outcome, Score
-from agentlab.events import Decision, Event, Step, ToolRun
-from agentlab.messages import ToolCall
 
-CLOSING_STEPS = ("final_memory", "after_response")
-"""What flows do with their memory once the turn is as good as over."""
-UNREADABLE = "invalid"
-"""What a flow decides where the model's choice cannot be read."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?")
 
 
@@ -98,7 +95,7 @@ def _judged(events: Sequence[Event], wanted: Mapping[str, int]) -> list[ToolCall
 def _valid(events: Sequence[Event]) -> dict[str, Score]:
     runs = [event for event in events if isinstance(event, ToolRun)]
     refused = [f"{run.call.name}: {run.error}" for run in runs if run.error is not None]
-    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == UNREADABLE]
+    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID]
     written = len(runs) + len(unread)
     wrong = [*refused, *unread]
     reason = f"invalid: {'; '.join(wrong)[:300]}" if wrong else f"{written} calls, all valid"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from agentlab.errors import ConfigError
-from agentlab.models.embedders._vectors import Vectors, pack, unpack
-from agentlab.protocols import Embedder
+from agentlab.core.errors import ConfigError
+from agentlab.core.protocols import Embedder
+from agentlab.core.vectors import Vectors, pack, unpack
 
 _WAIT = 30.0
 """Seconds to wait for another process that is writing."""

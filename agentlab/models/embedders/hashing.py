@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentlab.errors import ConfigError
-from agentlab.models.embedders._vectors import Vectors, unit_rows
-from agentlab.protocols import Embedder
+from agentlab.core.errors import ConfigError
+from agentlab.core.protocols import Embedder
+from agentlab.core.vectors import Vectors, unit_rows
 
 _WORD = re.compile(r"\w+")
 _MAX_DIMENSIONS = 65_536

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.errors import ConfigError
-from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.core.errors import ConfigError
+from agentlab.core.protocols import Embedder
+from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.weights import fetch
-from agentlab.protocols import Embedder
 
 _DIMENSIONS = {"all-minilm-l6-v2": 384}
 _MAX_PIECES = 256

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentlab.errors import ModelError
-from agentlab.models.embedders._vectors import Vectors, unit_rows
+from agentlab.core.errors import ModelError
+from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.keys import KeyRing, server_and_keys
 from agentlab.models.openai import sdk_client, translate_error
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.errors import ConfigError, MissingExtra
-from agentlab.models.embedders._vectors import Vectors, unit_rows
-from agentlab.protocols import Embedder
+from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.protocols import Embedder
+from agentlab.core.vectors import Vectors, unit_rows
 
 _BATCH = 32
 

@@ -1,0 +1,289 @@
+"""What each command of the command line does; a handler loads what it needs when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import ConfigError
+
+DEFAULT_SPEC = Path("evals/flows.yaml")
+RECORDED_SPECS = Path("evals/recorded")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.terminal import RunDisplay, show_comparison
+    from agentlab.evals.run.estimate import estimate
+    from agentlab.lab.lab import Lab
+
+    path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
+    if path is None and not arguments.dataset:
+        raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
+    with Lab(path, **_overrides(arguments)) as lab:
+        datasets = lab.datasets()
+        print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        _fetch(lab.local_weights())
+        with RunDisplay() as display:
+            told = {"on_event": display.tell} if arguments.events else {}
+            run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
+        show_comparison(run)
+    missed = _show_reuse(run.summary["recordings"])
+    return 1 if missed or run.answered_nothing else 0
+
+
+def _show_reuse(reused: dict[str, Any] | None) -> bool:
+    """Print what came from recordings; True where a replay missed something."""
+    from agentlab.evals.results.reuse import describe
+
+    if reused is None:
+        return False
+    print("\n".join(describe(reused)))
+    return bool(reused["missing"])
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    import tempfile
+
+    from agentlab.evals.results.reuse import misses
+    from agentlab.lab.lab import Lab
+    from agentlab.wire.recordings import Recordings
+    from agentlab.workbench.spec import load_spec
+
+    arguments.mode = "replay"
+    specs = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
+    if not specs:
+        raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
+    failed, used = False, set()
+    for spec in specs:
+        with tempfile.TemporaryDirectory() as scratch, Lab(spec, **_overrides(arguments)) as lab:
+            print(f"{spec}:")
+            run = lab.run_sync(out=Path(scratch) / "run")
+            failed |= _show_reuse(run.summary["recordings"])
+            used |= lab.recorder.used
+            if arguments.explain:
+                print("\n".join(misses(run.traces.values())))
+    # Only once all of them have said what they use: one spec may live on what another recorded.
+    for spec in specs if arguments.prune and not failed else ():
+        read = load_spec(spec, _overrides(arguments))
+        own = Recordings.open(Path(read.recordings), read.name, write=True, only_own=True)
+        print(f"{spec}: {own.keep_only(used)} recordings dropped")
+    return 1 if failed else 0
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
+    import yaml
+
+    given: dict[str, Any] = {}
+    for assignment in arguments.set:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {assignment!r}: write it as key=value, for example retrieval.top_k=8")
+        try:
+            given[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {assignment!r}: the value is not YAML") from None
+    flags = {"flow": "flows", "dataset": "datasets"}
+    for flag in ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings"):
+        value = getattr(arguments, flag, None)
+        if value is not None:
+            given[flags.get(flag, flag)] = value
+    return given
+
+
+def trace(arguments: argparse.Namespace) -> int:
+    from agentlab.core.plugins import unknown
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    flows, conversations = {play[0] for play in run.traces}, {play[1] for play in run.traces}
+    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
+        if name is not None and name not in known:
+            raise ConfigError(unknown(f"{what} of this run", name, known))
+    if arguments.id is None:
+        for flow, conversation, epoch in run.traces:
+            print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+        return 0
+    plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    if not plays:
+        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
+    for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
+        title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
+        print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")
+    return 0
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    import json
+
+    from agentlab.cli.terminal import show_pairs
+    from agentlab.evals.compare.pairs import compare
+    from agentlab.evals.results.run import open_run
+
+    if len(arguments.run) > 2:
+        raise ConfigError("compare takes one run or two")
+    runs = [open_run(path) for path in arguments.run]
+    comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
+    if arguments.json:
+        print(json.dumps(comparison.to_json(), indent=2))
+    else:
+        show_pairs(comparison)
+    return 0
+
+
+def cache(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.terminal import show_prefixes
+    from agentlab.evals.prefix_cache import CacheRules, tables
+    from agentlab.evals.results.run import open_run
+
+    rules = CacheRules(block=arguments.block, minimum=arguments.minimum, ttl=arguments.ttl)
+    show_prefixes(*tables(open_run(arguments.run), rules, arguments.price))
+    return 0
+
+
+def gate(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.terminal import show_verdict
+    from agentlab.evals.compare.baselines import write_baseline
+    from agentlab.evals.compare.gate import gate
+    from agentlab.evals.compare.report import junit, markdown, save
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    if arguments.update:
+        write_baseline(run, arguments.baseline)
+        print(f"wrote {arguments.baseline} from {run.run_id}")
+        return 0
+    verdict = gate(run, arguments.baseline, margins=_margins(arguments.margin), alpha=arguments.alpha)
+    show_verdict(verdict)
+    if arguments.junit:
+        save(junit(verdict), arguments.junit)
+    summary = arguments.summary or os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        save(markdown(verdict), summary, append=True)
+    return verdict.exit_code
+
+
+def tools(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from agentlab.tools.mcp.folder import ToolManager, describe
+
+    async def ask() -> ToolManager:
+        path = Path(arguments.mcp or arguments.data)
+        opening = ToolManager.from_config if arguments.mcp else ToolManager.open
+        async with await opening(path, timeout_seconds=arguments.timeout, refresh=True) as manager:
+            return manager
+
+    manager = asyncio.run(ask())
+    print(describe(manager))
+    for problem in manager.problems:
+        print(f"note: {problem}")
+    return 0
+
+
+def prompts(arguments: argparse.Namespace) -> int:
+    from agentlab.core import plugins
+    from agentlab.core.files import data_folder
+    from agentlab.workbench.prompt_files import file_names
+    from agentlab.workbench.spec import FlowSpec, load_spec
+    from agentlab.workbench.variants import make_variant
+
+    path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
+    spec = load_spec(None if arguments.flow else path, {})
+    for flow in [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows:
+        variant, own = make_variant(spec, flow), plugins.resolve("flows", flow.flow)
+        files = file_names(getattr(own, "PROMPT_MODULES", {}))
+        width = max(map(len, files.values()), default=0)
+        print(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
+        for name, text in variant.prompts.items():
+            file = f"{files[name]:{width}} " if files else ""
+            told = _placeholders(own.PROMPTS[name], text, variant.prompt_sources.get(name))
+            print(f"  {name:24} {file}{told}".rstrip())
+    return 0
+
+
+def _placeholders(default: str, text: str, source: str | None) -> str:
+    """Those a prompt can have, where it is from if it is not the flow's own, and which of them that one leaves out."""
+    from agentlab.workbench.variants import placeholders
+
+    known, used = placeholders(default) or [], placeholders(text) or []
+    shown = " ".join(f"{{{field}}}" for field in known)
+    if source is None:
+        return shown
+    unused = " ".join(f"{{{field}}}" for field in known if field not in used)
+    return f"{shown}   (from {source}{f'; not used: {unused}' if unused else ''})"
+
+
+def _margins(given: Iterable[str]) -> dict[str, float]:
+    margins = {}
+    for assignment in given:
+        name, _, value = assignment.partition("=")
+        try:
+            margins[name] = float(value)
+        except ValueError:
+            raise ConfigError(f"--margin {assignment!r}: write it as measure=number, as in answer_f1=0.1") from None
+    return margins
+
+
+def list_names(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.terminal import list_runs, list_weights
+    from agentlab.core import plugins
+
+    rooms = {"flows": "flows", "tools": "tools", "scorers": "evals.scorers"}
+    if arguments.what in rooms:
+        for name, text in plugins.names(rooms[arguments.what]).items():
+            print(f"{name:22} {text}")
+    elif arguments.what == "runs":
+        list_runs()
+    else:
+        list_weights("chat" if arguments.what == "models" else "embedding")
+        room = "models" if arguments.what == "models" else "models.embedders"
+        for name, text in plugins.names(room).items():
+            print(f"{name + '/...':38} {text}")
+    return 0
+
+
+def pull(arguments: argparse.Namespace) -> int:
+    from agentlab.models import weights
+
+    named = [name.removeprefix("local/") for name in arguments.model]
+    wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
+    _fetch(wanted)
+    for name in wanted:
+        print(f"{name}: {weights.home() / 'weights' / name}")
+    return 0
+
+
+def _fetch(names: Iterable[str]) -> None:
+    from agentlab.cli.terminal import DownloadDisplay
+    from agentlab.models import weights
+
+    with DownloadDisplay() as display:
+        for name in names:
+            weights.fetch(name, None if weights.is_present(name) else display.update)
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.doctor import examine
+
+    return examine()
+
+
+def init(arguments: argparse.Namespace) -> int:
+    from agentlab.cli.project import create
+
+    for path in create(Path(arguments.folder)):
+        print(f"wrote {path}")
+    print("next: agentlab run")
+    return 0
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    import json
+
+    from agentlab.workbench.spec import Spec
+
+    print(json.dumps(Spec.model_json_schema(), indent=2))
+    return 0

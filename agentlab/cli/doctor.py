@@ -1,0 +1,94 @@
+"""`agentlab doctor`: what this machine has and lacks, a line each, with the mend beside what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentlab.core.errors import ConfigError
+from agentlab.models import weights
+from agentlab.models.keys import load_keys
+
+NEEDED = ("openai", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "pandas", "pydantic")
+EXTRAS = {
+    "google.genai": "gemini",
+    "mcp": "mcp",
+    "pymongo": "mongo",
+    "sentence_transformers": "sentence-transformers",
+    "ipywidgets": "notebook",
+    "jupyterlab": "notebook",
+    "ddgs": "web",
+    "lxml": "web",
+}
+KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
+ROOM_NEEDED = 3e9
+
+
+def examine() -> int:
+    """Print the findings; the exit code is 1 where the default run could not work here."""
+    healthy = True
+    for good, line in _findings():
+        print(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
+        healthy = healthy and good is not False
+    return 0 if healthy else 1
+
+
+def _findings() -> Iterator[tuple[bool | None, str]]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield sys.version_info >= (3, 11), f"Python {version} (3.11 or newer is needed)"
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    yield not missing, f"packages: {'missing ' + ', '.join(missing) if missing else 'all there'}"
+    for module, extra in EXTRAS.items():
+        if not _installed(module):
+            yield None, f"extra not installed: {module} (pip install 'agentlab-harness[{extra}]')"
+    home = weights.home()
+    there = home if home.exists() else home.parent if home.parent.exists() else home.anchor
+    free = shutil.disk_usage(there).free
+    yield free > ROOM_NEEDED, f"AGENTLAB_HOME {home}, {free / 1e9:.0f} GB free"
+    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    if own:
+        yield Path(own).is_file(), f"AGENTLAB_LOCAL_MODEL {own}"
+    for name in weights.names():
+        present = weights.is_present(name)
+        yield present or None, f"weights {name}: {'here' if present else f'not here (agentlab pull {name})'}"
+    for provider, variables in KEYS.items():
+        yield _keys(provider, variables)
+    base_url = os.environ.get("OPENAI_BASE_URL")
+    if base_url:
+        shown = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
+        yield _answers(base_url), f"OPENAI_BASE_URL {shown}"
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package it is part of is not there
+        return False
+
+
+def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:
+    for variable in variables:
+        if os.environ.get(variable):
+            return None, f"{variable}: set"
+    try:
+        count = len(load_keys(provider, variables[0]))
+    except ConfigError as problem:
+        return False, str(problem)
+    return None, f"{variables[0]}: {f'{count} in the key file' if count else 'not set'}"
+
+
+def _answers(url: str) -> bool:
+    import socket
+
+    parts = urlsplit(url)
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=2):
+            return True
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,344 @@
+"""The typed events a trace is made of, and their JSON rows (the ledger's format).
+
+A session's verb appends one event, with child events for its parts:
+
+    step        load_conversation
+    step        retrieve_context
+      embedding                         phase retrieve
+      search                            phase retrieve
+    model_call                          phase answer
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, to_json
+
+Phase = Literal[
+    "rewrite",
+    "retrieve",
+    "select_tool",
+    "tool_args",
+    "tool",
+    "answer",
+    "fallback",
+    "memory_read",
+    "memory_write",
+    "plan",
+    "step",
+    "evaluate",
+    "reflect",
+    "summarize",
+    "relevance",
+    "consolidate",
+    "judge",
+]
+PHASES: tuple[str, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What all events share.
+
+    `seconds` is the accepted attempt alone; of an event with parts, the longest path through them. `start` is on the
+    same clock: seconds of work that had to come before, since the trace began.
+    """
+
+    kind: ClassVar[str]
+    costed: ClassVar[bool] = False
+    """True where the event stands for work that somebody pays for; such an event must have a phase."""
+
+    id: int
+    turn: int
+    phase: str | None = None
+    parent: int | None = None
+    after: tuple[int, ...] = ()
+    start: float = 0.0
+    seconds: float = 0.0
+    waited: float = 0.0
+    """Queueing, back-off and failed attempts, in seconds; never part of a latency."""
+    attempt: int = 1
+    origin: str = "live"
+    """`live`, or `replay` where the numbers are those of a recording or of another row that asked the same."""
+    background: bool = False
+    """True for work that the reply did not wait for; never part of a latency."""
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.costed and self.phase not in PHASES:
+            raise ValueError(f"{self.kind} event with phase {self.phase!r}; known phases: {', '.join(PHASES)}")
+
+    @property
+    def work(self) -> Any:
+        """What was done in this process and what came of it, as JSON; None where nothing was that takes time."""
+        return None
+
+    @property
+    def title(self) -> str:
+        """What the event is called when a trace is printed as steps."""
+        return self.kind
+
+    @property
+    def detail(self) -> str:
+        return ""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall(Event):
+    kind = "model_call"
+    costed = True
+
+    model: str
+    request: Request
+    completion: Completion | None = None
+    """None where no attempt was accepted; `error` then says why, and the call is not counted."""
+    cost_usd: float | None = None
+
+    @property
+    def title(self) -> str:
+        tools = ", ".join(tool.name for tool in self.request.tools)
+        return f"complete ({self.phase}; tools: {tools})" if tools else f"complete ({self.phase}; no tools)"
+
+    @property
+    def detail(self) -> str:
+        if self.completion is None:
+            return ""
+        usage = self.completion.usage
+        calls = ", ".join(call.name for call in self.completion.message.tool_calls)
+        said = f"calls {calls}" if calls else f'"{shorten(self.completion.message.text)}"'
+        return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        completion = record.get("completion")
+        revived = {
+            "request": Request.from_json(record["request"]),
+            "completion": Completion.from_json(completion) if completion else None,
+        }
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCall(Event):
+    kind = "embedding"
+    costed = True
+
+    model: str
+    texts: int = 1
+
+    @property
+    def title(self) -> str:
+        return "embed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Event):
+    kind = "search"
+    costed = True
+
+    query: str
+    doc_ids: tuple[str, ...] | None = None
+    passages: tuple[Passage, ...] = ()
+    index: str = ""
+    """The method and the index it searched."""
+
+    @property
+    def work(self) -> Any:
+        return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
+
+    @property
+    def detail(self) -> str:
+        return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        doc_ids = record.get("doc_ids")
+        revived = {
+            "doc_ids": None if doc_ids is None else tuple(doc_ids),
+            "passages": tuple(Passage.from_json(p) for p in record.get("passages", ())),
+        }
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRun(Event):
+    kind = "tool"
+    costed = True
+
+    call: ToolCall
+    output: str = ""
+
+    @property
+    def work(self) -> Any:
+        return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
+
+    @property
+    def title(self) -> str:
+        return f"call_tool {self.call.name}"
+
+    @property
+    def detail(self) -> str:
+        return shorten(self.output)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        revived = {"call": ToolCall.from_json(record["call"])}
+        return cls(**{**record, **revived})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch(Event):
+    """Something a tool brought from outside; its seconds are the recorded ones."""
+
+    kind = "fetch"
+    costed = True
+
+    source: str
+    """What was asked, such as `web search`."""
+    facts: Any = None
+    """What it was asked for, JSON."""
+
+    @property
+    def title(self) -> str:
+        return self.source
+
+    @property
+    def detail(self) -> str:
+        return shorten(str(self.facts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOp(Event):
+    kind = "memory"
+    costed = True
+
+    op: str
+    """`recall`, `remember` or `revise`."""
+    text: str
+    facts: tuple[Fact, ...] = ()
+    """What was found; the fact that was written; or the one that was too near to write another."""
+    written: bool = False
+    replaces: str | None = None
+    """On `revise`: the id of the fact that was to be replaced."""
+    backend: str = ""
+
+    @property
+    def work(self) -> Any:
+        return [
+            "memory",
+            self.backend,
+            self.op,
+            self.text,
+            self.replaces,
+            self.written,
+            [fact.id for fact in self.facts],
+        ]
+
+    @property
+    def title(self) -> str:
+        return self.op
+
+    @property
+    def detail(self) -> str:
+        if self.op == "recall":
+            return f"{len(self.facts)} facts"
+        return f"written as {self.facts[0].id}" if self.written else "not written"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        facts = tuple(Fact.from_json(fact) for fact in record.get("facts", ()))
+        return cls(**{**record, "facts": facts})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(Event):
+    kind = "decision"
+
+    name: str
+    choice: bool | str
+    why: str = ""
+
+    @property
+    def title(self) -> str:
+        choice = self.choice
+        return f"{self.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
+
+    @property
+    def detail(self) -> str:
+        return self.why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice(Event):
+    kind = "notice"
+
+    name: str
+    text: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"notify {self.name}"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Event):
+    """A named piece of a flow that costs nothing itself; it groups what happens inside it."""
+
+    kind = "step"
+
+    name: str
+    text: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+
+EVENTS: dict[str, type[Event]] = {
+    cls.kind: cls for cls in (ModelCall, EmbeddingCall, Search, ToolRun, Fetch, MemoryOp, Decision, Notice, Step)
+}
+
+
+_SHARED = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin", "background")
+
+
+@functools.cache
+def _columns(kind: str) -> tuple[str, ...]:
+    return (*_SHARED, *(f.name for f in fields(EVENTS[kind]) if f.name not in _SHARED))
+
+
+def to_row(event: Event) -> dict[str, Any]:
+    """An event as one JSON record; `revive` is the way back."""
+    return {"kind": event.kind} | {name: to_json(getattr(event, name)) for name in _columns(event.kind)}
+
+
+def revive(row: Mapping[str, Any]) -> Event:
+    known = _columns(row["kind"])
+    fields_of = {key: value for key, value in row.items() if key in known}
+    return EVENTS[row["kind"]].from_json(fields_of | {"after": tuple(row.get("after", ()))})
+
+
+def shorten(text: str, width: int = 70) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)

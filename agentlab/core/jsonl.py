@@ -1,0 +1,86 @@
+"""Strict JSONL, a row of one shape a line: what cannot be read is an error that names file, line and key."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agentlab.core.errors import DatasetError
+from agentlab.core.plugins import unknown
+
+Row = TypeVar("Row", bound=BaseModel)
+
+
+STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def read_rows(file: Path, row: type[Row]) -> Iterator[tuple[int, Row]]:
+    """The lines of a file, each with its number; raises DatasetError naming file, line and key."""
+    try:
+        # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.removeprefix(codecs.BOM_UTF8).strip():
+                    yield number, _row(line, row, file, number)
+    except OSError as error:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
+
+
+def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
+    try:
+        return row.model_validate(_parse(line))
+    except UnicodeDecodeError:
+        raise DatasetError("the line is not UTF-8", file, number) from None
+    except json.JSONDecodeError as problem:
+        raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
+    except ValidationError as problem:
+        raise DatasetError(explain(problem, row), file, number) from None
+    except (ValueError, RecursionError) as problem:
+        raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
+
+
+def _parse(line: bytes) -> Any:
+    """Strict JSON: no NaN, no key twice, nothing that cannot be written down again."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"the key {max(keys, key=keys.count)!r} stands there twice")
+        return dict(pairs)
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    parsed = json.loads(line, object_pairs_hook=unique, parse_constant=refuse)
+    json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair raises a UnicodeEncodeError
+    return parsed
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model that stands in a type, such as Turn in list[Turn]; None without one."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+
+
+def explain(problem: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
+    first = problem.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        message = "not a JSON object"
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        owner: Any = model
+        for part in first["loc"][:-1]:
+            if isinstance(part, str):
+                field = getattr(owner, "model_fields", {}).get(part)
+                owner = _model_in(field.annotation) if field else None
+        known = list(getattr(owner, "model_fields", {}))
+        message = unknown("key", str(first["loc"][-1]), known) if known else "unknown key"
+    return f"{where}: {message}" if where else message

@@ -1,0 +1,113 @@
+"""Finds flows, models, embedders, tools and scorers by name: the file's name is the name, no registry is edited.
+
+A name is looked up as a file or package of the room (`agentlab/flows/rag_only.py` is `rag_only`, `agentlab/flows/ego/`
+is `ego`), then as an entry point that another package declares (group `agentlab.flows`), then as `module` or
+`module:attribute`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentlab.core.errors import ConfigError
+
+ROOMS = {
+    "flows": "flow",
+    "models": "model provider",
+    "models.embedders": "embedder provider",
+    "memory": "memory backend",
+    "tools": "tool",
+    "evals.scorers": "scorer",
+}
+_VERBS = {
+    "flows": ("respond",),
+    "models": ("connect",),
+    "models.embedders": ("connect",),
+    "memory": ("connect",),
+    "tools": ("build",),
+    "evals.scorers": ("score", "metrics"),
+}
+"""What a thing of the room can do; the file of the room is known by the first."""
+LISTED = 40
+"""Names in a message."""
+
+
+def names(room: str) -> dict[str, str]:
+    """Every name in a room with the first line of its file's docstring; nothing is imported."""
+    found: dict[str, str] = {}
+    verb = _VERBS[room][0]
+    defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
+    for file in sorted([*_folder(room).glob("[a-z]*.py"), *_folder(room).glob("[a-z]*/__init__.py")]):
+        source = file.read_text(encoding="utf-8")
+        if defined.search(source):
+            said = re.match(r'"""(.*?)("""|\n)', source)
+            found[file.parent.name if file.stem == "__init__" else file.stem] = said[1] if said else ""
+    for entry in metadata.entry_points(group=f"agentlab.{room}"):
+        found.setdefault(entry.name, f"from {entry.value}")
+    return found
+
+
+def _folder(room: str) -> Path:
+    return Path(__file__).parents[1].joinpath(*room.split("."))
+
+
+def resolve(room: str, name: str) -> Any:
+    """The module or object called `name`; raises ConfigError with the nearest known name."""
+    # The one file is looked at, not the whole room: a run resolves its tools anew for every conversation and flow.
+    here = [_folder(room) / f"{name}.py", _folder(room) / name / "__init__.py"]
+    if name.isidentifier() and any(file.is_file() for file in here):
+        found = importlib.import_module(f"agentlab.{room}.{name}")
+        if hasattr(found, _VERBS[room][0]):
+            return found
+    what = f"{ROOMS[room]} {name!r}"
+    for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
+        return _checked(room, what, _loaded(what, entry.load))
+    module, _, attribute = name.partition(":")
+    if "." in module or attribute:
+        return _checked(room, what, _loaded(what, lambda: _import(module, attribute)))
+    raise ConfigError(unknown(ROOMS[room], name, names(room)))
+
+
+def provider(room: str, name: str) -> tuple[Any, str]:
+    """The module behind the first part of `provider/name`, and the rest; raises ConfigError as `resolve` does."""
+    first, slash, rest = name.partition("/")
+    if not slash or not rest:
+        raise ConfigError(f"{name!r} is not a {ROOMS[room].split()[0]} name; it has the form provider/name")
+    return resolve(room, first), rest
+
+
+def _import(module: str, attribute: str) -> Any:
+    found: ModuleType = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def _loaded(what: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(f"cannot load the {what}: {problem}") from None
+
+
+def _checked(room: str, what: str, found: Any) -> Any:
+    # A flow may be a function, too; who plays it looks closer.
+    for verb in () if room == "flows" else _VERBS[room]:
+        if not hasattr(found, verb):
+            raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
+    return found
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """One line for a name that does not exist: what it could have been, and what there is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
+    more = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
+    return f"unknown {what} {name!r}.{hint} Known: {', '.join([*listed, *more])}"

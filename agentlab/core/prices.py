@@ -1,0 +1,76 @@
+"""What a completion costs in dollars, by a dated price table that users can lay their own over."""
+
+from __future__ import annotations
+
+import fnmatch
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Usage
+
+
+class Price(BaseModel):
+    """Dollars per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0)
+    cached_input: float | None = Field(None, ge=0, description="where not given, cached tokens cost what others cost")
+    output: float = Field(ge=0)
+
+
+class PriceTable:
+    """Prices by model name; a name may end in `*`. The most exact name wins, the user's table over ours."""
+
+    def __init__(self, prices: dict[str, Price], dated: str) -> None:
+        self.dated = dated
+        self._prices = prices
+
+    def of(self, model: str) -> Price | None:
+        if model in self._prices:
+            return self._prices[model]
+        fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
+        return self._prices[max(fitting, key=len)] if fitting else None
+
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """Dollars for `usage`; None where the model has no price or the provider reported no tokens."""
+        price = self.of(model)
+        if price is None or usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        cached = (usage.cached_tokens or 0) if price.cached_input is not None else 0
+        fresh = usage.input_tokens - cached
+        return (fresh * price.input + cached * (price.cached_input or 0.0) + usage.output_tokens * price.output) / 1e6
+
+
+def load_prices(path: str | None = None) -> PriceTable:
+    """The shipped table, with the one at `path` laid over it; raises ConfigError where that cannot be read."""
+    shipped = resources.files("agentlab.core").joinpath("prices.yaml").read_text(encoding="utf-8")
+    dated, prices = _parse(shipped, "prices.yaml")
+    if path is not None:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise ConfigError(f"cannot read the price table {path}: {problem}") from None
+        dated, own = _parse(text, path)
+        prices |= own
+    return PriceTable(prices, dated)
+
+
+def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
+    import yaml
+
+    try:
+        data: Any = yaml.safe_load(text)
+        prices = {str(name): Price.model_validate(price) for name, price in data["models"].items()}
+        return str(data.get("dated", "undated")), prices
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            f"{where}: a price table has `dated` and, under `models`, a name with input and output"
+        ) from None

@@ -1,0 +1,246 @@
+"""What a session is built on: the shapes of a model, an embedder, an index, a memory, a tool and stored history.
+
+Each is as narrow as its double in a test allows; implementations live in their own rooms and do not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from agentlab.core.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from agentlab.session.session import Session
+
+Emit = Callable[[str], None]
+Mode = Literal["live", "record", "replay", "auto"]
+"""Of a run: what is asked, what is written down, what is looked up."""
+NewId = Callable[[], str]
+DUPLICATE_AT = 0.9
+"""Cosine similarity from which a text that is to be remembered counts as known already."""
+
+
+class Model(Protocol):
+    """A language model. It neither retries nor stores nor counts; it raises the errors of `agentlab.core.errors`."""
+
+    name: str
+    """`provider/model`, as users type it."""
+    parallel: int | None
+    """How many requests it can serve at once; None: no limit of its own."""
+
+    async def complete(self, request: Request, emit: Emit) -> Completion:
+        """Answer `request`, handing each piece of visible text to `emit` as it arrives."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def dimensions(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Return float32 rows of unit length, shape (len(texts), dimensions)."""
+        ...
+
+
+class IndexedDocument(Protocol):
+    @property
+    def doc_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+
+
+class Index(Protocol):
+    """A read-only index of a corpus; `embedder` is None where queries need no vector."""
+
+    @property
+    def name(self) -> str:
+        """How it searches and what, short enough for a ledger."""
+        ...
+
+    @property
+    def documents(self) -> Sequence[IndexedDocument]: ...
+    @property
+    def embedder(self) -> Embedder | None: ...
+
+    async def search(
+        self, query: str, vector: np.ndarray | None, *, top_k: int, doc_ids: Sequence[str] | None = None
+    ) -> tuple[Passage, ...]:
+        """The `top_k` best passages, best first; with `doc_ids`, of these documents only."""
+        ...
+
+
+class Memory(Protocol):
+    """Long-term memory of one user. Facts are listed oldest first; of equal scores the older comes first.
+
+    A backend with an approximate index looks at a few facts more than it was asked for, and ranks those.
+
+    Vectors are of shape (dimensions,) and come from `embedder`. Every method raises MemoryUnavailable when the backend
+    cannot be reached or its files are gone; it can be asked again, and answers once the backend is back.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def embedder(self) -> Embedder | None:
+        """What texts and queries are embedded with; None for a memory that needs no vectors."""
+        ...
+
+    async def search(
+        self, text: str, vector: np.ndarray | None, *, top_k: int = 3, min_score: float | None = None
+    ) -> tuple[Fact, ...]:
+        """The `top_k` facts nearest to the query, best first, none below `min_score`."""
+        ...
+
+    async def add(
+        self,
+        text: str,
+        vector: np.ndarray | None,
+        *,
+        created: datetime,
+        new_id: NewId,
+        duplicate_at: float | None = DUPLICATE_AT,
+    ) -> Added:
+        """Store `text`, unless a fact scores `duplicate_at` or more against it; None: store it in any case.
+
+        `new_id` is asked until it gives an id that is free. ToolError for a text that is empty or beyond all measure.
+        """
+        ...
+
+    async def ingest(
+        self,
+        texts: Sequence[str],
+        vectors: Sequence[np.ndarray] | np.ndarray,
+        *,
+        created: Sequence[datetime],
+        new_id: NewId,
+    ) -> tuple[Fact, ...]:
+        """Store many texts in their order and at once, none of them compared with anything.
+
+        If the backend fails on the way, the first of them may be stored.
+        """
+        ...
+
+    async def update(
+        self, fact_id: str, text: str, vector: np.ndarray | None, *, created: datetime, new_id: NewId
+    ) -> Fact | None:
+        """Delete a fact and store `text` under a new id, both or neither; None if there is no such id."""
+        ...
+
+    async def delete(self, fact_id: str) -> bool:
+        """Forget a fact; False if there is no such id."""
+        ...
+
+    async def get(self, fact_id: str) -> Fact | None: ...
+    async def facts(self) -> tuple[Fact, ...]:
+        """Everything remembered about the user."""
+        ...
+
+    async def clear(self) -> int:
+        """Forget everything about the user; returns how many facts that were."""
+        ...
+
+    async def snapshot(self) -> Memory:
+        """An independent copy of this moment: neither sees what is written to the other. Close it after use."""
+        ...
+
+    async def close(self) -> None: ...
+    async def drop(self) -> None:
+        """Forget everything and close: the end of a store that nobody is to open again."""
+        ...
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def run(self, arguments: dict[str, Any], session: Session) -> Awaitable[str] | str:
+        """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
+        ...
+
+
+class History(Protocol):
+    """Stored conversations, each message pointing at the one it replies to."""
+
+    def save(
+        self,
+        conversation: str,
+        role: str,
+        text: str,
+        *,
+        reply_to: int | None = None,
+        speaker: str | None = None,
+        citations: Sequence[Citation] = (),
+        created: datetime | None = None,
+    ) -> int: ...
+    def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]: ...
+
+
+class Wire(Protocol):
+    """A conversation's one way out of the process, where calls are measured, recorded and replayed."""
+
+    name: str
+    """The model that answers."""
+
+    def prepare(self, request: Request, turn: int, path: tuple[int, ...]) -> Any:
+        """Make a request ready to be sent, tried again as often as need be; `path` is the branch of parallel work."""
+        ...
+
+    async def complete(self, asked: Any, emit: Emit) -> Answer: ...
+    async def embed(self, text: str) -> Embedded: ...
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Fetched:
+        """What `ask` brings from outside, JSON; `kind` and `facts` (JSON) say in full what is asked for."""
+        ...
+
+    def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
+        """Seconds and origin of work that was done in this process; `work` says in JSON what it was."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    completion: Completion
+    seconds: float
+    waited: float = 0.0
+    """Seconds in the queue before the model took the request."""
+    origin: str = "live"
+    missed: Miss | None = None
+    """Why it was not among the recordings, where there are some."""
+    unrecorded: Exception | None = None
+    """Why it could not be written down; it was made and paid for all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    vector: np.ndarray
+    """float32, shape (dimensions,)."""
+    seconds: float
+    waited: float = 0.0
+    origin: str = "live"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    value: Any
+    """JSON."""
+    seconds: float
+    waited: float = 0.0
+    origin: str = "live"
+    error: str | None = None
+    """What the other side failed with, in place of a value."""
+
+
+class Miss(Protocol):
+    @property
+    def cause(self) -> str: ...
+    def __str__(self) -> str: ...

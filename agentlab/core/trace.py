@@ -1,0 +1,257 @@
+"""The trace of a conversation and the folds over it: totals, phases, latency. No number comes from anywhere else.
+
+An event knows what it waited for (`after`), so latency is computed as the longest path over the events instead of being
+read off a clock that other work shares.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from agentlab.core.errors import RunError
+from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.messages import Completion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over costed events. A sum with an unknown part is None, never a smaller number.
+
+    `seconds` adds up leaf events (work), which is not latency: parallel work counts twice, see `critical_path`.
+    """
+
+    llm_calls: int = 0
+    embedding_calls: int = 0
+    tool_calls: int = 0
+    memory_ops: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cached_tokens: int | None = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def sum(cls, parts: Iterable[Totals]) -> Totals:
+        """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**{f.name: add_up([getattr(part, f.name) for part in parts]) for f in fields(cls)} if parts else {})
+
+    def agrees_with(self, other: Totals) -> bool:
+        """Equal, with room for the rounding of floats that were added in another order."""
+        for f in fields(self):
+            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+            if mine is None or theirs is None:
+                if mine is not theirs:
+                    return False
+            elif not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12):
+                return False
+        return True
+
+
+def add_up(numbers: Iterable[Any]) -> Any:
+    """The sum, exactly rounded; None where a number is unknown."""
+    numbers = list(numbers)
+    if any(number is None for number in numbers):
+        return None
+    return math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
+
+
+def _price(event: Event, parents: set[int]) -> Totals:
+    seconds = 0.0 if event.id in parents else event.seconds
+    match event:
+        case ModelCall(completion=None):
+            return Totals(seconds=seconds)
+        case ModelCall(completion=Completion(usage=usage)):
+            return Totals(
+                llm_calls=1,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                cost_usd=event.cost_usd,
+                seconds=seconds,
+            )
+        case EmbeddingCall():
+            return Totals(embedding_calls=event.texts, seconds=seconds)
+        case ToolRun():
+            return Totals(tool_calls=1, seconds=seconds)
+        case MemoryOp():
+            return Totals(memory_ops=1, seconds=seconds)
+        case Search() | Fetch():
+            return Totals(seconds=seconds)
+    return Totals()
+
+
+def fold(events: Iterable[Event]) -> Totals:
+    """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
+    events = list(events)
+    parents = {event.parent for event in events if event.parent is not None}
+    return Totals.sum(_price(event, parents) for event in events if event.costed)
+
+
+def billed(events: Iterable[Event]) -> Totals:
+    """What was asked for just now, and so is paid for: the totals without what came from a recording."""
+    return Totals.sum(_price(event, set()) for event in events if event.costed and event.origin == "live")
+
+
+def critical_path(events: Iterable[Event]) -> float:
+    """Latency of one turn in seconds: the longest path over `after` and `seconds` of its costed leaf events.
+
+    A parent weighs what the longest path through its children weighs; background work weighs nothing.
+    """
+    children: dict[int | None, list[Event]] = defaultdict(list)
+    for event in sorted(events, key=lambda e: e.id):
+        if not event.background:
+            children[event.parent].append(event)
+
+    def weight(event: Event) -> float:
+        inner = children.get(event.id)
+        return longest_path(inner, weight) if inner else (event.seconds if event.costed else 0.0)
+
+    return longest_path(children[None], weight)
+
+
+def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) -> float:
+    """Seconds from the first to the last of events with one parent, given in the order of their ids."""
+    done: dict[int, float] = {}
+    for event in siblings:
+        done[event.id] = max((done.get(before, 0.0) for before in event.after), default=0.0) + weight(event)
+    return max(done.values(), default=0.0)
+
+
+class Trace:
+    """The events of one conversation played through one flow, append-only."""
+
+    def __init__(self, flow: str, conversation: str, epoch: int = 0, take: int = 0) -> None:
+        self.flow = flow
+        self.conversation = conversation
+        self.epoch = epoch
+        self.take = take
+        """How often the conversation was begun before: a killed run starts it again."""
+        self.events: list[Event] = []
+        self.listeners: list[Callable[[Trace, Event], None]] = []
+        self._next = 0
+
+    def next_id(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+        for listen in self.listeners:
+            listen(self, event)
+
+    def of_turn(self, turn: int) -> list[Event]:
+        return sorted((e for e in self.events if e.turn == turn), key=lambda e: e.id)
+
+    def turns(self) -> list[int]:
+        return sorted({event.turn for event in self.events})
+
+    def totals(self, turn: int | None = None) -> Totals:
+        return fold(self.events if turn is None else self.of_turn(turn))
+
+    def phases(self, turn: int | None = None) -> dict[str, Totals]:
+        return by_phase(self.events if turn is None else self.of_turn(turn))
+
+    def latency(self, turn: int) -> float:
+        return critical_path(self.of_turn(turn))
+
+    def check(self) -> None:
+        """Raise RunError unless sum over phases = sum over calls = sum over turns = totals."""
+        check_conservation(self.events, f"{self.flow}/{self.conversation}")
+
+    def steps(self, turn: int | None = None, details: bool = True) -> str:
+        """The trace as an indented tree, one line an event."""
+        turns = self.turns() if turn is None else [turn]
+        lines: list[str] = []
+        for number in turns:
+            if turn is None:
+                lines.append(f"turn {number}")
+            lines.extend(_tree(self.of_turn(number), details))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.flow}/{self.conversation}: {len(self.events)} events in {len(self.turns())} turns>"
+
+    def _repr_markdown_(self) -> str:
+        title = html.escape(f"{self.flow} · {self.conversation}")
+        # A fence in a reply would end ours; an unlikely one of our own is longer.
+        return f"**{title}**\n\n``````text\n{self.steps()}\n``````"
+
+
+def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
+    """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
+    events = list(events)
+    parents = {event.parent for event in events if event.parent is not None}
+    parts: dict[str, list[Totals]] = defaultdict(list)
+    for event in events:
+        if event.costed and event.phase is not None:
+            parts[event.phase].append(_price(event, parents))
+    return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
+
+
+def check_conservation(events: Iterable[Event], where: str) -> None:
+    events = list(events)
+    seen: set[int] = set()
+    for event in events:
+        if event.id in seen:
+            raise RunError(f"{where}: event {event.id} is in the ledger twice")
+        seen.add(event.id)
+    for event in events:
+        if event.parent is not None and event.parent not in seen:
+            raise RunError(f"{where}: event {event.id} belongs to event {event.parent}, which is not in the ledger")
+    totals = fold(events)
+    turns: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        turns[event.turn].append(event)
+    parents = {event.parent for event in events}
+    answered = [(e, e.completion.usage) for e in events if isinstance(e, ModelCall) and e.completion is not None]
+    calls = Totals(
+        llm_calls=len(answered),
+        embedding_calls=sum(e.texts for e in events if isinstance(e, EmbeddingCall)),
+        tool_calls=sum(isinstance(e, ToolRun) for e in events),
+        memory_ops=sum(isinstance(e, MemoryOp) for e in events),
+        input_tokens=add_up(usage.input_tokens for _, usage in answered),
+        output_tokens=add_up(usage.output_tokens for _, usage in answered),
+        cached_tokens=add_up(usage.cached_tokens for _, usage in answered),
+        cost_usd=add_up(call.cost_usd for call, _ in answered),
+        seconds=add_up(e.seconds for e in events if e.costed and e.id not in parents),
+    )
+    sums = {
+        "phases": Totals.sum(by_phase(events).values()),
+        "turns": Totals.sum(fold(inner) for inner in turns.values()),
+        "calls": calls,
+    }
+    for name, total in sums.items():
+        if not total.agrees_with(totals):
+            raise RunError(f"{where}: the sum over {name} is {total}, the totals are {totals}")
+
+
+def _tree(events: list[Event], details: bool) -> list[str]:
+    children: dict[int | None, list[Event]] = defaultdict(list)
+    for event in events:
+        children[event.parent].append(event)
+    lines: list[str] = []
+
+    def draw(siblings: list[Event], indent: str) -> None:
+        for position, event in enumerate(siblings):
+            last = position == len(siblings) - 1
+            text = event.title
+            if details:
+                if event.costed:
+                    text += f"  {event.seconds:.2f}s"
+                if event.detail:
+                    text += f"  {shorten(event.detail, 160)}"
+            if event.error:
+                text += f"  FAILED: {shorten(event.error, 200)}"
+            lines.append(f"{indent}{'└─' if last else '├─'} {text}")
+            draw(children[event.id], indent + ("   " if last else "│  "))
+
+    draw(children[None], "")
+    return lines

@@ -1,0 +1,86 @@
+"""The list of documents a tool prompt shows, and back from the names a model writes to documents.
+
+    - Law 11: Offside                            a title only one document has
+    - pydoc-003 (Library and Extension FAQ)      a shared title: listed by id
+    - 0027bff8d2a891ff-41576-43247               no title
+
+Titles are not unique and may be empty, and a long corpus does not fit a prompt: the list keeps to a token budget and
+says what it left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from agentlab.core.protocols import IndexedDocument
+
+
+def document_list(documents: Sequence[IndexedDocument], count_tokens: Callable[[str], int], max_tokens: int) -> str:
+    """As many documents as fit `max_tokens`, in corpus order, one a line, and how many are left out.
+
+    Every name in the list can be given to `resolve_names` and selects that document. The list is never longer than
+    `max_tokens` as `count_tokens` counts, so it is "" where not even its last line fits, or there is no document.
+    """
+    lines = _lines(documents)
+    if not lines or count_tokens("\n".join(lines)) <= max_tokens:
+        return "\n".join(lines)
+
+    def cut(listed: int) -> str:
+        rest = f"({len(lines) - listed} of {len(lines)} documents are not listed; an empty list of names searches all.)"
+        return "\n".join([*lines[:listed], rest])
+
+    fits, too_many = 0, len(lines)
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if count_tokens(cut(middle)) <= max_tokens else (fits, middle)
+    return cut(fits) if count_tokens(cut(fits)) <= max_tokens else ""
+
+
+def resolve_names(
+    names: Iterable[str], documents: Sequence[IndexedDocument]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(ids of the documents that `names` select, in the order named; the names that select none).
+
+    A name is an id, a title or a whole line of `document_list`. An exact id selects that document; otherwise upper and
+    lower case, surrounding quotes and blanks do not matter, a title selects every document that has it, and goes before
+    an id. Blank names are passed over.
+    """
+    exact = {document.doc_id: document.doc_id for document in documents}
+    loose: dict[str, list[str]] = {}
+    for document in documents:
+        loose.setdefault(_key(document.title), []).append(document.doc_id)
+    for document, line in zip(documents, _lines(documents), strict=True):
+        for key in (_key(document.doc_id), _key(line)):
+            loose.setdefault(key, [document.doc_id])
+    selected: dict[str, None] = {}
+    unknown: dict[str, None] = {}
+    for name in names:
+        if name in exact:
+            selected[name] = None
+        elif key := _key(name):
+            selected.update(dict.fromkeys(loose.get(key, ())))
+            if key not in loose:
+                unknown[name] = None
+    return tuple(selected), tuple(unknown)
+
+
+def _lines(documents: Sequence[IndexedDocument]) -> list[str]:
+    ids = {_key(document.doc_id): document.doc_id for document in documents}
+    titles = Counter(_key(document.title) for document in documents)
+    lines = []
+    for document in documents:
+        title, doc_id, key = _one_line(document.title), _one_line(document.doc_id), _key(document.title)
+        if key and titles[key] == 1 and ids.get(key, document.doc_id) == document.doc_id:
+            lines.append(f"- {title}")
+        else:
+            lines.append(f"- {doc_id} ({title})" if title else f"- {doc_id}")
+    return lines
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _key(name: str) -> str:
+    return _one_line(name.removeprefix("- ").strip(" \t\r\n\"'`")).casefold()

@@ -1,0 +1,111 @@
+"""Conversations: the rows of `conversations.jsonl`, strict and exact.
+
+    {"id": "laws-001", "turns": [{"user": "How long is half-time?", "reference_answers": ["At most 15 minutes."],
+     "relevant_doc_ids": ["law-07-duration"]}], "source": "...", "licence": "..."}
+
+An unknown key, a wrong type or a broken line is a DatasetError that names file, line and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentlab.core.errors import DatasetError
+from agentlab.core.jsonl import STRICT, read_rows
+
+
+class Strict(BaseModel):
+    model_config = STRICT
+
+
+class Speaker(Strict):
+    id: str
+    name: str = ""
+
+
+class ExpectedCall(Strict):
+    name: str
+    accepted_arguments: dict[str, list[Any]] = {}
+    optional_arguments: list[str] = []
+    arguments_visible_in_context: bool = True
+
+
+class ToolResult(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+
+class ExpectedMemory(Strict):
+    op: Literal["add", "update", "none"]
+    content: str | None = None
+    replaces: str | None = None
+
+
+class ToolDefinition(Strict):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+class Turn(Strict):
+    user: str
+    reference_answers: list[str] = []
+    relevant_doc_ids: list[str] | None = None
+    unanswerable: bool = False
+    scored: bool = True
+    needs_document_lookup: bool | None = None
+    expected_calls: list[ExpectedCall] | None = None
+    call_order: str = "any"
+    no_call: bool = False
+    tool_results: list[ToolResult] = []
+    speaker: Speaker | None = None
+    session: str | None = None
+    expected_memory: list[ExpectedMemory] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Conversation(Strict):
+    id: str = Field(min_length=1)
+    turns: list[Turn] = Field(min_length=1)
+    source: str = ""
+    licence: str = ""
+    tools: list[ToolDefinition] = []
+    metadata: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _distinct_tools_and_a_date(self) -> Conversation:
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) < len(names):
+            raise ValueError("tools: two tools have the same name")
+        today = self.metadata.get("today")
+        if today is not None and not _is_date(today):
+            raise ValueError(f"metadata.today: {today!r} is not a date such as 2019-03-01")
+        return self
+
+    @property
+    def scored_turns(self) -> list[int]:
+        return [number for number, turn in enumerate(self.turns) if turn.scored]
+
+
+def _is_date(text: Any) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def read_conversations(file: Path) -> Iterator[tuple[int, Conversation]]:
+    """The conversations of a file, each with its line; raises DatasetError."""
+    seen: dict[str, int] = {}
+    for number, conversation in read_rows(file, Conversation):
+        if conversation.id in seen:
+            raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
+        seen[conversation.id] = number
+        yield number, conversation

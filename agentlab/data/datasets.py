@@ -1,0 +1,124 @@
+"""Data sets: a folder with `conversations.jsonl` and, where documents are needed, `corpus.jsonl`; or a memory set.
+
+A memory set is a folder with `sessions.jsonl` and `questions.jsonl` (`memory_sets.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from agentlab.core.errors import DatasetError
+from agentlab.data.conversations import Conversation, read_conversations
+from agentlab.data.documents import Document, load_documents
+from agentlab.data.memory_sets import ToldSession, read_memory_set
+
+
+class Dataset:
+    """A loaded data set. `digest` is a SHA-256 over the conversations in use, the corpus and what was told before."""
+
+    def __init__(
+        self,
+        name: str,
+        conversations: Iterable[Conversation],
+        documents: Iterable[Document] = (),
+        told: Mapping[str, Sequence[ToldSession]] | None = None,
+    ) -> None:
+        self.name = name
+        self.conversations = tuple(conversations)
+        self.documents = tuple(documents)
+        self.told = dict(told or {})
+        """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
+
+    @property
+    def digest(self) -> str:
+        content = hashlib.sha256()
+        for conversation in self.conversations:
+            content.update(json.dumps(conversation.model_dump()).encode())
+        for document in self.documents:
+            content.update(json.dumps([document.doc_id, document.title, document.text]).encode())
+        for name, sessions in self.told.items():
+            content.update(json.dumps([name, *(session.model_dump() for session in sessions)]).encode())
+        return content.hexdigest()
+
+    @property
+    def turns(self) -> int:
+        """How many turns are scored."""
+        return sum(len(conversation.scored_turns) for conversation in self.conversations)
+
+    def take(self, limit: int | None, seed: int | None = None) -> Dataset:
+        """The first `limit` conversations, or with `seed` a stratified sample of them in their own order."""
+        chosen: Iterable[Conversation] = self.conversations
+        if limit is not None and seed is not None:
+            chosen = _stratified(self.conversations, limit, seed)
+        elif limit is not None:
+            chosen = self.conversations[:limit]
+        return Dataset(self.name, chosen, self.documents, self.told)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Dataset {self.name}: {len(self.conversations)} conversations, {self.turns} graded turns,"
+            f" {len(self.documents)} documents>"
+        )
+
+
+def name_of(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
+    """What a conversation is called in the run of `datasets`; two sets may use one id."""
+    return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
+
+
+def _stratified(conversations: tuple[Conversation, ...], limit: int, seed: int) -> list[Conversation]:
+    """Draw from each stratum in proportion (largest remainder); a stratum is what a conversation's turns ask for."""
+    strata: dict[str, list[Conversation]] = defaultdict(list)
+    for conversation in conversations:
+        strata[_stratum(conversation)].append(conversation)
+    share = min(1.0, limit / len(conversations))
+    quotas = {name: int(len(members) * share) for name, members in strata.items()}
+    by_remainder = sorted(strata, key=lambda name: (quotas[name] - len(strata[name]) * share, name))
+    for name in by_remainder[: min(limit, len(conversations)) - sum(quotas.values())]:
+        quotas[name] += 1
+    chosen: set[str] = set()
+    for name in sorted(strata):
+        drawn = random.Random(f"{seed}/{name}").sample(strata[name], quotas[name])
+        chosen.update(conversation.id for conversation in drawn)
+    return [conversation for conversation in conversations if conversation.id in chosen]
+
+
+def _stratum(conversation: Conversation) -> str:
+    turns = [turn for turn in conversation.turns if turn.scored]
+    unanswerable = sum(turn.unanswerable for turn in turns)
+    lookups = {turn.needs_document_lookup for turn in turns} - {None}
+    kind = conversation.metadata.get("kind") or conversation.metadata.get("category") or ""
+    refusals = "all" if unanswerable == len(turns) else "some" if unanswerable else "none"
+    return f"{kind}/{refusals}/{sorted(map(str, lookups))}"
+
+
+def load_dataset(path: str | Path) -> Dataset:
+    """Read a data set folder; raises DatasetError naming file, line and key."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise DatasetError("there is no such data set folder; a data set is a folder with conversations.jsonl", folder)
+    file = folder / "conversations.jsonl"
+    if not file.is_file():
+        if (folder / "sessions.jsonl").exists() or (folder / "questions.jsonl").exists():
+            questions, told = read_memory_set(folder)
+            return Dataset(folder.resolve().name, questions, told=told)
+        raise DatasetError("the data set has no conversations.jsonl", folder)
+    corpus = folder / "corpus.jsonl"
+    documents = load_documents(corpus) if corpus.exists() else ()
+    conversations = list(read_conversations(file))
+    if not conversations:
+        raise DatasetError("the file holds no conversation", file)
+    known = {document.doc_id for document in documents}
+    for line, conversation in conversations:
+        for number, turn in enumerate(conversation.turns):
+            missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
+            if missing:
+                raise DatasetError(
+                    f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
+                )
+    return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)

@@ -1,0 +1,125 @@
+"""Documents: from a `corpus.jsonl` of a data set, or from a folder of a user's own .md, .txt and .html files.
+
+    {"doc_id": "law-11", "title": "Law 11: Offside", "text": "A player is offside if ...", "metadata": {}}
+
+`metadata` is optional and free. Everything else is strict: what cannot be read is a DatasetError that names the file,
+the line and the key. Nothing is split, cleaned or indexed here (HTML apart, which becomes text).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, field_validator
+
+from agentlab.core.errors import DatasetError
+from agentlab.core.jsonl import STRICT, read_rows
+from agentlab.data import markup as _markup
+
+_MAX_FILE_BYTES = 20_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One document of a corpus; `doc_id` is unique in it, `title` may be shared or empty."""
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class CorpusRow(BaseModel):
+    model_config = STRICT
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: dict[str, Any] = {}
+
+    @field_validator("doc_id")
+    @classmethod
+    def _named(cls, doc_id: str) -> str:
+        if not doc_id.strip():
+            raise ValueError("is empty")
+        return doc_id
+
+
+def load_documents(path: Path) -> tuple[Document, ...]:
+    """Read a corpus: a .jsonl file, or a folder that is searched for .md, .txt and .html files, in order of path.
+
+    In a folder the id of a document is its path from there (`rules/offside.md`) and its title the first heading, the
+    HTML `<title>`, or the file's name. Names that start with a dot are passed over; a link that leads out of the
+    folder, a file over 20 MB or one that is not UTF-8 is a DatasetError, and so is a corpus without documents.
+    """
+    if path.is_dir():
+        documents = tuple(_read_folder(path))
+        empty = "no .md, .txt or .html file in this folder"
+    else:
+        documents = tuple(_read_lines(path))
+        empty = "no documents in this file"
+    if not documents:
+        raise DatasetError(empty, path)
+    return documents
+
+
+def _read_lines(path: Path) -> Iterator[Document]:
+    first_line: dict[str, int] = {}
+    for number, row in read_rows(path, CorpusRow):
+        if before := first_line.get(row.doc_id):
+            raise DatasetError(f"doc_id {row.doc_id!r} is taken by line {before}", path, number)
+        first_line[row.doc_id] = number
+        yield Document(doc_id=row.doc_id, title=row.title, text=row.text, metadata=row.metadata)
+
+
+_READERS: dict[str, Callable[[str], tuple[str, str]]] = {
+    ".md": _markup.read_markdown,
+    ".txt": _markup.read_plain,
+    ".html": _markup.read_html,
+    ".htm": _markup.read_html,
+}
+
+
+def _read_folder(root: Path) -> Iterator[Document]:
+    for path in sorted(_files(root), key=lambda path: path.relative_to(root).as_posix()):
+        text = _read_text(path)
+        try:
+            title, text = _READERS[path.suffix.lower()](text)
+        except RecursionError as error:
+            raise DatasetError("nested too deep to be read", path) from error
+        yield Document(doc_id=path.relative_to(root).as_posix(), title=title or path.stem, text=text)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", error.filename or root) from error
+
+    # os.walk does not follow links to folders: what such a link shows is inside and found anyway, or refused.
+    for folder, folders, files in os.walk(root, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            wanted = name in folders or (path.suffix.lower() in _READERS and not name.startswith("."))
+            if wanted and path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+                raise DatasetError("this link leads out of the folder of documents; copy the file instead", path)
+            if wanted and name not in folders:
+                yield path
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise DatasetError("not an ordinary file", path)
+        if (size := path.stat().st_size) > _MAX_FILE_BYTES:
+            raise DatasetError(
+                f"{size / 1e6:.0f} MB is more than the {_MAX_FILE_BYTES / 1e6:.0f} MB of a document", path
+            )
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"not UTF-8 (byte {error.start}); save it as UTF-8", path) from error
+    except OSError as error:
+        raise DatasetError(f"cannot be read ({error.strerror or error})", path) from error

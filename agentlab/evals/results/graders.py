@@ -1,0 +1,160 @@
+"""What graded a run, as hashes: two runs can be compared only where the same code gave the scores."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from agentlab.core.errors import RunError
+
+if TYPE_CHECKING:
+    from agentlab.evals.results.run import Run
+
+PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
+"""Where a scorer's rules live. What else it imports is data types, or not ours."""
+
+UNKNOWN = "unknown"
+
+
+def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
+    """The scorer's name -> SHA-256 over what decides its values, in hexadecimal.
+
+    That is what its module and the modules of `PACKAGES` it imports, transitively, do: their statements, without
+    docstrings, comments, layout and import lines, and wherever they stand; its plain settings, where it is an object;
+    the embedder's name, where the code calls `embed`.
+    `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
+    """
+    found = {}
+    # Scorers share modules, and reading one anew for each of them was most of the work.
+    read: dict[str, ast.Module] = {}
+    canonical: dict[str, list[str]] = {}
+    for scorer in scorers:
+        module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
+        name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
+        if scorer is not module:
+            name += f":{_class(scorer).__qualname__}"
+        if not str(getattr(module, "__file__", None)).endswith(".py"):
+            found[name] = UNKNOWN
+            continue
+        trees = _closure(module, read)
+        canonical |= {part: _statements(tree) for part, tree in trees.items() if part not in canonical}
+        parts: list[Any] = sorted(statement for part in trees for statement in canonical[part])
+        if any(getattr(node, "attr", None) == "embed" for tree in trees.values() for node in ast.walk(tree)):
+            parts.append(["embedder", embedder_name])
+        if scorer is not module:
+            settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
+            plain = (str, int, float, bool, type(None))
+            parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain)})
+        found[name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return found
+
+
+def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise RunError unless both were graded by the same code on the same data.
+
+    `one` and `other` have `datasets` (name -> SHA-256) and `graders` (name -> SHA-256, or None in an older run);
+    `names` says what the user calls them.
+    """
+    for side, name in ((one, names[0]), (other, names[1])):
+        if side["graders"] is None:
+            raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
+    why = {
+        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
+        "graders": "the graders differ ({}), so the scores mean different things; run the older one again",
+    }
+    for part, text in why.items():
+        mine, theirs = one[part], other[part]
+        differing = sorted(n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
+        if differing:
+            raise RunError(f"{names[0]} and {names[1]} cannot be compared: {text.format(', '.join(differing))}")
+
+
+def identity(header: Mapping[str, Any]) -> dict[str, Any]:
+    """`datasets` and `graders` of a run's header, as `check_comparable` reads them."""
+    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
+    return {"datasets": datasets, "graders": header.get("graders")}
+
+
+def _class(scorer: Any) -> type[Any]:
+    return scorer if inspect.isclass(scorer) else type(scorer)
+
+
+def _closure(module: ModuleType, read: dict[str, ast.Module]) -> dict[str, ast.Module]:
+    """Module names -> syntax trees: the module and what it imports from `PACKAGES`; `read` has those read before."""
+    trees: dict[str, ast.Module] = {}
+    waiting = [module.__name__]
+    while waiting:
+        name = waiting.pop()
+        if name not in trees:
+            path = module.__file__ if name == module.__name__ else _file(name)
+            if name not in read:
+                read[name] = ast.parse(Path(path or "").read_text(encoding="utf-8"))
+            trees[name] = read[name]
+            waiting.extend(imported for imported in _imports(trees[name]) if imported.startswith(PACKAGES))
+    return trees
+
+
+def _imports(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        named = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        if isinstance(node, ast.ImportFrom):
+            yield from (name for name in (f"{node.module}.{part}" for part in named) if _file(name))
+            named = [node.module or ""]
+        yield from (name for name in named if _file(name))
+
+
+def _file(name: str) -> str | None:
+    """The source file of a module of `PACKAGES`; None where the name is none."""
+    if not name.startswith(PACKAGES):
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return spec.origin if spec else None
+
+
+def _statements(tree: ast.Module) -> list[str]:
+    """What a module defines and does, each piece as JSON."""
+    return [json.dumps(statement) for statement in _canonical(tree.body)]
+
+
+def _canonical(node: Any) -> Any:
+    """Nested lists that any Python version makes alike; `ast.dump` writes the same code differently from 3.13 on."""
+    if isinstance(node, list):
+        return [_canonical(part) for part in node if not (_is_docstring(part) or _only_imports(part))]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [
+        [name, _canonical(value)] for name, value in ast.iter_fields(node) if value is not None and name != "kind"
+    ]
+    return [type(node).__name__, *(field for field in fields if field[1] != [])]
+
+
+def _is_docstring(node: Any) -> bool:
+    """A string that stands alone: a docstring, or as good as a comment."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _only_imports(node: Any) -> bool:
+    """An import, or a block of them for the type checker: where names come from, not what is done with them."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        return all(_only_imports(part) for part in [*node.body, *node.orelse])
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def check_complete(run: Run) -> None:
+    """Raise RunError where turns of the run are missing, or failed for want of a recording."""
+    missing = (run.summary.get("recordings") or {}).get("missing")
+    if missing:
+        raise RunError(f"{run.path}: {missing} calls of this replay were not recorded; record them with --mode auto")
+    if run.summary["status"] != "complete":
+        raise RunError(f"{run.path}: the run stopped early; go on with --resume first")

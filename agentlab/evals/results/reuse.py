@@ -1,0 +1,96 @@
+"""What a run took from the recordings, what it asked anew, and where each conversation left the recorded way.
+
+All of it is folded from the ledger: an event has its origin, and every call that was not recorded has a notice beside
+it that says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from agentlab.core.events import Event, ModelCall, Notice
+from agentlab.core.names import NOT_RECORDED
+from agentlab.core.trace import Trace, billed
+
+UNGRADED = "not recorded"
+"""How the reason of a score begins that a replay could not work out."""
+SHOWN = 5
+"""Conversations that went another way, in the lines for people."""
+
+
+def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungraded: int) -> dict[str, Any] | None:
+    """The `recordings` part of `summary.json`; None for a live run.
+
+    `abandoned` are events of conversations that were begun again, `ungraded` counts scores that could not be given.
+
+    `reused` and `new` count model calls, `missing` what a replay was asked for and did not have, `causes` why calls
+    were not recorded, `diverged` the first such call of each conversation.
+    """
+    if mode == "live":
+        return None
+    traces = list(traces)
+    calls = [e for trace in traces for e in trace.events if isinstance(e, ModelCall) and e.completion is not None]
+    causes: Counter[str] = Counter()
+    diverged = []
+    for trace in sorted(traces, key=lambda trace: (trace.flow, trace.conversation, trace.epoch)):
+        notices = [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]
+        causes.update(str(notice.data["cause"]) for notice in notices)
+        if notices:
+            first = min(notices, key=lambda notice: notice.id)
+            where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
+            diverged.append({**where, "cause": first.data["cause"], "why": first.text})
+    causes += Counter({"text to be graded": ungraded})
+    missing = sum(causes.values())
+    if mode == "replay":
+        # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
+        untimed = sum(e.origin == "live" and e.work is not None for trace in traces for e in _leaves(trace))
+        missing += untimed
+        causes += Counter({"outcome of a search or tool": untimed})
+    lost = list(abandoned)
+    paid = billed([*lost, *(event for trace in traces for event in trace.events)])
+    return {
+        "reused": sum(call.origin == "replay" for call in calls),
+        "new": sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
+        "billed": {"input_tokens": paid.input_tokens, "output_tokens": paid.output_tokens, "cost_usd": paid.cost_usd},
+        "missing": missing if mode == "replay" else 0,
+        "causes": dict(causes.most_common()),
+        "diverged": diverged,
+    }
+
+
+def misses(traces: Iterable[Trace]) -> list[str]:
+    """Every call that was not recorded, one line each, with all that differs from the nearest recording."""
+    return [
+        f"{trace.flow} {trace.conversation} turn {event.turn}: {event.text}"
+        for trace in traces
+        for event in trace.events
+        if isinstance(event, Notice) and event.name == NOT_RECORDED
+    ]
+
+
+def _leaves(trace: Trace) -> Iterable[Any]:
+    parents = {event.parent for event in trace.events}
+    return (event for event in trace.events if event.id not in parents)
+
+
+def describe(reused: dict[str, Any]) -> list[str]:
+    """The same in a few lines for people."""
+    paid = reused["billed"]
+    usd = "" if paid["cost_usd"] is None else f", ${paid['cost_usd']:.4f}"
+    tokens = f"{_count(paid['input_tokens'])} + {_count(paid['output_tokens'])} tokens"
+    lines = [f"model calls: {reused['reused']} reused, {reused['new']} new ({tokens}{usd} billed now)"]
+    if reused["missing"]:
+        lines.append(
+            f"NOT RECORDED: {reused['missing']}; the turns concerned failed. --mode auto records what is missing"
+        )
+    lines.extend(f"  {count} x {cause}" for cause, count in reused["causes"].items())
+    for first in reused["diverged"][:SHOWN]:
+        lines.append(f"{first['flow']} {first['conversation']} from turn {first['turn']} on: {first['why']}")
+    more = len(reused["diverged"]) - SHOWN
+    return [*lines, *([f"... and {more} more conversations"] if more > 0 else [])]
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)

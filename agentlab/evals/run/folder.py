@@ -1,0 +1,251 @@
+"""The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
+
+A line is written whole and flushed, so a killed run loses at most the turn it was in. What is read back is folded anew;
+nothing in the folder is a running total.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from typing import IO, Any
+
+from agentlab.core.errors import RunError
+from agentlab.core.events import Event, revive, to_row
+from agentlab.core.files import replace_file
+from agentlab.core.trace import Trace
+from agentlab.wire.recordings import no_collection
+
+FORMAT = 2
+READABLE = (1, 2)
+"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
+compared with each other, but it cannot be continued, nor compared with another run."""
+LOCK = ".lock"
+Play = tuple[str, str, int]
+"""Flow label, conversation id, epoch."""
+
+
+@dataclass(frozen=True)
+class _Content:
+    takes: dict[Play, int]
+    turns: list[dict[str, Any]]
+    traces: dict[Play, Trace]
+    abandoned: list[tuple[str, Event]]
+    """With the flow each belongs to."""
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writing: dict[str, IO[bytes]] = {}
+        self._read: tuple[tuple[int, ...], _Content] | None = None
+
+    # Writing.
+
+    @classmethod
+    def create(cls, path: Path, header: dict[str, Any]) -> RunFolder:
+        """A new folder with its `run.json`; raises RunError where a run is there already."""
+        try:
+            if (path / "run.json").exists():
+                raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
+            if path.exists() and any(file.name != LOCK for file in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+        folder = cls(path)
+        folder.write_json("run.json", {"format": FORMAT, **header})
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run; raises RunError where it is none, or of a format this version cannot read."""
+        folder = cls(path)
+        header = folder.header
+        if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
+            raise RunError(f"{path / 'run.json'} is not the header of a run")
+        if header["format"] not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads formats {known}")
+        return folder
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Replace a file in one step, so that it is never half-written."""
+        replace_file(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def append_event(self, trace: Trace, event: Event) -> None:
+        where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
+        self._append("calls.jsonl", {**where, **to_row(event)})
+
+    def append_turn(self, row: dict[str, Any]) -> None:
+        self._append("turns.jsonl", row)
+
+    def write_scores(self, rows: list[dict[str, Any]]) -> None:
+        replace_file(self.path / "scores.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        # Half a surrogate pair, which a model may write, becomes its JSON escape.
+        line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        file = self._writing.get(name)
+        if file is None:
+            file = self._writing[name] = (self.path / name).open("ab", buffering=0)
+        file.write(line + b"\n")
+
+    def close(self) -> None:
+        """Let go of the files; the folder can be read on."""
+        for file in self._writing.values():
+            file.close()
+        self._writing.clear()
+
+    def mend(self) -> None:
+        """Cut off a last line that a killed run left unfinished."""
+        for name in ("turns.jsonl", "calls.jsonl"):
+            file = self.path / name
+            if file.exists():
+                content = file.read_bytes()
+                whole = content[: content.rfind(b"\n") + 1]
+                if whole != content:
+                    file.write_bytes(whole)
+
+    # Reading.
+
+    @property
+    def header(self) -> dict[str, Any]:
+        try:
+            header: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.path} is not a run folder: there is no run.json") from None
+        except (OSError, ValueError) as problem:
+            raise RunError(f"{self.path / 'run.json'} cannot be read: {problem}") from None
+        return header
+
+    def rows(self, name: str, columns: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+        """The lines of a file; an unfinished last line is left out, any other that is broken is a RunError.
+
+        `columns` are what every row must have.
+        """
+        file = self.path / name
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    row = json.loads(line)
+                    lacking = [column for column in columns if column not in row]
+                except (ValueError, TypeError) as problem:
+                    raise RunError(f"{file}:{number}: not JSON: {problem}") from None
+                if lacking:
+                    raise RunError(f"{file}:{number}: the row has no {lacking[0]!r}")
+                yield row
+
+    def abandoned(self, flow: str | None = None) -> list[Event]:
+        """Events of takes that a later one replaced: nothing counts them but the bill."""
+        return [event for label, event in self._content().abandoned if flow in (None, label)]
+
+    def turns(self) -> list[dict[str, Any]]:
+        """One row a turn, sorted; of a conversation that was begun again, the last take."""
+        return self._content().turns
+
+    def traces(self) -> dict[Play, Trace]:
+        """Every conversation's events, revived; of a conversation that was begun again, the last take."""
+        return self._content().traces
+
+    def takes(self) -> dict[Play, int]:
+        """The last take of every conversation that left an event or a turn behind."""
+        return self._content().takes
+
+    def _content(self) -> _Content:
+        files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
+        sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
+        if self._read is None or self._read[0] != sizes:
+            with no_collection():
+                self._read = sizes, self._load()
+        return self._read[1]
+
+    def _load(self) -> _Content:
+        takes: dict[Play, int] = {}
+        traces: dict[Play, Trace] = {}
+        abandoned: list[tuple[str, Event]] = []
+        for number, row in enumerate(self.rows("calls.jsonl", (*_PLAY, "kind")), 1):
+            play, take = play_of(row), row["take"]
+            try:
+                event = revive(row)
+            except (KeyError, TypeError, ValueError) as problem:
+                raise RunError(f"{self.path / 'calls.jsonl'}:{number}: not an event: {problem!r}") from None
+            if take > takes.get(play, -1):
+                abandoned += [(play[0], lost) for lost in traces[play].events] if play in traces else []
+                takes[play] = take
+                traces[play] = Trace(*play, take=take)
+            if take == takes[play]:
+                traces[play].events.append(event)
+            else:
+                abandoned.append((play[0], event))
+        turns = list(self.rows("turns.jsonl", (*_PLAY, "turn", "user", "reply", "error", "totals")))
+        for row in turns:
+            play = play_of(row)
+            if row["take"] > takes.get(play, -1):
+                takes[play] = row["take"]
+                abandoned += [(play[0], lost) for lost in traces.pop(play).events] if play in traces else []
+        kept = [row for row in turns if row["take"] == takes[play_of(row)]]
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        return _Content(takes, sorted(kept, key=lambda row: (*play_of(row), row["turn"])), traces, abandoned)
+
+
+_PLAY = ("flow", "conversation", "epoch", "take")
+
+
+def play_of(row: dict[str, Any]) -> Play:
+    return row["flow"], row["conversation"], row["epoch"]
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; raises RunError where one is at work there."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / LOCK, timeout=0)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
+    except (FileExistsError, NotADirectoryError):
+        raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+    except OSError as problem:
+        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def run_log() -> Iterator[Callable[[Path], None]]:
+    """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
+    handler = MemoryHandler(capacity=1)
+
+    def write_to(folder: Path) -> None:
+        file = logging.FileHandler(folder / "run.log", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setTarget(file)
+        handler.flush()
+
+    ours = logging.getLogger("agentlab")
+    level = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG)
+    try:
+        yield write_to
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(level)
+        if handler.target is not None:
+            handler.target.close()
+        handler.close()

@@ -1,0 +1,155 @@
+"""A conversation in the internal format, kept below a bound of tokens: user, the agent under its own name, and tools.
+
+    history = ChatHistory(agent="miyori")
+    history.add_message("user", "What is the weather in Bern?")
+    history.add_message("miyori", "", tool_calls=[ToolCall(id="c1", name="weather", arguments={"city": "Bern"})])
+    history.add_message("tool", "Rain.", name="weather", tool_call_id="c1")
+    history.trim_to_limit(max_tokens=8000, chunk_size=1000)
+
+It is valid at every moment in the sense that providers check: a result follows the call it answers, and each call has
+one result once `answer_open_calls` was called. What a provider calls the agent is the business of its adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall, to_json
+
+PROVIDER_ROLES = ("assistant", "model", "ai", "bot")
+
+
+def estimate_tokens(message: Message) -> int:
+    """Characters divided by four, rounded down; names and arguments of tool calls count, malformed ones as written."""
+    calls = (
+        len(call.name)
+        + len(json.dumps(call.arguments, ensure_ascii=False) if call.malformed is None else call.malformed)
+        for call in message.tool_calls
+    )
+    return (len(message.text) + sum(calls)) // CHARACTERS_PER_TOKEN
+
+
+def own_name(agent: str) -> str:
+    """`agent`, if it can name the agent; raises ValueError for a role of others and for a provider's word for it."""
+    if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
+        raise ValueError(f"{agent!r} is a role of others; the agent needs a name of its own")
+    return agent
+
+
+class ChatHistory:
+    """Messages, oldest first; `agent` is the name under which the model's own messages appear."""
+
+    def __init__(self, agent: str = "miyori") -> None:
+        self.agent = own_name(agent)
+        self._messages: list[Message] = []
+
+    def add_message(
+        self,
+        role: str,
+        content: str,
+        *,
+        tool_calls: Sequence[ToolCall] = (),
+        tool_call_id: str | None = None,
+        name: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        """Append a message of `user`, of the agent (by its name) or of a `tool`; ValueError for one that does not fit.
+
+        The result of a tool answers an open call of the last message of the agent; nobody else speaks before that.
+        """
+        waiting = {call.id for call in self.open_calls()}
+        if role == "tool":
+            if tool_call_id not in waiting:
+                raise ValueError(
+                    f"{tool_call_id!r} is no open tool call; open are: {', '.join(sorted(waiting)) or 'none'}"
+                )
+            self._messages.append(Message(role="tool", text=content, name=name, tool_call_id=tool_call_id))
+            return
+        if waiting:
+            raise ValueError(f"the tool calls {', '.join(sorted(waiting))} have no result yet")
+        if role == "user":
+            self._messages.append(Message(role="user", text=content, name=name))
+        elif role == self.agent:
+            if len({call.id for call in tool_calls}) < len(tool_calls):
+                raise ValueError("two tool calls of one message have the same id")
+            told = Message(
+                role="agent", text=content, name=self.agent, tool_calls=tuple(tool_calls), extra=dict(extra or {})
+            )
+            self._messages.append(told)
+        else:
+            raise ValueError(f"role {role!r}: the roles are user, {self.agent} and tool")
+
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the agent's last message that have no result yet."""
+        answered: set[str | None] = set()
+        for message in reversed(self._messages):
+            if message.role == "tool":
+                answered.add(message.tool_call_id)
+            else:
+                return tuple(call for call in message.tool_calls if call.id not in answered)
+        return ()
+
+    def answer_open_calls(self, result: str) -> int:
+        """Give every open call `result`, so that the next turn finds a history it can use; returns how many."""
+        waiting = self.open_calls()
+        for call in waiting:
+            self.add_message("tool", result, name=call.name, tool_call_id=call.id)
+        return len(waiting)
+
+    def get_history(self) -> tuple[Message, ...]:
+        return tuple(self._messages)
+
+    def export(self) -> list[dict[str, Any]]:
+        """The messages as plain dicts, the agent under its own name: role, content, and what else there is."""
+        rows = []
+        for message in self._messages:
+            row: dict[str, Any] = {"role": self.agent if message.role == "agent" else message.role}
+            row["content"] = message.text
+            if message.tool_calls:
+                row["tool_calls"] = [
+                    {
+                        "id": c.id,
+                        "name": c.name,
+                        "arguments": to_json(c.arguments if c.malformed is None else c.malformed),
+                    }
+                    for c in message.tool_calls
+                ]
+            if message.role == "tool":
+                row |= {"name": message.name, "tool_call_id": message.tool_call_id}
+            rows.append(row)
+        return rows
+
+    def get_token_count(self) -> int:
+        """The estimate over all messages."""
+        return sum(map(estimate_tokens, self._messages))
+
+    def trim_to_limit(self, max_tokens: int, chunk_size: int) -> int:
+        """Above `max_tokens`, drop the oldest exchanges, `chunk_size` tokens or more of them at a time, until less than
+        `max_tokens - chunk_size` are left; returns how many messages went.
+
+        An exchange is what a user said and all that followed: what is left begins with a user, and no result is parted
+        from its call. The newest exchange stays however long it is. `chunk_size` 0 drops only what has to go.
+        """
+        if self.get_token_count() <= max_tokens:
+            return 0
+        starts = [at for at, message in enumerate(self._messages) if message.role == "user"]
+        left = self.get_token_count()
+        goal = left - max_tokens if chunk_size == 0 else left - (max_tokens - chunk_size) + 1
+        cut = dropped = chunk = 0
+        for begin, end in zip([0, *starts], starts, strict=False):
+            if dropped >= goal and chunk >= chunk_size:
+                break
+            if chunk >= chunk_size:
+                chunk = 0
+            size = sum(map(estimate_tokens, self._messages[begin:end]))
+            dropped, chunk, cut = dropped + size, chunk + size, end
+        del self._messages[:cut]
+        return cut
+
+    def clear(self) -> None:
+        self._messages.clear()
+
+    def __len__(self) -> int:
+        return len(self._messages)

@@ -1,0 +1,162 @@
+"""Memory around the coordinator: what it remembers before a turn, and what it does with a turn once it is over.
+
+    before   build_context    the facts nearest to the prompt, or those that an earlier search has brought
+    beside   stream           with `read: stream`, the search for this prompt, while the reply is made
+    after    gate             is the turn worth keeping
+             store            an episode: when, what was said, what was answered
+             consolidate      now and then: lasting facts are drawn from the last episodes, newer replace older
+             fetch ahead      what the next turn may want, while the user is still reading
+
+What is done after the turn is background work, charged to its phase and not to the reply's latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.events import Phase
+from agentlab.core.messages import Fact, Message
+from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.flows.two_step.settings import read_object
+from agentlab.session.session import Session
+
+PROMPTS = {
+    "gate": (
+        "Is there anything in this exchange that will still matter in a later conversation: a fact about the user, a"
+        ' plan, a wish, a decision? Reply with {{"keep": true}} or {{"keep": false}}.\n\n{exchange}'
+    ),
+    "extract": (
+        "These are exchanges between a user and {agent}. Write down the lasting facts about the user that they hold,"
+        ' each as one short sentence that can be understood alone. Reply with {{"facts": [...]}}, empty if there are'
+        " none.\n\n{episodes}"
+    ),
+}
+EPISODE = " | user: "
+NEAR = 6
+"""Memories that are looked at for an older version of a fact."""
+GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
+FACTS_SCHEMA = {
+    "type": "object",
+    "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 5}},
+    "required": ["facts"],
+}
+MIN_WORDS = 4
+"""Of a prompt that the gate `words` keeps."""
+
+
+@dataclass
+class Episodes:
+    """The coordinator's memory in one conversation."""
+
+    agent: str
+    facts: int
+    read: Literal["direct", "ahead", "stream"]
+    gate: Literal["all", "words", "model"]
+    consolidate_every: int
+    stores: bool
+    merge_at: float
+    """Cosine similarity from which a new fact takes the place of an old one."""
+    _found: dict[str, Fact] | None = None
+    """What the last search in the background has brought; None before the first."""
+    _loose: list[str] = field(default_factory=list)
+    """Episodes that no fact was drawn from yet."""
+
+    async def build_context(self, prompt: str, session: Session) -> str:
+        facts: Sequence[Fact]
+        if self._found is not None or self.read == "stream":
+            found = (self._found or {}).values()
+            facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[: self.facts]
+            session.decide("memories", "found before", f"{len(facts)} facts")
+        else:
+            try:
+                facts = await session.recall(prompt, top_k=self.facts)
+            except MemoryUnavailable as gone:
+                session.notify(MEMORY_UNAVAILABLE, str(gone))
+                facts = ()
+        # One line without brackets: a memory cannot end the context and go on as if it were the user.
+        told = (" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
+        return "; ".join(told)
+
+    async def beside(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
+        """The reply; with `read: stream` memories are searched meanwhile, and those found by its end wait for the next.
+
+        The two are joined at the end of the turn, so that what a prompt holds is not a matter of speed.
+        """
+        if self.read != "stream" or not self.facts:
+            return await reply
+
+        async def stream() -> str:
+            with session.step("stream_memories"):
+                try:
+                    await self._search((prompt,), session)
+                except MemoryUnavailable as gone:
+                    session.notify(MEMORY_UNAVAILABLE, str(gone))
+            return ""
+
+        text, _ = await session.parallel(reply, stream())
+        return text
+
+    def after_turn(self, prompt: str, reply: str, session: Session) -> None:
+        if self.stores:
+            session.background(self._store(prompt, reply, session), "store turn")
+        if self.read == "ahead" and self.facts:
+            session.background(self._search((prompt, reply), session), "fetch memories ahead", only_here=True)
+
+    def reset(self) -> None:
+        """Forget what was fetched for a conversation that is over; what is stored stays."""
+        self._found = None
+
+    async def _search(self, texts: Sequence[str], session: Session) -> None:
+        found: dict[str, Fact] = {}
+        for text in texts:
+            for fact in await session.recall(text, top_k=self.facts) if text else ():
+                found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
+        self._found = found
+
+    async def _store(self, prompt: str, reply: str, session: Session) -> None:
+        if not await self._is_worth_keeping(prompt, reply, session):
+            return
+        episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE}{prompt} | {self.agent}: {reply}"
+        added = await session.remember(episode)
+        if added is None:
+            return
+        # One too near to another to be kept may still tell something new.
+        self._loose.append(episode)
+        if self.consolidate_every and len(self._loose) >= self.consolidate_every:
+            await self._consolidate(self._loose, session)
+            self._loose = []
+
+    async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
+        if self.gate == "all":
+            return True
+        if self.gate == "words":
+            kept = len(prompt.split()) >= MIN_WORDS
+            return bool(session.decide("keep turn", kept, f"at least {MIN_WORDS} words"))
+        exchange = f"user: {prompt}\n{self.agent}: {reply}"
+        found = await self._ask("gate", GATE_SCHEMA, "memory_write", session, exchange=exchange)
+        return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))
+
+    async def _consolidate(self, episodes: Sequence[str], session: Session) -> None:
+        told = "\n".join(episodes)
+        found = await self._ask("extract", FACTS_SCHEMA, "consolidate", session, agent=self.agent, episodes=told)
+        facts = found.get("facts")
+        for text in facts if isinstance(facts, list) else ():
+            if not isinstance(text, str) or not text.strip():
+                continue
+            near = await session.recall(text, top_k=NEAR, min_score=self.merge_at, phase="consolidate")
+            # The episode that a fact was drawn from is nearer than any older fact.
+            older = [fact for fact in near if EPISODE not in fact.text]
+            if older:
+                await session.revise(older[0].id, text, phase="consolidate")
+            else:
+                await session.remember(text, phase="consolidate")
+
+    async def _ask(
+        self, prompt: str, schema: dict[str, Any], phase: Phase, session: Session, **values: str
+    ) -> dict[str, Any]:
+        message = Message(role="user", text=session.prompt(prompt, **values))
+        reply = await session.complete((message,), output_schema=schema, phase=phase)
+        return read_object(reply.message.text) or {}

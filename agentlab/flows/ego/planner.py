@@ -1,0 +1,119 @@
+"""The layered agent's planner: one call yields strategy and steps, whose tools are checked against those there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agentlab.core.messages import ToolSpec
+from agentlab.flows.asking import ask, closed, sentence_of, sentences_of
+from agentlab.models.schemas import simplify_schema
+from agentlab.session.session import Session
+from agentlab.tools.mcp.registry import tool_manual
+
+Complexity = Literal["simple", "moderate", "complex"]
+COMPLEXITIES: tuple[Complexity, ...] = ("simple", "moderate", "complex")
+MOST_STEPS = 8
+
+PROMPTS = {
+    "plan": (
+        "Plan how to answer. Reply with one JSON object: the approach in a sentence; its complexity (simple: one step,"
+        " moderate, complex); by which signs success can be told; and the steps, each with its purpose, a tool of the"
+        " list and its parameters. No steps are needed for what you can answer at once.\n\n{message}\n\nTools:"
+        "\n{tools}{earlier}"
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    tool: str | None
+    """None: nothing more is to be done."""
+    purpose: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    approach: str = ""
+    complexity: Complexity = "moderate"
+    success_criteria: tuple[str, ...] = ()
+    steps: tuple[PlannedStep, ...] = ()
+
+
+async def make_plan(
+    session: Session, message: str, tools: Sequence[ToolSpec], *, max_replans: int, earlier: Sequence[str] = ()
+) -> Strategy:
+    """A strategy whose steps name tools that exist; asked for anew, with the reason, while they do not.
+
+    `earlier`: what went wrong before, and what was learned from it. After `max_replans` the steps nobody can carry out
+    are left out, and what is to be done in their place is found on the way.
+    """
+    names = [tool.name for tool in tools]
+    told = list(earlier)
+    for attempt in range(1 + max_replans):
+        found = await ask(
+            session,
+            "plan",
+            schema(tools),
+            "plan",
+            message=message,
+            tools=tool_manual([session.tools[name] for name in names]) or "(none)",
+            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in told) if told else "",
+        )
+        strategy = _read(found)
+        unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
+        shown = "; ".join(f"{step.tool}: {step.purpose}" for step in strategy.steps)
+        session.notify("subsystemMessage", f"{strategy.approach} ({shown})"[:500], title=f"plan: {strategy.complexity}")
+        if not unknown:
+            return strategy
+        told.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names) or 'none'}")
+        session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
+    known = tuple(step for step in strategy.steps if step.tool in names)
+    return replace(strategy, complexity="moderate", steps=known)
+
+
+def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """Of a plan. A model that is bound to it can name no tool that does not exist; others can, and are told."""
+    return closed(
+        approach={"type": "string"},
+        complexity={"enum": list(COMPLEXITIES)},
+        success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
+        steps={"type": "array", "items": {"anyOf": step_schemas(tools)}, "maxItems": MOST_STEPS},
+    )
+
+
+def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
+    return [
+        closed(purpose={"type": "string"}, tool={"const": tool.name}, parameters=simplify_schema(tool.parameters))
+        for tool in tools
+    ]
+
+
+def read_step(found: dict[str, Any]) -> PlannedStep:
+    """A step as a model wrote it; without a tool where it names none."""
+    tool = found.get("tool")
+    parameters = found.get("parameters")
+    if isinstance(parameters, str):
+        # One text in place of an object: which parameter it is, the tool's schema knows.
+        parameters = {"": parameters}
+    named = tool.strip() if isinstance(tool, str) else ""
+    return PlannedStep(
+        tool=named if named and named.lower() not in ("none", "null") else None,
+        purpose=sentence_of(found, "purpose"),
+        parameters=parameters if isinstance(parameters, dict) else {},
+    )
+
+
+def _read(found: dict[str, Any]) -> Strategy:
+    steps = found.get("steps")
+    given = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    complexity = str(found.get("complexity")).lower()
+    return Strategy(
+        approach=sentence_of(found, "approach"),
+        complexity=next((known for known in COMPLEXITIES if known == complexity), "moderate"),
+        success_criteria=sentences_of(found, "success_criteria", 3),
+        steps=tuple(step for step in given if step.tool is not None)[:MOST_STEPS],
+    )

@@ -1,0 +1,311 @@
+"""`local/<catalogue name>`: a small language model embedded through llama.cpp, no key and no server to start.
+
+    model = connect("qwen2.5-coder-0.5b")
+    completion = await model.complete(Request(messages=(Message(role="user", text="Hello!"),)), emit=print)
+    await model.close()
+
+The first call fetches the weights and starts `llama_server` as a child process that ends with this one. One request
+runs at a time. `AGENTLAB_LOCAL_MODEL=/path/to.gguf` runs that file whatever the name. How tools are offered and calls
+are read is in `_tool_protocol`; at temperature 0 the same request gets the same reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentlab.core.errors import (
+    BadRequest,
+    ConfigError,
+    ContextOverflow,
+    ModelError,
+    ServerFault,
+    Unreachable,
+    WeightsError,
+)
+from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
+from agentlab.models import weights
+from agentlab.models.local import server as llama_server
+from agentlab.models.local import tool_protocol as protocol
+from agentlab.models.provider import Provider
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from agentlab.core.protocols import Emit
+
+MOST_CHARACTERS_PER_TOKEN = 16
+"""More than any tokenizer packs into a token: longer texts overflow for certain and need not be tokenized."""
+CONNECT_SECONDS = 10
+SILENCE_SECONDS = 900
+"""Reading a long prompt on a busy machine takes minutes in which nothing is sent."""
+EXIT_SECONDS = 5
+
+
+def connect(
+    name: str,
+    *,
+    context: int = 8192,
+    threads: int | None = None,
+    prompt_cache: int = 0,
+) -> LocalModel:
+    """The embedded model `name` of the catalogue; nothing is fetched or started yet.
+
+    `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores; `prompt_cache` is in MiB
+    and off by default, because with it a reply may depend on the requests before it. Raises ConfigError.
+    """
+    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    if own:
+        path = Path(own).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"AGENTLAB_LOCAL_MODEL={own} is not a file; give the path of a GGUF file or unset it")
+        return LocalModel(path.stem, lambda: path, context, threads, prompt_cache)
+    entry = weights.entry(name)
+    if entry.kind != "chat":
+        raise ConfigError(f"local/{name} is no chat model; known: {', '.join(weights.names('chat'))}")
+    file = entry.files[0].name
+    return LocalModel(name, lambda: weights.fetch(name)[file], context, threads, prompt_cache)
+
+
+def identity(name: str) -> tuple[str, str]:
+    """What the model answers under, and the edition of how tools and schemas are put to it."""
+    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    edition = f"llama.cpp, tools {protocol.EDITION}"
+    if not own:
+        return f"local/{name}", edition
+    file = Path(own).expanduser()
+    # Two files may have one name; the head of a GGUF file holds what the model calls itself, and its size the rest.
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
+    return f"local/{file.stem}", edition
+
+
+def seconds_per_call(name: str) -> float | None:
+    """A rough pace on two cores: about 700 tokens of prompt and 40 of reply, nothing cached."""
+    return {"qwen2.5-coder-0.5b": 5.5, "qwen2.5-coder-1.5b": 11.0}.get(name)
+
+
+@dataclass(frozen=True)
+class _Wired:
+    body: dict[str, Any]
+    request: Request
+    offered: protocol.Tools
+
+
+@dataclass
+class _Streamed:
+    reader: protocol.ToolReader | protocol.PlainReader
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+
+
+class LocalModel(Provider[_Wired, _Streamed]):
+    """A chat model in a child process; `weights_file` is called, in a thread, when the child first starts."""
+
+    def __init__(
+        self,
+        name: str,
+        weights_file: Callable[[], Path],
+        context: int = 8192,
+        threads: int | None = None,
+        prompt_cache: int = 0,
+    ) -> None:
+        self.name = f"local/{name}"
+        self._model = name
+        self.parallel: int | None = 1
+        self._weights_file = weights_file
+        self._context = context
+        self._threads = threads or _usable_cores()
+        self._prompt_cache = prompt_cache
+        self._key = secrets.token_hex(16)
+        self._starting = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: Path | None = None
+        self._port = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    async def start(self) -> None:
+        """Fetch the weights and start the child, unless it runs. Raises WeightsError or ConfigError."""
+        async with self._starting:
+            if self.pid is None:
+                await self.close()
+                await asyncio.to_thread(self._launch)
+
+    def translate(self, request: Request) -> _Wired:
+        """Raises ContextOverflow and BadRequest."""
+        offered = protocol.offered_tools(request)
+        return _Wired(self._body(request, offered), request, offered)
+
+    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
+        """A child that died since the last call is started anew; raises what `start` raises, too."""
+        await self.start()
+        reader = protocol.ToolReader(wired.request, wired.offered) if wired.offered else protocol.PlainReader()
+        read = _Streamed(reader)
+        async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
+            async for chunk in chunks:
+                if chunk.get("usage"):
+                    read.usage = _usage(chunk["usage"])
+                for choice in chunk["choices"]:
+                    read.finish = choice["finish_reason"] or read.finish
+                    if visible := reader.feed(choice["delta"].get("content") or ""):
+                        emit(visible)
+        return read
+
+    def parse(self, raw: _Streamed) -> Completion:
+        if raw.finish is None:
+            raise Unreachable("the model server ended before the answer did", self.name)
+        text, calls = raw.reader.finish()
+        reason: FinishReason = "length" if raw.finish == "length" else "tool_calls" if calls else "stop"
+        message = Message(role="agent", text=text, tool_calls=calls)
+        return Completion(message=message, usage=raw.usage, model=self._model, finish_reason=reason)
+
+    def format_tool_result(self, call_id: str, name: str, result: str) -> str:
+        return protocol.RESULT.format(call=name, text=result)
+
+    async def close(self) -> None:
+        """End the child and wait for it; the next call starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(_end, process)
+        if self._log is not None:
+            self._log.unlink(missing_ok=True)
+            self._log = None
+
+    def _body(self, request: Request, offered: protocol.Tools) -> dict[str, Any]:
+        messages = protocol.render(request, offered, self.format_tool_result)
+        length = sum(len(message["content"]) for message in messages)
+        if length > self._context * MOST_CHARACTERS_PER_TOKEN:
+            raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
+        body = {
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": request.temperature,
+            "seed": request.seed,
+            "max_tokens": request.max_tokens,
+            **protocol.constraint(request, offered, self._model),
+        }
+        return {key: value for key, value in body.items() if value is not None}
+
+    async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        import aiohttp
+
+        url = f"http://127.0.0.1:{self._port}/v1/chat/completions"
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        headers = {"Authorization": f"Bearer {self._key}"}
+        try:
+            # A session for each call: it belongs to one event loop, and next to the model's time it costs nothing.
+            async with (
+                aiohttp.ClientSession(timeout=patience, read_bufsize=1 << 20) as session,
+                session.post(url, json=body, headers=headers) as response,
+            ):
+                if response.status != 200:
+                    raise self._error(response.status, await _said(response))
+                async for line in response.content:
+                    if line.startswith(b"error:") or line.startswith(b'data: {"error"'):
+                        problem = json.loads(line.partition(b":")[2])
+                        raise self._error(*_problem(problem))
+                    if line.startswith(b"data: {"):
+                        yield json.loads(line[6:])
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
+        except ValueError as error:
+            raise ServerFault(f"the model server sent what is not JSON: {error}", self.name) from error
+
+    def _error(self, status: int, said: str) -> ModelError:
+        if "exceed_context_size" in said or "context size" in said:
+            return ContextOverflow(said, self.name)
+        if status >= 500:
+            return ServerFault(f"HTTP {status}: {said}", self.name)
+        return BadRequest(f"HTTP {status}: {said}", self.name)
+
+    def _launch(self) -> None:
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise ConfigError(
+                "embedded models need the package xllamacpp, which is not installed: pip install xllamacpp"
+            )
+        path = self._weights_file()
+        handle, log = tempfile.mkstemp(prefix="agentlab-llama-", suffix=".log")
+        self._log = Path(log)
+        # Started as a file with -P: neither this package nor what lies beside the file has to be, or gets, importable.
+        command = [sys.executable, "-P", llama_server.__file__, "--model", str(path), "--context", str(self._context)]
+        command += ["--threads", str(self._threads), "--prompt-cache", str(self._prompt_cache), "--log", log]
+        with os.fdopen(handle, "wb") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own file
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=os.environ | {llama_server.KEY_VARIABLE: self._key},
+                start_new_session=True,  # Ctrl-C is for the parent, which may want to finish the turn
+            )
+        self._process = process
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            _end(process)
+            raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {_last_line(self._log)}")
+        self._port = int(json.loads(line)["port"])
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it ended without a word"
+
+
+def _usage(reported: dict[str, Any]) -> Usage:
+    return Usage(
+        input_tokens=reported.get("prompt_tokens"),
+        output_tokens=reported.get("completion_tokens"),
+        cached_tokens=(reported.get("prompt_tokens_details") or {}).get("cached_tokens"),
+    )
+
+
+async def _said(response: aiohttp.ClientResponse) -> str:
+    text = await response.text(errors="replace")
+    try:
+        return _problem(json.loads(text))[1]
+    except ValueError:
+        return text[:300]
+
+
+def _problem(reported: Any) -> tuple[int, str]:
+    """Status and words of `{"error": {"code", "message", "type"}}`, in whatever part of it is there."""
+    error = reported.get("error", reported) if isinstance(reported, dict) else {}
+    if not isinstance(error, dict):
+        error = {"message": error}
+    said = " ".join(f"{error.get('type', '')}: {error.get('message', '')}".split())[:300]
+    code = error.get("code")
+    return (code if isinstance(code, int) else 500), said

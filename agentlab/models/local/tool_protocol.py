@@ -1,0 +1,303 @@
+"""How the embedded model is offered tools and how its reply is read: by constraining what it can write.
+
+llama.cpp's own tool parser does not understand small coder models, so the tools go into the system prompt, a JSON
+schema allows nothing but an answer or calls of these tools, and the reply comes back as one of
+
+    {"tool": "answer", "text": "Three months."}
+    {"tool": "lookup_documents", "arguments": {"query": "notice period"}, "more": [{"tool": ..., "arguments": ...}]}
+
+The wording was measured on the 0.5B model, which decides with the first tool name it writes. Shown its own calls in
+this form it repeats them, so they are told as part of the results, on the user's side; its own answers are shown as
+plain text. It would rather answer from memory than look up: ANSWER_BIAS sets that right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentlab.core.errors import BadRequest
+from agentlab.core.messages import Request, ToolCall, ToolSpec
+from agentlab.models.schemas import simplify_schema
+
+Tools = Sequence[ToolSpec]
+
+EDITION = 1
+"""To be raised whenever a request would be put to the model in other words: recordings made before no longer fit."""
+MAX_CALLS = 8
+ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
+"""What an answer is called in place of a tool; the first that is no tool's name."""
+
+MAY_CALL = """Tools:
+{tools}
+
+Reply with one JSON object. When the user asks a question or gives a task, call the tool that fits: \
+{{"tool": NAME, "arguments": {{...}}}}, with further calls as "more": [...]. \
+When the user greets, thanks or chats, or the results are given: {{"tool": "{answer}", "text": "..."}}."""
+
+MUST_CALL = """Reply with one JSON object that calls a tool: {{"tool": NAME, "arguments": {{...}}}}; \
+if more calls are needed, add them as "more".
+Tools:
+{tools}"""
+
+RESULT = "{call} returned:\n{text}"
+USE_RESULTS = "Answer the question from these results."
+ANSWER_BIAS = {"qwen2.5-coder-0.5b": -4.0}
+"""Added to the logit of the answer's name while a question is open, by model; measured, so only where it was."""
+
+_GRAMMAR = "%llguidance {}\nstart: %json "
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_CALL = re.compile(r'\{"tool": ("(?:[^"\\]|\\.)*"), "arguments": ')
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_PLAIN = re.compile(r'[^"\\]+')
+_UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_CUT_NAME = re.compile(r'\{"tool": "((?:[^"\\]|\\.)*)')
+
+
+def offered_tools(request: Request) -> Tools:
+    """The tools the reply may call: none, all, or the one that `tool_choice` names. Raises BadRequest."""
+    if request.tool_choice == "none" or not request.tools:
+        return ()
+    if request.tool_choice in ("auto", "required"):
+        return request.tools
+    named = [tool for tool in request.tools if tool.name == request.tool_choice]
+    if not named:
+        offered = ", ".join(tool.name for tool in request.tools)
+        raise BadRequest(f"tool_choice is '{request.tool_choice}', but the tools are {offered}")
+    return named
+
+
+def constraint(request: Request, offered: Tools, model: str) -> dict[str, Any]:
+    """The part of the request's body that restricts what the model can write."""
+    if offered:
+        schema = _reply_schema(request, offered)
+    elif request.output_schema is not None:
+        schema = simplify_schema(request.output_schema)
+    else:
+        return {}
+    # Not as `response_format`: that goes through another converter, which lets the model spend tokens on white space.
+    body: dict[str, Any] = {"grammar": f"{_GRAMMAR}{json.dumps({**schema, 'x-guidance': _COMPACT})}"}
+    if model in ANSWER_BIAS and offered and request.tool_choice == "auto" and not _has_results(request):
+        body["logit_bias"] = [[_answer_name(offered), ANSWER_BIAS[model]]]
+    return body
+
+
+def render(request: Request, offered: Tools, format_result: Callable[[str, str, str], str]) -> list[dict[str, str]]:
+    """The conversation in the roles system, user and assistant; results of tools are told by the user.
+
+    `format_result` is given a call's id, the call as it is shown to the model, and its result.
+    """
+    wired: list[dict[str, str]] = []
+    calls: dict[str, ToolCall] = {}
+    for message in request.messages:
+        calls.update((call.id, call) for call in message.tool_calls)
+        role, text = "user", message.text
+        if message.role == "tool":
+            call = calls.get(message.tool_call_id or "")
+            shown = _spoken(call) if call else message.name or "The tool"
+            text = format_result(message.tool_call_id or "", shown, message.text)
+        elif message.role == "agent":
+            role = "assistant"
+            if message.tool_calls and not text:
+                continue
+        elif message.role == "system":
+            role = "system"
+        elif message.name:
+            text = f"{message.name}: {text}"
+        if role == "user" and wired and wired[-1]["role"] == "user":
+            wired[-1]["content"] += f"\n\n{text}"
+        else:
+            wired.append({"role": role, "content": text})
+    if offered:
+        _instruct(wired, request, offered)
+    return wired
+
+
+def _instruct(wired: list[dict[str, str]], request: Request, offered: Tools) -> None:
+    wording = MAY_CALL if request.tool_choice == "auto" else MUST_CALL
+    tools = "\n".join(f"- {tool.name}({_parameters(tool.parameters)}): {tool.description}" for tool in offered)
+    note = wording.format(tools=tools, answer=_answer_name(offered))
+    if wired and wired[0]["role"] == "system":
+        wired[0]["content"] += f"\n\n{note}"
+    else:
+        wired.insert(0, {"role": "system", "content": note})
+    if _has_results(request) and request.tool_choice == "auto":
+        wired[-1]["content"] += f"\n\n{USE_RESULTS}"
+
+
+def _has_results(request: Request) -> bool:
+    return bool(request.messages) and request.messages[-1].role == "tool"
+
+
+def _answer_name(offered: Tools) -> str:
+    taken = {tool.name for tool in offered}
+    return next((name for name in ANSWER_NAMES if name not in taken), "answer_the_user")
+
+
+def _spoken(call: ToolCall) -> str:
+    if call.malformed is not None:
+        return f"{call.name}({call.malformed})"
+    arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
+    return f"{call.name}({arguments})"
+
+
+def _parameters(schema: Any) -> str:
+    """`query: string (what to look for), limit?: integer`: a third of the tokens of the JSON schema."""
+    if not isinstance(schema, Mapping) or not isinstance(properties := schema.get("properties"), Mapping):
+        return ""
+    required = schema.get("required") or ()
+    shown = []
+    for name, inner in properties.items():
+        described = inner.get("description") if isinstance(inner, Mapping) else None
+        note = f" ({' '.join(str(described).split())})" if described else ""
+        shown.append(f"{name}{'' if name in required else '?'}: {_type(inner)}{note}")
+    return ", ".join(shown)
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return "any"
+    if isinstance(choices := schema.get("enum"), list):
+        return "|".join(json.dumps(choice, ensure_ascii=False, default=str) for choice in choices)
+    if isinstance(schema.get("properties"), Mapping):
+        return f"{{{_parameters(schema)}}}"
+    if isinstance(items := schema.get("items"), Mapping):
+        return f"[{_type(items)}]"
+    declared = schema.get("type", "any")
+    return "|".join(map(str, declared)) if isinstance(declared, list) else str(declared)
+
+
+def _reply_schema(request: Request, offered: Tools) -> dict[str, Any]:
+    def closed(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
+        required = [key for key in properties if key not in optional]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    def call(tool: ToolSpec) -> dict[str, Any]:
+        arguments = simplify_schema({"type": "object", **tool.parameters})
+        return {"tool": {"const": tool.name}, "arguments": arguments}
+
+    each = {"anyOf": [closed(call(tool)) for tool in offered]}
+    more = {"type": "array", "items": each, "minItems": 1, "maxItems": MAX_CALLS - 1}
+    replies = [closed({**call(tool), "more": more}, "more") for tool in offered]
+    if request.tool_choice == "auto":
+        text = {"type": "string"} if request.output_schema is None else simplify_schema(request.output_schema)
+        replies.insert(0, closed({"tool": {"const": _answer_name(offered)}, "text": text}))
+    return {"anyOf": replies}
+
+
+class PlainReader:
+    """Collects a reply that is all answer."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece of the reply and return the part of the answer that became visible."""
+        self._text.append(piece)
+        return piece
+
+    def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
+        return "".join(self._text), ()
+
+
+class ToolReader:
+    """Reads a constrained reply while it streams, whole or cut off: the text of the answer, or the calls."""
+
+    def __init__(self, request: Request, offered: Tools) -> None:
+        self._opening = json.dumps({"tool": _answer_name(offered), "text": ""})[:-2]
+        self._structured = request.output_schema is not None
+        if self._structured:
+            self._opening = self._opening[:-1]
+        self._calls_before = sum(len(message.tool_calls) for message in request.messages)
+        self._raw = ""
+        self._answer: JsonStringDecoder | None = None
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece of the reply and return the part of the answer that became visible."""
+        self._raw += piece
+        if self._answer is None and not self._structured and self._raw.startswith(self._opening):
+            self._answer = JsonStringDecoder()
+            piece = self._raw[len(self._opening) :]
+        return self._answer.feed(piece) if self._answer is not None else ""
+
+    def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
+        """The answer's text and the calls; a call that was cut off carries what there is of it as `malformed`."""
+        if self._answer is not None:
+            return self._answer.text, ()
+        if self._structured and self._raw.startswith(self._opening):
+            return self._raw[len(self._opening) :].removesuffix("}"), ()
+        return "", self._calls()
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        calls: list[ToolCall] = []
+        position = 0
+
+        def add(name: str, **what: Any) -> None:
+            calls.append(ToolCall(id=f"call_{self._calls_before + len(calls) + 1}", name=name, **what))
+
+        while match := _CALL.search(self._raw, position):
+            try:
+                arguments, position = json.JSONDecoder().raw_decode(self._raw, match.end())
+            except ValueError:
+                add(json.loads(match[1]), malformed=self._raw[match.end() :])
+                return tuple(calls)
+            add(json.loads(match[1]), arguments=arguments)
+        if cut := _CUT_NAME.search(self._raw, position):
+            add(cut[1], malformed=self._raw[cut.start() :])
+        elif not calls and self._raw:
+            add("", malformed=self._raw)
+        return tuple(calls)
+
+
+class JsonStringDecoder:
+    """Decodes the inside of a JSON string that arrives in arbitrary pieces, up to its closing quote.
+
+    Half a surrogate pair has no meaning and could not be stored, so it becomes U+FFFD.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.closed = False
+        self._rest = ""
+
+    def feed(self, piece: str) -> str:
+        """Return the characters that became known with this piece."""
+        self._rest += piece
+        known = ""
+        while self._rest and not self.closed:
+            decoded, length = self._next()
+            if not length:
+                break
+            known += decoded
+            self._rest = self._rest[length:]
+        self.text += known
+        return known
+
+    def _next(self) -> tuple[str, int]:
+        """The next decoded characters and how many they take up; a length of 0: more has to arrive first."""
+        rest = self._rest
+        if rest[0] == '"':
+            self.closed = True
+            return "", 1
+        if plain := _PLAIN.match(rest):
+            return plain[0], plain.end()
+        if len(rest) < 2 or (rest[1] == "u" and len(rest) < 6):
+            return "", 0
+        first = _UNICODE.match(rest)
+        if first is None:
+            return _ESCAPES.get(rest[1], rest[1]), 2
+        code = int(first[1], 16)
+        if not 0xD800 <= code < 0xE000:
+            return chr(code), 6
+        if code >= 0xDC00:
+            return "\ufffd", 6
+        second = _UNICODE.match(rest, 6)
+        if second is None:
+            undecided = len(rest) < 12 and re.fullmatch(r"(\\(u[0-9a-fA-F]{0,3})?)?", rest[6:])
+            return ("", 0) if undecided else ("\ufffd", 6)
+        low = int(second[1], 16)
+        if not 0xDC00 <= low < 0xE000:
+            return "\ufffd", 6
+        return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), 12

@@ -1,0 +1,166 @@
+"""How events, replies and numbers look in a notebook: as one line of text, and as HTML in which everything is escaped.
+
+Numbers are folds over the trace; nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+
+from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.messages import Citation, Message, ToolCall
+from agentlab.core.trace import Trace
+
+SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
+"""The events that get a line; the others group these or repeat what is shown elsewhere."""
+
+LONGEST_TEXT = 6000
+
+GREY = "color: var(--jp-ui-font-color2, #666)"
+RED = "color: var(--jp-error-color1, #b00020)"
+_BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "memory": "#6a4c93", "decision": "#6b6b6b"}
+
+
+def tag(event: Event) -> str:
+    """The short word in front of an event's line: its phase, where it has one."""
+    return event.phase or event.kind
+
+
+def headline(event: Event) -> str:
+    """What happened, in one line without its tag."""
+    parts = [_happened(event)]
+    if isinstance(event, ModelCall) and event.completion is not None:
+        usage = event.completion.usage
+        parts.append(_tokens(usage.input_tokens, usage.output_tokens))
+    if event.costed:
+        parts.append(f"{event.seconds:.2f} s")
+    if event.error:
+        parts.append(f"FAILED: {shorten(event.error, 200)}" if failed(event) else event.error)
+    return " · ".join(parts)
+
+
+def failed(event: Event) -> bool:
+    """False also for a call that the user broke off."""
+    return event.error not in (None, "interrupted")
+
+
+def details(event: Event) -> str:
+    """What a line unfolds to; "" where the line says it all."""
+    match event:
+        case ModelCall():
+            asked = [_message(message) for message in event.request.messages]
+            answered = [f"→ {_message(event.completion.message)}"] if event.completion else []
+            return "\n\n".join([*asked, *answered])
+        case Search():
+            return "\n\n".join(
+                f"{p.title or p.doc_id} ({p.id}){'' if p.score is None else f', score {p.score:.3f}'}\n{clip(p.text)}"
+                for p in event.passages
+            )
+        case ToolRun(call=call):
+            return f"{called(call, 2000)}\n\n{clip(event.output)}"
+        case MemoryOp():
+            return "\n".join(clip(item) for item in (event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)))
+    return ""
+
+
+def numbers(trace: Trace, turn: int) -> str:
+    """Calls, tokens, latency and cost of a turn."""
+    totals = trace.totals(turn)
+    counted = [
+        (totals.llm_calls, "model call"),
+        (totals.embedding_calls, "embedding call"),
+        (totals.tool_calls, "tool call"),
+    ]
+    if totals.memory_ops:
+        counted.append((totals.memory_ops, "memory operation"))
+    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counted]
+    parts.append(_tokens(totals.input_tokens, totals.output_tokens))
+    parts.append(f"{trace.latency(turn):.2f} s")
+    parts.append("cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}")
+    return " · ".join(parts)
+
+
+def citation_lines(citations: Sequence[Citation]) -> list[str]:
+    return [f"{shorten(citation.title, 100) or citation.doc_id} ({citation.passage_id})" for citation in citations]
+
+
+def clip(text: str) -> str:
+    """`text`, cut where it would make the notebook itself heavy."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}… ({len(text) - LONGEST_TEXT} more characters)"
+
+
+def called(call: ToolCall, width: int = 110) -> str:
+    """A tool call the way one would type it."""
+    if call.malformed is not None:
+        return shorten(f"{call.name}({call.malformed})", width)
+    arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
+    return shorten(f"{call.name}({arguments})", width)
+
+
+# HTML.
+
+
+def html_step(event: Event) -> str:
+    """An event as one line that unfolds to its details."""
+    badge = (
+        f'<span style="background: {_BADGES[event.kind]}; color: white; border-radius: 3px; padding: 0 5px;'
+        f' font-size: 85%">{html.escape(tag(event))}</span>'
+    )
+    colour = f' style="{RED}"' if failed(event) else ""
+    line = f"{badge} <span{colour}>{html.escape(headline(event))}</span>"
+    unfolded = details(event)
+    if not unfolded:
+        return f'<div style="line-height: 1.6; padding-left: 1.05em">{line}</div>'
+    return (
+        f'<details style="line-height: 1.6"><summary style="cursor: pointer">{line}</summary>'
+        f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere; max-height: 20em; overflow: auto; margin: 4px 0'
+        f' 8px 1.05em; padding: 6px; line-height: 1.35; background: var(--jp-layout-color2, #f3f3f3)">'
+        f"{html.escape(unfolded)}</pre></details>"
+    )
+
+
+def html_text(text: str, style: str = "") -> str:
+    """Text with its line breaks kept and nothing in it read as HTML."""
+    return (
+        f'<div style="white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; {style}">'
+        f"{html.escape(clip(text))}</div>"
+    )
+
+
+def html_citations(citations: Sequence[Citation]) -> str:
+    return "".join(html_text(f"Source: {line}", f"{GREY}; font-size: 90%") for line in citation_lines(citations))
+
+
+def _happened(event: Event) -> str:
+    match event:
+        case ModelCall(completion=None):
+            return "no answer"
+        case ModelCall(completion=completion):
+            assert completion is not None
+            calls = completion.message.tool_calls
+            return f"calls {'; '.join(map(called, calls))}" if calls else f'"{shorten(completion.message.text)}"'
+        case Search(query=query, passages=passages):
+            where = "" if event.doc_ids is None else f" in {', '.join(event.doc_ids)}"
+            noun = "passage" if len(passages) == 1 else "passages"
+            return f'{len(passages)} {noun} for "{shorten(query)}"{shorten(where)}'
+        case ToolRun(call=call, output=output):
+            return f"{call.name}: {shorten(output)}"
+        case MemoryOp(op=op):
+            return f"{op}: {event.detail}"
+    return f"{event.title} {event.detail}".strip()
+
+
+def _tokens(given: int | None, made: int | None) -> str:
+    if given is None and made is None:
+        return "tokens unknown"
+    return f"{'?' if given is None else given} + {'?' if made is None else made} tokens"
+
+
+def _message(message: Message) -> str:
+    speaker = f"{message.role} {message.name}" if message.name else message.role
+    calls = [called(call, 2000) for call in message.tool_calls]
+    return f"{speaker}: {clip(message.text)}{' ' if message.text and calls else ''}{'; '.join(calls)}"

@@ -1,0 +1,85 @@
+"""Work that a session does once the reply is there, and before the next turn begins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab.core.errors import RecordingError
+from agentlab.core.names import BACKGROUND_FAILED
+from agentlab.session.clock import Ledger
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundWork(ABC):
+    """A session's queue of pieces of work, done one after the other."""
+
+    _ledger: Ledger
+
+    def __init__(self) -> None:
+        self._background: list[_Piece] = []
+        self._doing: tuple[_Piece, asyncio.Task[None]] | None = None
+        self._pieces = 0
+
+    @abstractmethod
+    def notify(self, name: str, text: str = "", **data: Any) -> None: ...
+
+    def background(self, work: Coroutine[Any, Any, None], name: str, *, only_here: bool = False) -> None:
+        """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
+
+        It is done before the next turn begins, and dropped if it is `only_here`, for this conversation, and that is
+        forgotten before. What it raises becomes a notice; the turn it began in stands.
+        """
+        self._background.append(_Piece(copy_context(), self._pieces, name, work, only_here))
+        self._pieces += 1
+
+    async def join(self) -> None:
+        """Do what was put into the background, piece by piece; called between turns."""
+        while self._background:
+            piece = self._background.pop(0)
+            task = asyncio.create_task(self._beside(piece), context=piece.context)
+            self._doing = piece, task
+            try:
+                await task
+            except asyncio.CancelledError:
+                me = asyncio.current_task()
+                if not task.cancelled() or (me is not None and me.cancelling()):
+                    raise
+            finally:
+                self._doing = None
+
+    def drop_only_here(self) -> None:
+        """Forget the work that is for this conversation only, begun or not."""
+        if self._doing is not None and self._doing[0].only_here:
+            self._doing[1].cancel()
+        for piece in self._background:
+            if piece.only_here:
+                piece.work.close()
+        self._background = [piece for piece in self._background if not piece.only_here]
+
+    async def _beside(self, piece: _Piece) -> None:
+        self._ledger.go_background(piece.number)
+        try:
+            await piece.work
+        except RecordingError:
+            raise
+        except Exception as failure:
+            log.warning("background work %s failed", piece.name, exc_info=True)
+            self.notify(BACKGROUND_FAILED, f"{piece.name}: {type(failure).__name__}: {failure}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Background work that is still to be done, or under way."""
+
+    context: Context
+    number: int
+    name: str
+    work: Coroutine[Any, Any, None]
+    only_here: bool

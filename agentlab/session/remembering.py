@@ -1,0 +1,79 @@
+"""The session's verbs on long-term memory: recall, remember, revise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any
+
+from agentlab.core.errors import MemoryUnavailable, ModelError
+from agentlab.core.events import MemoryOp, Phase
+from agentlab.core.messages import Added, Fact
+from agentlab.core.protocols import Memory
+from agentlab.session.clock import Ledger
+
+
+class MemoryVerbs(ABC):
+    """What a session can do with its memory; nothing, and no event, where it has none."""
+
+    memory: Memory | None
+    now: datetime
+    _ledger: Ledger
+
+    @abstractmethod
+    def step(self, name: str, text: str = "") -> AbstractContextManager[None]: ...
+    @abstractmethod
+    def new_id(self, prefix: str) -> str: ...
+    @abstractmethod
+    async def _embed(self, text: str, phase: Phase, model: str) -> Any: ...
+
+    async def recall(
+        self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"
+    ) -> tuple[Fact, ...]:
+        """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
+
+        Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
+        """
+        if self.memory is None:
+            return ()
+        with self.step("recall"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
+                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
+        return tuple(facts["facts"])
+
+    async def remember(self, text: str, *, phase: Phase = "memory_write") -> Added | None:
+        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory."""
+        if self.memory is None:
+            return None
+        with self.step("remember"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
+                added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
+                facts["facts"], facts["written"] = (added.fact,), added.is_new
+        return added
+
+    async def revise(self, fact_id: str, text: str, *, phase: Phase = "memory_write") -> Fact | None:
+        """Replace a fact by `text` under a new id; None where there is no such fact, or no memory."""
+        if self.memory is None:
+            return None
+        with self.step("revise"):
+            vector = await self._embed_for(self.memory, text, phase)
+            with self._ledger.timed(
+                MemoryOp, phase, op="revise", text=text, replaces=fact_id, backend=self.memory.name
+            ) as facts:
+                fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
+                facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
+        return fact
+
+    def _new_fact(self) -> str:
+        return self.new_id("fact")
+
+    async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
+        if memory.embedder is None:
+            return None
+        try:
+            return await self._embed(text, phase, memory.embedder.name)
+        except ModelError as failure:
+            raise MemoryUnavailable(f"the {memory.name} memory needs its embedding model: {failure}") from failure

@@ -1,0 +1,375 @@
+"""What a flow is handed: the traced verbs of one conversation.
+
+    passages = await session.retrieve("When is a player offside?")
+    completion = await session.complete(messages, tools=session.tool_specs())
+    result = await session.call_tool(completion.message.tool_calls[0])
+
+Every verb appends one event to the trace, with child events for its parts. Model calls that may go through later are
+made again here. A tool that fails becomes a message for the model; every other error flies on to the runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from agentlab.core import events
+from agentlab.core.errors import (
+    ContextOverflow,
+    NotRecorded,
+    RecordingError,
+    ToolError,
+)
+from agentlab.core.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
+from agentlab.core.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.names import NOT_RECORDED
+from agentlab.core.protocols import Answer, History, Index, Memory, Tool, Wire
+from agentlab.core.schemas import check_arguments
+from agentlab.core.trace import Trace
+from agentlab.session.background import BackgroundWork
+from agentlab.session.clock import Ledger
+from agentlab.session.remembering import MemoryVerbs
+from agentlab.wire.retries import RETRIES, Attempts
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+BYTES_PER_TOKEN = 4
+"""In UTF-8: as many characters of English, and a little more than one of Chinese."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Sampling settings of every completion of a session."""
+
+    temperature: float | None = 0.0
+    seed: int | None = 7
+    max_tokens: int | None = 256
+
+
+class Session(MemoryVerbs, BackgroundWork):
+    """One conversation in one flow. Clock, ids and randomness come from here, or a run could not be replayed."""
+
+    def __init__(
+        self,
+        *,
+        trace: Trace,
+        wire: Wire,
+        history: History,
+        now: datetime,
+        generation: Generation = Generation(),
+        index: Index | None = None,
+        top_k: int = 4,
+        memory: Memory | None = None,
+        folder: Path | None = None,
+        tools: Sequence[Tool] = (),
+        tools_are_brought: bool = False,
+        settings: Any = None,
+        prompts: Mapping[str, str] | None = None,
+        reply_to: int | None = None,
+        price: Callable[[str, Usage], float | None] = lambda model, usage: None,
+        retries: int = RETRIES,
+        on_text: Callable[[int, str], None] = lambda event_id, text: None,
+    ) -> None:
+        super().__init__()
+        self.trace = trace
+        self.index = index
+        self.memory = memory
+        self.folder = folder
+        """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
+        self.token_limit: int | None = None
+        """Set by a flow: longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
+        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+        self.tools_are_brought = tools_are_brought
+        """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
+        self.settings = settings
+        self.now = now
+        self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
+        self.state: dict[str, Any] = {}
+        """Whatever a flow keeps from turn to turn of this conversation."""
+        self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
+        self._wire = wire
+        self._ledger = Ledger(trace, wire.lasted)
+        self._history = history
+        self._tip = reply_to
+        self._generation = generation
+        self.top_k = top_k
+        self._prompts = dict(prompts or {})
+        self._price = price
+        self._retries = retries
+        self._on_text = on_text
+        self._ids = 0
+
+    def begin_turn(self, turn: int) -> None:
+        """Called by whoever drives the flow, before each turn."""
+        self._ledger.begin_turn(turn)
+
+    def forget_history(self) -> None:
+        """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
+        Background work for this conversation only is dropped, begun or not."""
+        self.drop_only_here()
+        self._tip = None
+        self.chapter += 1
+
+    def add_unscored(self, user: str, reply: str | None) -> None:
+        """Put a turn into the stored chain that the flow is not asked about; no event is written."""
+        self._store("user", user)
+        if reply is not None:
+            self._store("agent", reply)
+
+    def new_id(self, prefix: str) -> str:
+        self._ids += 1
+        return f"{prefix}_{self._ids}"
+
+    def prompt(self, name: str, **values: object) -> str:
+        """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
+        return self._prompts[name].format(**values)
+
+    def tool_specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self.tools.values())
+
+    def events_of_turn(self) -> list[Event]:
+        """What has happened in the turn that is being answered."""
+        return self.trace.of_turn(self._ledger.scope.turn)
+
+    def passages_of_turn(self) -> tuple[Passage, ...]:
+        """The passages retrieved so far in this turn, in the order they were found, each once."""
+        found = {p.id: p for event in self.events_of_turn() if isinstance(event, Search) for p in event.passages}
+        return tuple(found.values())
+
+    # The verbs.
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        tool_choice: str = "auto",
+        output_schema: dict[str, Any] | None = None,
+        phase: Phase | None = None,
+        max_tokens: int | None = None,
+        on_text: Callable[[str], None] = lambda text: None,
+    ) -> Completion:
+        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
+
+        `on_text` is given the pieces of the reply as they arrive, those of a first attempt that failed included.
+        """
+        request = Request(
+            messages=tuple(messages),
+            tools=tuple(tools),
+            tool_choice=tool_choice,
+            output_schema=output_schema,
+            temperature=self._generation.temperature,
+            seed=self._generation.seed,
+            max_tokens=max_tokens or self._generation.max_tokens,
+        )
+        self._check_length(request, phase or "answer")
+        opened = self._ledger.open(phase)
+        said: list[str] = []
+
+        def emit(text: str) -> None:
+            said.append(text)
+            self._on_text(opened["id"], text)
+            on_text(text)
+
+        def record(completion: Completion | None, **measured: Any) -> None:
+            calls_tools = completion is not None and completion.message.tool_calls
+            measured["phase"] = phase or ("select_tool" if calls_tools else "answer")
+            measured["cost_usd"] = self._price(self._wire.name, completion.usage) if completion else None
+            facts = {"model": self._wire.name, "request": request, "completion": completion}
+            self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
+
+        asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
+        attempts, lost, pause = Attempts(self._retries), 0.0, 0.0
+        while True:
+            began, pausing = time.perf_counter(), pause > 0
+            try:
+                if pausing:
+                    await asyncio.sleep(pause)
+                lost, began, pausing = lost + pause, time.perf_counter(), False
+                answer = await self._wire.complete(asked, emit)
+                break
+            except asyncio.CancelledError:
+                spent = time.perf_counter() - began
+                # While it waited to try again nothing was under way that could have cost anything.
+                seconds, waited = (0.0, lost + spent) if pausing else (spent, lost)
+                partial = None if pausing else _broken_off(self._wire.name, said)
+                record(partial, seconds=seconds, waited=waited, attempt=attempts.number, error="interrupted")
+                raise
+            except Exception as failure:
+                lost += time.perf_counter() - began
+                attempt = attempts.number
+                after = attempts.pause_after(failure)
+                if after is None:
+                    record(None, waited=lost, attempt=attempt, error=f"{type(failure).__name__}: {failure}")
+                    if isinstance(failure, NotRecorded):
+                        self.notify(NOT_RECORDED, str(failure), cause=failure.cause)
+                    raise
+                pause = after
+                log.warning("%s; attempt %d, again in %.1f s", failure, attempt, pause)
+                said.clear()
+        record(
+            answer.completion,
+            seconds=answer.seconds,
+            waited=lost + answer.waited,
+            attempt=attempts.number,
+            origin=answer.origin,
+        )
+        return self._accepted(answer)
+
+    def _check_length(self, request: Request, asking: str) -> None:
+        if self.token_limit is None:
+            return
+        # Tools and schema are read by the model like the rest, and may come from a stranger's server.
+        beside = [
+            json.dumps(to_json(part), ensure_ascii=False) for part in (*request.tools, request.output_schema) if part
+        ]
+        texts = [*(message.text for message in request.messages), *beside]
+        tokens = sum(len(text.encode("utf-8", "replace")) for text in texts) // BYTES_PER_TOKEN
+        if tokens > self.token_limit:
+            problem = f"{asking}: the request has about {tokens} tokens, the limit is {self.token_limit}"
+            self.notify("systemError", problem, title=f"Token limit: {asking}")
+            raise ContextOverflow(problem)
+
+    def _accepted(self, answer: Answer) -> Completion:
+        if answer.unrecorded is not None:
+            raise answer.unrecorded
+        if answer.missed is not None:
+            self.notify(NOT_RECORDED, str(answer.missed), cause=answer.missed.cause)
+        return answer.completion
+
+    async def retrieve(
+        self, query: str, *, top_k: int | None = None, doc_ids: Sequence[str] | None = None
+    ) -> tuple[Passage, ...]:
+        """The passages that fit `query`, best first; () where there is no index.
+
+        One embedding call and one search; an index that needs no query vector (BM25) makes no embedding call.
+        """
+        if self.index is None:
+            return ()
+        with self.step("retrieve_context"):
+            vector = None
+            if self.index.embedder is not None:
+                vector = await self._embed(query, "retrieve", self.index.embedder.name)
+            wanted = None if doc_ids is None else tuple(doc_ids)
+            with self._ledger.timed(Search, "retrieve", query=query, doc_ids=wanted, index=self.index.name) as facts:
+                passages = await self.index.search(query, vector, top_k=top_k or self.top_k, doc_ids=wanted)
+                facts["passages"] = passages
+        return passages
+
+    async def _embed(self, text: str, phase: Phase, model: str) -> Any:
+        return (await self._ledger.answered(self._wire.embed(text), EmbeddingCall, phase, model=model)).vector
+
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises.
+
+        A ToolError, by which `ask` says that the other side did not answer, is recorded, too.
+        """
+        fetching = self._wire.fetch(kind, facts, ask)
+        fetched = await self._ledger.answered(fetching, events.Fetch, "tool", source=kind, facts=facts)
+        if fetched.error is not None:
+            raise ToolError(fetched.error)
+        return fetched.value
+
+    async def call_tool(self, call: ToolCall) -> Message:
+        """Run a tool and return the message that answers the call; whatever goes wrong is said in it."""
+        with self._ledger.timed(ToolRun, "tool", call=call) as facts:
+            try:
+                output = await self._run_tool(call)
+            except (NotRecorded, RecordingError):
+                raise
+            except ToolError as refusal:
+                facts["error"], output = str(refusal), f"Error: {refusal}"
+            except Exception as failure:
+                log.warning("tool %s failed", call.name, exc_info=True)
+                facts["error"] = f"{type(failure).__name__}: {failure}"
+                output = f"Error: the tool {call.name} failed: {facts['error']}"
+            facts["output"] = output
+        return Message(role="tool", text=output, tool_call_id=call.id, name=call.name)
+
+    async def _run_tool(self, call: ToolCall) -> str:
+        tool = self.tools.get(call.name)
+        if tool is None:
+            raise ToolError(f"there is no tool {call.name!r}; there are: {', '.join(self.tools) or 'none'}")
+        if call.malformed is not None:
+            raise ToolError(f"the arguments of {call.name} are not a JSON object")
+        check_arguments(tool.spec, call.arguments)
+        output = tool.run(call.arguments, self)
+        return str(await output if inspect.isawaitable(output) else output)
+
+    def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
+        """Write a decision of the flow into the trace and return it."""
+        with self._ledger.timed(Decision, None, name=name, choice=choice, why=why):
+            return choice
+
+    def notify(self, name: str, text: str = "", **data: Any) -> None:
+        """Tell whoever listens (notebook, log, ledger); the reply does not depend on it."""
+        with self._ledger.timed(Notice, None, name=name, text=text, data=data):
+            pass
+
+    def load_conversation(self, limit: int | None = None) -> tuple[Message, ...]:
+        """The chain of messages that leads up to this turn, oldest first, at most `limit` of them."""
+        with self.step("load_conversation"):
+            return () if self._tip is None else self._history.chain(self._tip, limit)
+
+    def save_message(
+        self, role: str, text: str, *, speaker: str | None = None, citations: Sequence[Citation] = ()
+    ) -> None:
+        """Add a message to the stored chain, as a reply to the last one."""
+        with self.step(f"save_message {role}"):
+            self._store(role, text, speaker=speaker, citations=citations)
+
+    def _store(self, role: str, text: str, *, speaker: str | None = None, citations: Sequence[Citation] = ()) -> None:
+        self._tip = self._history.save(
+            self.trace.conversation,
+            role,
+            text,
+            reply_to=self._tip,
+            speaker=speaker,
+            citations=citations,
+            created=self.now,
+        )
+
+    @contextlib.contextmanager
+    def step(self, name: str, text: str = "") -> Iterator[None]:
+        """Group the events of the block under a named step."""
+        with self._ledger.timed(Step, None, name=name, text=text):
+            yield
+
+    async def parallel(self, *work: Awaitable[T]) -> list[T]:
+        """Run awaitables side by side; what comes next waits for all of them.
+
+        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
+        which of them were under way at that moment would be a matter of speed.
+        """
+
+        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
+            self._ledger.enter_branch(number)
+            try:
+                return await inner, None, self._ledger.scope.after
+            except Exception as failure:
+                return None, failure, self._ledger.scope.after
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
+        done = [task.result() for task in tasks]
+        if done:
+            self._ledger.came_after(tuple(sorted({event_id for _, _, after in done for event_id in after})))
+        for _, failure, _ in done:
+            if failure is not None:
+                raise failure
+        return [cast("T", result) for result, _, _ in done]
+
+
+def _broken_off(model: str, said: Sequence[str]) -> Completion:
+    """What a call had brought when it was interrupted; its tokens are not known."""
+    return Completion(message=Message(role="agent", text="".join(said)), model=model, finish_reason="interrupted")

@@ -1,0 +1,81 @@
+"""What a prompt is told of tools, for flows that have the model choose one first and write its arguments later.
+
+    tool_list_for_prompt(session.tool_specs(), allowed=("search_web",))
+    # - search_web(query): Search the web and return a summary of the best pages.
+
+The specs of a session are the registry; which of them a flow offers is its own business (`allowed`, None: all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from agentlab.core.messages import ToolSpec
+from agentlab.core.protocols import Tool
+
+MANUAL_LENGTH = 10_000
+"""Characters of a prompt for all tools and how to write their arguments."""
+
+
+def find_tool(specs: Iterable[ToolSpec], name: str) -> ToolSpec | None:
+    return next((spec for spec in specs if spec.name == name), None)
+
+
+def tool_names(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None) -> tuple[str, ...]:
+    return tuple(spec.name for spec in specs if allowed is None or spec.name in allowed)
+
+
+def tool_list_for_prompt(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None) -> str:
+    """A line a tool: its name, its arguments (`?` marks those that may be left out), what it does; "" for none."""
+    offered = [spec for spec in specs if allowed is None or spec.name in allowed]
+    return "\n".join(f"- {spec.name}({argument_list(spec.parameters)}): {_line(spec.description)}" for spec in offered)
+
+
+def tool_manual(tools: Sequence[Tool]) -> str:
+    """As `tool_list_for_prompt`, with how to write the arguments below each tool; "" for none.
+
+    Tools share `MANUAL_LENGTH`: with many of them each is told in fewer words.
+    """
+    share = max(80, MANUAL_LENGTH // max(1, len(tools)))
+    told = []
+    for tool in tools:
+        line = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
+        told.append(line if len(line) <= share else f"{line[:share]} ...")
+    return "\n".join(told)
+
+
+def instruction_of(tool: Tool) -> str:
+    """How to write the arguments of `tool`: its own words, or what its schema says where it has none."""
+    own = getattr(tool, "instruction", "")
+    if own:
+        return str(own)
+    properties = _properties(tool.spec.parameters)
+    if not properties:
+        return "This tool takes no arguments: write {}."
+    told = (f"- {name} ({_type(schema)}): {_line(_text(schema, 'description'))}" for name, schema in properties.items())
+    return "Write a JSON object with:\n" + "\n".join(line.removesuffix(": ") for line in told)
+
+
+def argument_list(parameters: dict[str, Any]) -> str:
+    required = parameters.get("required") or ()
+    return ", ".join(name if name in required else f"{name}?" for name in _properties(parameters))
+
+
+def _properties(parameters: dict[str, Any]) -> dict[str, Any]:
+    # Data sets bring schemas of their own, and not all of them are sound.
+    properties = parameters.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _type(schema: Any) -> str:
+    return _text(schema, "type") or "any"
+
+
+def _text(schema: Any, key: str) -> str:
+    value = schema.get(key) if isinstance(schema, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

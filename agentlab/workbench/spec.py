@@ -1,0 +1,167 @@
+"""The spec of a run: one YAML file, strict; command line beats spec beats environment.
+
+name: flows
+datasets: [datasets/laws]
+flows: [rag_only, {flow: tools, label: tools_k8, retrieval: {top_k: 8}}]
+model: local/qwen2.5-coder-0.5b
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.jsonl import explain
+from agentlab.core.protocols import Mode
+
+ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RetrievalSpec(Strict):
+    method: Literal["dense", "bm25", "hybrid"] = "hybrid"
+    top_k: int = Field(default=4, ge=1, le=100, description="passages a search returns")
+    max_tokens: int = Field(default=200, ge=16, le=2000, description="longest passage, in tokens")
+
+
+class GenerationSpec(Strict):
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    seed: int | None = 7
+    max_tokens: int = Field(default=256, ge=1)
+
+
+class BudgetSpec(Strict):
+    usd: float | None = Field(default=None, gt=0)
+    calls: int | None = Field(default=None, gt=0)
+
+
+class FlowSpec(BaseModel):
+    """A flow, or a variant of one; keys that are not listed here are settings of the flow itself."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    flow: str
+    label: str = ""
+    model: str | None = None
+    memory: str | None = None
+    retrieval: dict[str, Any] = {}
+    generation: dict[str, Any] = {}
+    prompts: dict[str, str] = {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @property
+    def name(self) -> str:
+        return self.label or self.flow
+
+
+FlowEntry = Annotated[
+    FlowSpec,
+    BeforeValidator(
+        lambda entry: {"flow": entry} if isinstance(entry, str) else entry, json_schema_input_type=str | FlowSpec
+    ),
+]
+"""A flow in a spec: its name, or a variant."""
+
+
+class Spec(Strict):
+    name: str = Field("run", pattern=r"^\w[\w.-]*$", description="part of the run's id")
+    datasets: tuple[str, ...] = ("datasets/laws",)
+    flows: tuple[FlowEntry, ...] = (
+        FlowSpec(flow="rag_only"),
+        FlowSpec(flow="tools"),
+        FlowSpec(flow="tools_rag_fallback"),
+    )
+    model: str = "local/qwen2.5-coder-0.5b"
+    embedder: str = "local/all-minilm-l6-v2"
+    retrieval: RetrievalSpec = RetrievalSpec()
+    memory: str = Field("chroma", description="backend of long-term memory, for flows that have one; or none")
+    ingest: Literal["verbatim", "flow"] = Field(
+        "verbatim",
+        description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"
+        " itself writes it",
+    )
+    generation: GenerationSpec = GenerationSpec()
+    limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
+    sample: int | None = Field(
+        None, description="seed of a stratified sample of `limit` conversations; without it the first ones are taken"
+    )
+    epochs: int = Field(1, ge=1)
+    concurrency: int = Field(1, ge=1, le=1000, description="conversations in flight")
+    today: datetime = Field(
+        datetime(2026, 1, 1, 12), description="the clock of conversations that do not say their own `metadata.today`"
+    )
+    mode: Mode = Field(
+        "live", description="ask; ask and write down; only look up; look up, and ask and write down what is not there"
+    )
+    recordings: str = Field("evals/recordings", description="the folder of recorded calls")
+    scorers: Literal["default"] | tuple[str, ...] = "default"
+    prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
+    budget: BudgetSpec = BudgetSpec()
+    prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Spec:
+        labels = [flow.name for flow in self.flows]
+        twice = {label for label in labels if labels.count(label) > 1}
+        if not labels or not self.datasets:
+            raise ValueError("a run needs at least one flow and one data set")
+        if twice:
+            raise ValueError(f"flows: {sorted(twice)[0]!r} stands there twice; give each variant a label of its own")
+        if self.sample is not None and self.limit is None:
+            raise ValueError("sample: needs a limit, the number of conversations to draw")
+        return self
+
+
+def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Spec:
+    """Read a spec; `overrides` are dotted keys (`retrieval.top_k`) and win. Raises ConfigError, one line."""
+    data: dict[str, Any] = {key: os.environ[name] for name, key in ENVIRONMENT.items() if os.environ.get(name)}
+    where = "spec"
+    if path is not None:
+        where = str(path)
+        data |= _read_yaml(Path(path))
+    return make_spec(data, overrides or {}, where)
+
+
+def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "spec") -> Spec:
+    """Lay `overrides`, dotted keys, over `data` and check the whole; raises ConfigError."""
+    for key, value in overrides.items():
+        inner = data
+        *outer, last = key.split(".")
+        for part in outer:
+            if not isinstance(inner.get(part) or {}, Mapping):
+                raise ConfigError(f"{key}: {part} is not a mapping, so nothing in it can be set")
+            inner[part] = dict(inner.get(part) or {})
+            inner = inner[part]
+        inner[last] = value
+    try:
+        return Spec.model_validate(data)
+    except ValidationError as problem:
+        raise ConfigError(f"{where}: {explain(problem, Spec)}") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no spec {path}; `agentlab init` makes one") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"cannot read the spec {path}: {problem}") from None
+    except yaml.YAMLError as problem:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(problem).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a spec is a mapping of keys to values")
+    return data

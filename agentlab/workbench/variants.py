@@ -1,0 +1,172 @@
+"""A flow with all its settings filled in from the spec: what a label in the results stands for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import string
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError
+from agentlab.core.files import data_folder
+from agentlab.core.jsonl import explain
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.session.session import Session
+from agentlab.workbench.prompt_files import read_prompt_files
+from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A flow with all its settings filled in, under the label that results carry."""
+
+    label: str
+    respond: Callable[[UserTurn, Session], Awaitable[Reply]]
+    write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
+    """The flow's step that writes to memory, alone; None for a flow without one."""
+    settings: Any
+    prompts: Mapping[str, str]
+    prompt_sources: Mapping[str, str]
+    """Where a prompt that is not the flow's own comes from: `the spec`, or a file."""
+    prompt_files: Mapping[str, str]
+    """SHA-256 of the file a prompt comes from, by the prompt's name."""
+    model: str
+    retrieval: RetrievalSpec
+    generation: GenerationSpec
+    needs: tuple[str, ...]
+    tools: tuple[str, ...]
+    tool_folder: Path | None
+    """Where an agent's own scripts and MCP servers are described; None where it has none."""
+    memory: str | None
+    """The backend of its long-term memory; None for a flow without one."""
+    calls_per_turn: float | None
+
+
+def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
+    """Resolve the flow (or take the object `given`) and lay its keys over the spec's; raises ConfigError."""
+    found = given if given is not None else plugins.resolve("flows", flow.flow)
+    where = f"flow {flow.name!r}"
+    respond = getattr(found, "respond", found)
+    if not inspect.iscoroutinefunction(respond):
+        raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
+    environment = getattr(found, "ENVIRONMENT", {})
+    set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
+    settings = _validated(getattr(found, "Settings", None), {**_settings(set_outside), **flow.settings}, where)
+    overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
+    modules = getattr(found, "PROMPT_MODULES", {})
+    files = read_prompt_files(data_folder(settings.data) / "prompts", modules) if modules else {}
+    files = {name: file for name, file in files.items() if name not in overrides}
+    from_files = {name: file.text for name, file in files.items()}
+    return Variant(
+        label=flow.name,
+        respond=respond,
+        write_memory=getattr(found, "write_memory", None),
+        settings=settings,
+        prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
+        prompt_sources={name: str(file.path) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
+        prompt_files={name: file.sha256 for name, file in files.items()},
+        model=_model(spec, flow, set_outside),
+        retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
+        generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
+        needs=tuple(getattr(found, "NEEDS", ())),
+        tools=tuple(getattr(found, "TOOLS", ())),
+        tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
+        memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
+        calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
+    )
+
+
+def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
+    """Raise ConfigError for epochs that would repeat themselves, and for prompts of flows that are not there."""
+    for variant in variants:
+        sampling = variant.generation
+        if spec.epochs > 1 and (not sampling.temperature or sampling.seed is None):
+            raise ConfigError(
+                f"epochs: {spec.epochs} epochs of {variant.label} at temperature {sampling.temperature} with"
+                f" seed {sampling.seed} would only repeat themselves; set generation.temperature above 0 and a seed"
+                " (each epoch adds one to it)"
+            )
+    flows = {flow.flow for flow in spec.flows}
+    for name in spec.prompts:
+        if name not in flows:
+            raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
+
+
+def _settings(set_outside: Mapping[str, str]) -> dict[str, Any]:
+    return {key: value for key, value in set_outside.items() if key not in ("provider", "model")}
+
+
+def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
+    """The flow's own, then the spec's, then what the flow's environment variables say, then the spec's default."""
+    named = {"provider", "model"} & set(set_outside)
+    if flow.model is not None or "model" in spec.model_fields_set or not named:
+        return flow.model or spec.model
+    if len(named) < 2:
+        raise ConfigError(
+            f"flow {flow.name!r}: of the environment variables for its provider and model only one is set"
+        )
+    return f"{set_outside['provider']}/{set_outside['model']}"
+
+
+def _tool_folder(settings: Any) -> Path | None:
+    folder = data_folder(settings.data)
+    return folder if any((folder / part).is_dir() for part in ("tools", "mcp-servers", "remote-mcp-servers")) else None
+
+
+def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, where: str) -> str | None:
+    name = flow.memory or spec.memory
+    if not has_memory:
+        if flow.memory is not None:
+            raise ConfigError(f"{where}: it has no long-term memory, so `memory` cannot be chosen")
+        return None
+    if name == "none":
+        return None
+    plugins.resolve("memory", name)
+    return name
+
+
+def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
+    if model is None:
+        if values:
+            raise ConfigError(f"{where}: it has no settings of its own, and {sorted(values)[0]!r} is no key of a spec")
+        return None
+    known = getattr(model, "model_fields", None) or model.__dataclass_fields__
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: {plugins.unknown('key', key, known)}")
+    try:
+        return TypeAdapter(model).validate_python(values)
+    except ValidationError as problem:
+        raise ConfigError(f"{where}: {explain(problem, model)}") from None
+
+
+def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: str) -> dict[str, str]:
+    for name, text in overrides.items():
+        if name not in defaults:
+            raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
+        allowed, used = placeholders(defaults[name]) or [], placeholders(text)
+        if used is None:
+            raise ConfigError(
+                f"{where}: prompt {name!r} has a brace that opens no plain {{placeholder}};"
+                " write {{ or }} for a brace itself"
+            )
+        extra = set(used) - set(allowed)
+        if extra:
+            known = ", ".join(f"{{{field}}}" for field in sorted(allowed)) or "none"
+            raise ConfigError(f"{where}: prompt {name!r} has no placeholder {{{sorted(extra)[0]}}}; it has {known}")
+    return {**defaults, **overrides}
+
+
+def placeholders(text: str) -> list[str] | None:
+    """The names that a prompt has filled in, in order, each once; None for braces that are no plain placeholder."""
+    try:
+        parts = [(field, form, how) for _, field, form, how in string.Formatter().parse(text) if field is not None]
+    except ValueError:
+        return None
+    return None if any(form or how for _, form, how in parts) else list(dict.fromkeys(field for field, _, _ in parts))
