@@ -22,7 +22,7 @@ from agentlab.evals.compare.pairs import Comparison, Difference, Pair, compare
 from agentlab.evals.compare.report import CAPTION, COLUMNS, by_flow, cells
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.folder import RunFolder
-from agentlab.evals.run.runner import Progress as RunProgress
+from agentlab.evals.run.runner import RunProgress
 from agentlab.models import weights
 
 if TYPE_CHECKING:

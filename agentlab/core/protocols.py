@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from agentlab.core.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from agentlab.session.session import Session
 
+T = TypeVar("T")
 Emit = Callable[[str], None]
 Mode = Literal["live", "record", "replay", "auto"]
 """Of a run: what is asked, what is written down, what is looked up."""
@@ -186,58 +187,54 @@ class History(Protocol):
     def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]: ...
 
 
-class Wire(Protocol):
-    """A conversation's one way out of the process, where calls are measured, recorded and replayed."""
+@dataclass(frozen=True)
+class Place:
+    """Where in a conversation a request is made."""
+
+    turn: int
+    path: tuple[int, ...] = ()
+    """The branches of parallel work that lead there, by number; below zero, pieces of background work."""
+
+
+class Gateway(Protocol):
+    """A conversation's one way out of the process. What goes wrong is in the answer; nothing here raises."""
 
     name: str
     """The model that answers."""
 
-    def prepare(self, request: Request, turn: int, path: tuple[int, ...]) -> Any:
-        """Make a request ready to be sent, tried again as often as need be; `path` is the branch of parallel work."""
+    async def ask(self, request: Request, place: Place, emit: Emit) -> Answer[Completion]:
+        """The model's answer, asked for as often as need be; `emit` is given its text as it arrives."""
         ...
 
-    async def complete(self, asked: Any, emit: Emit) -> Answer: ...
-    async def embed(self, text: str) -> Embedded: ...
-    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Fetched:
+    async def embed(self, text: str) -> Answer[np.ndarray]:
+        """The vector of a query: float32, shape (dimensions,)."""
+        ...
+
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Answer[Any]:
         """What `ask` brings from outside, JSON; `kind` and `facts` (JSON) say in full what is asked for."""
         ...
 
-    def lasted(self, work: Any, seconds: float) -> tuple[float, str]:
+    def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
         """Seconds and origin of work that was done in this process; `work` says in JSON what it was."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    completion: Completion
-    seconds: float
+class Answer(Generic[T]):
+    """What came of one call, and all that its event says of it."""
+
+    value: T | None = None
+    seconds: float = 0.0
+    """What the accepted attempt took."""
     waited: float = 0.0
-    """Seconds in the queue before the model took the request."""
-    origin: str = "live"
-    missed: Miss | None = None
-    """Why it was not among the recordings, where there are some."""
-    unrecorded: Exception | None = None
-    """Why it could not be written down; it was made and paid for all the same."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embedded:
-    vector: np.ndarray
-    """float32, shape (dimensions,)."""
-    seconds: float
-    waited: float = 0.0
-    origin: str = "live"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fetched:
-    value: Any
-    """JSON."""
-    seconds: float
-    waited: float = 0.0
+    """Seconds in the queue, in attempts that failed, and between attempts."""
+    attempt: int = 1
     origin: str = "live"
     error: str | None = None
-    """What the other side failed with, in place of a value."""
+    failure: BaseException | None = None
+    """What whoever asked is to raise; beside a value, why that could not be recorded."""
+    missed: Miss | None = None
+    """Why it was not among the recordings, where there are some."""
 
 
 class Miss(Protocol):

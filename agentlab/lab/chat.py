@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Event
@@ -23,11 +23,9 @@ from agentlab.core.trace import Trace
 from agentlab.data.documents import Document, load_documents
 from agentlab.memory.unavailable import Away
 from agentlab.session.history import ConversationDatabase
-from agentlab.session.session import Session
+from agentlab.workbench.conversation import TurnDriver
+from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.variants import Variant
-
-if TYPE_CHECKING:
-    from agentlab.lab.lab import Lab
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS = 60
@@ -42,7 +40,7 @@ class Chat:
 
     def __init__(
         self,
-        lab: Lab,
+        bench: RunningBench,
         variant: Variant,
         *,
         documents: Iterable[Document] | str | Path | None = None,
@@ -52,7 +50,8 @@ class Chat:
         on_text: Callable[[str], None] = lambda text: None,
         on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        self.lab = lab
+        self.on_close: Callable[[], None] = lambda: None
+        self._bench = bench
         self.variant = variant
         self.trace = Trace(variant.label, "chat")
         self.trace.listeners.append(lambda trace, event: on_event(event))
@@ -62,28 +61,30 @@ class Chat:
         self._keeps_memory = memory is not None
         self._clock = clock
         self._on_text = on_text
-        self._session: Session | None = None
-        self._turn = -1
-        self._talking: Any = None
-        self._finishing: asyncio.Task[None] | None = None
+        self._driver: TurnDriver | None = None
+        self._turns = 0
+        self._talking: Future[Reply] | None = None
         self._one_at_a_time = asyncio.Lock()
 
     def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
         if documents is None:
-            return tuple(document for dataset in self.lab.datasets() for document in dataset.documents)
+            return tuple(document for dataset in self._bench.datasets() for document in dataset.documents)
         if isinstance(documents, (str, Path)):
             return load_documents(Path(documents))
         return tuple(documents)
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
-        self._talking = self.lab.start(self._say(turn))
-        return await asyncio.wrap_future(self._talking)
+        return await asyncio.wrap_future(
+            self._begin(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name))
+        )
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        self._talking = self.lab.start(self._say(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)))
-        reply: Reply = self.lab.wait_for(self._talking)
-        return reply
+        turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
+        return self._bench.wait_for(self._begin(turn))
+
+    def _begin(self, turn: UserTurn) -> Future[Reply]:
+        self._talking = self._bench.start(self._say(turn))
+        return self._talking
 
     def stop(self) -> None:
         """Break off the reply that is under way; of what was said, that stays which the flow had stored by then."""
@@ -95,70 +96,64 @@ class Chat:
 
         Long-term memory stays, and what is on its way there arrives.
         """
-        self.lab.wait(self._reset())
+        self._bench.wait(self._reset())
 
     async def _say(self, turn: UserTurn) -> Reply:
         # A turn that is being broken off still has its history to put in order.
         async with self._one_at_a_time:
-            session = await self._opened()
-            await self._finish()
-            self._turn += 1
-            session.now = self._clock()
-            session.begin_turn(self._turn)
+            driver = await self._opened()
+            number, self._turns = self._turns, self._turns + 1
             try:
-                return await self.variant.respond(turn, session)
+                played = await driver.play(self.variant.respond, number, turn, now=self._clock())
             finally:
                 # While the user reads, not when the user has asked again.
-                self._finishing = asyncio.create_task(session.join())
+                driver.finish_soon()
+            if played.failure is not None:
+                raise played.failure
+            assert played.reply is not None, "a turn that did not fail has a reply"
+            return played.reply
 
-    async def _opened(self) -> Session:
+    async def _opened(self) -> TurnDriver:
         if self._memory_folder is None:
             self._memory_folder = folder_of(self)
-        if self._session is not None and isinstance(self._session.memory, Away):
-            # It may be back.
-            self._session.memory = await self.lab.open_memory(self.variant, self._memory_folder)
-        if self._session is None:
-            index = await self.lab.index(self._documents, self.variant.retrieval)
-            self._session = await self.lab.session(
+        if self._driver is None:
+            session = await self._bench.session(
                 self.variant,
                 self.trace,
-                index=index,
-                memory=await self.lab.open_memory(self.variant, self._memory_folder),
+                index=await self._bench.index(self._documents, self.variant.retrieval),
+                memory=await self._bench.open_memory(self.variant, self._memory_folder),
                 folder=Path(self._memory_folder),
                 database=self._database,
                 on_text=lambda event_id, piece: self._on_text(piece),
             )
-        return self._session
-
-    async def _finish(self) -> None:
-        """Wait for what the last turn left to be done."""
-        if self._finishing is not None:
-            # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
-            try:
-                await asyncio.shield(self._finishing)
-            finally:
-                if self._finishing.done():
-                    self._finishing = None
+            self._driver = TurnDriver(session)
+        elif isinstance(self._driver.session.memory, Away):
+            # It may be back.
+            self._driver.session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
+        return self._driver
 
     async def _reset(self) -> None:
         self.stop()
         async with self._one_at_a_time:
-            if self._session is not None:
-                self._session.forget_history()
-                await self._finish()
+            if self._driver is not None:
+                self._driver.session.forget_history()
+                await self._driver.finish()
 
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
         self.stop()
         async with self._one_at_a_time:
+            on_close, self.on_close = self.on_close, lambda: None
+            on_close()
+            if self._driver is None:
+                return
             try:
                 async with asyncio.timeout(CLOSING_SECONDS):
-                    await self._finish()
+                    await self._driver.finish()
             except Exception:
                 log.warning("the last turn's background work came to no end", exc_info=True)
             finally:
-                self.lab.forget(self)
-                memory = self._session.memory if self._session is not None else None
+                memory = self._driver.session.memory
                 if memory is not None:
                     with contextlib.suppress(MemoryUnavailable):
                         await (memory.close() if self._keeps_memory else memory.drop())

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.runner import Progress
+    from agentlab.evals.run.runner import RunProgress
 
 BETWEEN_UPDATES = 0.1
 
 
-def progress() -> Callable[[Progress], None]:
+def progress() -> Callable[[RunProgress], None]:
     """A callback for `on_progress`; outside a notebook, or without ipywidgets, it does nothing."""
     try:
         from IPython.core.getipython import get_ipython
@@ -41,7 +41,7 @@ class ProgressBar:
         self.view: Any = ipywidgets.HBox([self.bar, self.line])
         self._drawn = 0.0
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         ended = progress.done >= progress.total
         if time.monotonic() - self._drawn < BETWEEN_UPDATES and not ended:
             return
@@ -53,7 +53,7 @@ class ProgressBar:
         self.line.value = describe(progress)
 
 
-def describe(progress: Progress) -> str:
+def describe(progress: RunProgress) -> str:
     """The line beside the bar."""
     parts = [f"turn {progress.done} of {progress.total}"]
     left = progress.seconds_left

@@ -6,13 +6,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
 from agentlab.core.errors import RecordingError
 from agentlab.core.names import BACKGROUND_FAILED
-from agentlab.session.clock import Ledger
+from agentlab.session.clock import Clock, Scope
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 class BackgroundWork(ABC):
     """A session's queue of pieces of work, done one after the other."""
 
-    _ledger: Ledger
+    _clock: Clock
 
     def __init__(self) -> None:
         self._background: list[_Piece] = []
@@ -36,14 +35,14 @@ class BackgroundWork(ABC):
         It is done before the next turn begins, and dropped if it is `only_here`, for this conversation, and that is
         forgotten before. What it raises becomes a notice; the turn it began in stands.
         """
-        self._background.append(_Piece(copy_context(), self._pieces, name, work, only_here))
+        self._background.append(_Piece(self._clock.scope, self._pieces, name, work, only_here))
         self._pieces += 1
 
     async def join(self) -> None:
         """Do what was put into the background, piece by piece; called between turns."""
         while self._background:
             piece = self._background.pop(0)
-            task = asyncio.create_task(self._beside(piece), context=piece.context)
+            task = asyncio.create_task(self._beside(piece))
             self._doing = piece, task
             try:
                 await task
@@ -64,7 +63,7 @@ class BackgroundWork(ABC):
         self._background = [piece for piece in self._background if not piece.only_here]
 
     async def _beside(self, piece: _Piece) -> None:
-        self._ledger.go_background(piece.number)
+        self._clock.go_background(piece.begun_in, piece.number)
         try:
             await piece.work
         except RecordingError:
@@ -78,7 +77,7 @@ class BackgroundWork(ABC):
 class _Piece:
     """Background work that is still to be done, or under way."""
 
-    context: Context
+    begun_in: Scope
     number: int
     name: str
     work: Coroutine[Any, Any, None]

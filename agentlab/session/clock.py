@@ -6,19 +6,19 @@ queue. So a replay, which does nothing but look up, writes the same numbers as t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from agentlab.core.errors import NotRecorded
-from agentlab.core.events import Event, Notice, Phase
-from agentlab.core.names import NOT_RECORDED
+from agentlab.core.events import Event, Phase
+from agentlab.core.protocols import Place
 from agentlab.core.trace import Trace, longest_path
 
-Lasted = Callable[[Any, float], tuple[float, str]]
+RecordedDuration = Callable[[Any, float], tuple[float, str]]
 """Takes what was done in this process, as JSON, and the seconds measured; gives the seconds to write, and origin."""
 
 
@@ -34,47 +34,62 @@ class Scope:
     """The branches of parallel work that lead here, by number; below zero, pieces of background work."""
 
 
-_scope: ContextVar[Scope] = ContextVar("agentlab_scope", default=Scope())  # noqa: B039 (it is frozen)
+class Clock:
+    """The clock of one conversation. Tasks that work side by side each have a scope of their own."""
 
-
-class Ledger:
-    def __init__(self, trace: Trace, lasted: Lasted) -> None:
+    def __init__(self, trace: Trace, recorded_duration: RecordedDuration) -> None:
         self.trace = trace
-        self._lasted = lasted
-        self._clock = 0.0
+        self._recorded_duration = recorded_duration
+        self._now = 0.0
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._parts: dict[int, list[Event]] = {}
+        self._turn_scope = Scope()
+        self._turn_task: asyncio.Task[Any] | None = None
+        self._scopes: WeakKeyDictionary[asyncio.Task[Any], Scope] = WeakKeyDictionary()
 
     @property
     def scope(self) -> Scope:
-        return _scope.get()
+        task = _running_task()
+        # A task that nobody announced, such as one that a flow made itself, begins where its turn stands.
+        return self._scopes.get(task, self._turn_scope) if task is not None else self._turn_scope
+
+    @scope.setter
+    def scope(self, scope: Scope) -> None:
+        task = _running_task()
+        if task is None or task is self._turn_task:
+            self._turn_scope = scope
+        else:
+            self._scopes[task] = scope
+
+    @property
+    def place(self) -> Place:
+        scope = self.scope
+        return Place(turn=scope.turn, path=scope.path)
 
     def begin_turn(self, turn: int) -> None:
-        _scope.set(Scope(turn=turn))
-        self._clock = max(self._ended.values(), default=0.0)
+        self._turn_task = _running_task()
+        self.scope = Scope(turn=turn)
+        self._now = max(self._ended.values(), default=0.0)
         self._began.clear()
 
-    def enter_branch(self, number: int) -> None:
-        """The running task is one of several that work side by side."""
-        scope = _scope.get()
-        _scope.set(replace(scope, path=(*scope.path, number)))
+    def enter_branch(self, outer: Scope, number: int) -> None:
+        """The running task is one of several that work side by side since `outer`."""
+        self.scope = replace(outer, path=(*outer.path, number))
 
-    def go_background(self, number: int) -> None:
+    def go_background(self, outer: Scope, number: int) -> None:
         """What the running task does from here on belongs to no other event, and nothing waits for it."""
-        scope = _scope.get()
-        _scope.set(replace(scope, parent=None, background=True, path=(*scope.path, -1 - number)))
+        self.scope = replace(outer, parent=None, background=True, path=(*outer.path, -1 - number))
 
-    def came_after(self, events: tuple[int, ...]) -> None:
+    def set_predecessors(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
-        scope = _scope.get()
-        _scope.set(Scope(scope.turn, scope.parent, events, scope.background, scope.path))
+        self.scope = replace(self.scope, after=events)
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
-        scope = _scope.get()
+        scope = self.scope
         event_id = self.trace.next_id()
-        outer = self._clock if scope.parent is None else self._began.get(scope.parent, self._clock)
+        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
         start = max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
         self._began[event_id] = start
         where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
@@ -85,14 +100,14 @@ class Ledger:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = event.start + event.seconds
         self.trace.append(event)
-        self.came_after((event.id,))
+        self.set_predecessors((event.id,))
 
     @contextlib.contextmanager
     def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
         """Make the block one event; what the block puts into the yielded dict becomes fields of the event."""
         opened = self.open(phase)
-        outer = _scope.get()
-        _scope.set(Scope(outer.turn, opened["id"], (), outer.background, outer.path))
+        outer = self.scope
+        self.scope = replace(outer, parent=opened["id"], after=())
         began = time.perf_counter()
         try:
             yield facts
@@ -100,26 +115,10 @@ class Ledger:
             facts["error"] = f"{type(failure).__name__}: {failure}"
             raise
         finally:
-            _scope.set(outer)
+            self.scope = outer
             event = kind(**opened, **facts)
             seconds, origin = self._measured(event, time.perf_counter() - began)
             self.close(event if seconds == 0.0 else replace(event, seconds=seconds, origin=origin))
-
-    async def answered(self, work: Awaitable[Any], kind: type[Event], phase: Phase, **facts: Any) -> Any:
-        """The answer of the wire that `work` waits for, as one event with the seconds that the wire names."""
-        opened = self.open(phase)
-        try:
-            answer = await work
-        except Exception as failure:
-            self.close(kind(**opened, **facts, error=f"{type(failure).__name__}: {failure}"))
-            if isinstance(failure, NotRecorded):
-                with self.timed(Notice, None, name=NOT_RECORDED, text=str(failure), data={"cause": failure.cause}):
-                    pass
-            raise
-        measured = {"seconds": answer.seconds, "waited": answer.waited, "origin": answer.origin}
-        measured |= {"error": answer.error} if getattr(answer, "error", None) else {}
-        self.close(kind(**{**opened, **measured}, **facts))
-        return answer
 
     def _measured(self, event: Event, seconds: float) -> tuple[float, str]:
         """Seconds and origin: of a whole the longest path through its parts, of a part what it took when recorded."""
@@ -127,4 +126,11 @@ class Ledger:
         if parts:
             origin = "replay" if any(part.origin == "replay" for part in parts) else "live"
             return longest_path(parts, lambda part: part.seconds), origin
-        return (0.0, "live") if event.work is None else self._lasted(event.work, seconds)
+        return (0.0, "live") if event.work is None else self._recorded_duration(event.work, seconds)
+
+
+def _running_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None  # a thread without a loop, or a script

@@ -11,7 +11,7 @@ from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.events import MemoryOp, Phase
 from agentlab.core.messages import Added, Fact
 from agentlab.core.protocols import Memory
-from agentlab.session.clock import Ledger
+from agentlab.session.clock import Clock
 
 
 class MemoryVerbs(ABC):
@@ -19,7 +19,7 @@ class MemoryVerbs(ABC):
 
     memory: Memory | None
     now: datetime
-    _ledger: Ledger
+    _clock: Clock
 
     @abstractmethod
     def step(self, name: str, text: str = "") -> AbstractContextManager[None]: ...
@@ -39,7 +39,7 @@ class MemoryVerbs(ABC):
             return ()
         with self.step("recall"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
+            with self._clock.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
                 facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
         return tuple(facts["facts"])
 
@@ -49,7 +49,7 @@ class MemoryVerbs(ABC):
             return None
         with self.step("remember"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
+            with self._clock.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
                 added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
                 facts["facts"], facts["written"] = (added.fact,), added.is_new
         return added
@@ -60,7 +60,7 @@ class MemoryVerbs(ABC):
             return None
         with self.step("revise"):
             vector = await self._embed_for(self.memory, text, phase)
-            with self._ledger.timed(
+            with self._clock.timed(
                 MemoryOp, phase, op="revise", text=text, replaces=fact_id, backend=self.memory.name
             ) as facts:
                 fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)

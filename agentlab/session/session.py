@@ -4,8 +4,11 @@
     completion = await session.complete(messages, tools=session.tool_specs())
     result = await session.call_tool(completion.message.tool_calls[0])
 
-Every verb appends one event to the trace, with child events for its parts. Model calls that may go through later are
-made again here. A tool that fails becomes a message for the model; every other error flies on to the runner.
+Every verb appends one event to the trace, with child events for its parts. A tool that fails becomes a message for the
+model; every other error flies on to whoever plays the turn.
+
+A model call takes five hops: whoever plays the turn (`workbench.conversation`) calls the flow's `respond`, that calls
+`Session.complete`, that `Gateway.ask`, that the adapter's `complete`, and that the provider's SDK.
 """
 
 from __future__ import annotations
@@ -16,30 +19,27 @@ import inspect
 import json
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from agentlab.core import events
 from agentlab.core.errors import (
     ContextOverflow,
     NotRecorded,
     RecordingError,
     ToolError,
 )
-from agentlab.core.events import Decision, EmbeddingCall, Event, ModelCall, Notice, Phase, Search, Step, ToolRun
+from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.core.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
 from agentlab.core.names import NOT_RECORDED
-from agentlab.core.protocols import Answer, History, Index, Memory, Tool, Wire
+from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
 from agentlab.core.trace import Trace
 from agentlab.session.background import BackgroundWork
-from agentlab.session.clock import Ledger
+from agentlab.session.clock import Clock
 from agentlab.session.remembering import MemoryVerbs
-from agentlab.wire.retries import RETRIES, Attempts
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self,
         *,
         trace: Trace,
-        wire: Wire,
+        gateway: Gateway,
         history: History,
         now: datetime,
         generation: Generation = Generation(),
@@ -77,7 +77,6 @@ class Session(MemoryVerbs, BackgroundWork):
         prompts: Mapping[str, str] | None = None,
         reply_to: int | None = None,
         price: Callable[[str, Usage], float | None] = lambda model, usage: None,
-        retries: int = RETRIES,
         on_text: Callable[[int, str], None] = lambda event_id, text: None,
     ) -> None:
         super().__init__()
@@ -97,21 +96,20 @@ class Session(MemoryVerbs, BackgroundWork):
         self.state: dict[str, Any] = {}
         """Whatever a flow keeps from turn to turn of this conversation."""
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
-        self._wire = wire
-        self._ledger = Ledger(trace, wire.lasted)
+        self._gateway = gateway
+        self._clock = Clock(trace, gateway.recorded_duration)
         self._history = history
         self._tip = reply_to
         self._generation = generation
         self.top_k = top_k
         self._prompts = dict(prompts or {})
         self._price = price
-        self._retries = retries
         self._on_text = on_text
         self._ids = 0
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
-        self._ledger.begin_turn(turn)
+        self._clock.begin_turn(turn)
 
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
@@ -139,7 +137,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def events_of_turn(self) -> list[Event]:
         """What has happened in the turn that is being answered."""
-        return self.trace.of_turn(self._ledger.scope.turn)
+        return self.trace.of_turn(self._clock.scope.turn)
 
     def passages_of_turn(self) -> tuple[Passage, ...]:
         """The passages retrieved so far in this turn, in the order they were found, each once."""
@@ -173,58 +171,29 @@ class Session(MemoryVerbs, BackgroundWork):
             max_tokens=max_tokens or self._generation.max_tokens,
         )
         self._check_length(request, phase or "answer")
-        opened = self._ledger.open(phase)
-        said: list[str] = []
+        opened = self._clock.open(phase)
 
         def emit(text: str) -> None:
-            said.append(text)
             self._on_text(opened["id"], text)
             on_text(text)
 
-        def record(completion: Completion | None, **measured: Any) -> None:
-            calls_tools = completion is not None and completion.message.tool_calls
-            measured["phase"] = phase or ("select_tool" if calls_tools else "answer")
-            measured["cost_usd"] = self._price(self._wire.name, completion.usage) if completion else None
-            facts = {"model": self._wire.name, "request": request, "completion": completion}
-            self._ledger.close(ModelCall(**{**opened, **facts, **measured}))
+        answer = await self._gateway.ask(request, self._clock.place, emit)
+        completion = answer.value
+        calls_tools = completion is not None and completion.message.tool_calls
+        opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
+        cost = self._price(self._gateway.name, completion.usage) if completion is not None else None
+        facts = {"model": self._gateway.name, "request": request, "completion": completion, "cost_usd": cost}
+        return self._settled(answer, ModelCall, opened, **facts)
 
-        asked = self._wire.prepare(request, opened["turn"], self._ledger.scope.path)
-        attempts, lost, pause = Attempts(self._retries), 0.0, 0.0
-        while True:
-            began, pausing = time.perf_counter(), pause > 0
-            try:
-                if pausing:
-                    await asyncio.sleep(pause)
-                lost, began, pausing = lost + pause, time.perf_counter(), False
-                answer = await self._wire.complete(asked, emit)
-                break
-            except asyncio.CancelledError:
-                spent = time.perf_counter() - began
-                # While it waited to try again nothing was under way that could have cost anything.
-                seconds, waited = (0.0, lost + spent) if pausing else (spent, lost)
-                partial = None if pausing else _broken_off(self._wire.name, said)
-                record(partial, seconds=seconds, waited=waited, attempt=attempts.number, error="interrupted")
-                raise
-            except Exception as failure:
-                lost += time.perf_counter() - began
-                attempt = attempts.number
-                after = attempts.pause_after(failure)
-                if after is None:
-                    record(None, waited=lost, attempt=attempt, error=f"{type(failure).__name__}: {failure}")
-                    if isinstance(failure, NotRecorded):
-                        self.notify(NOT_RECORDED, str(failure), cause=failure.cause)
-                    raise
-                pause = after
-                log.warning("%s; attempt %d, again in %.1f s", failure, attempt, pause)
-                said.clear()
-        record(
-            answer.completion,
-            seconds=answer.seconds,
-            waited=lost + answer.waited,
-            attempt=attempts.number,
-            origin=answer.origin,
-        )
-        return self._accepted(answer)
+    def _settled(self, answer: Answer[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
+        """Write down one call as one event, say that it was not recorded, and raise what it failed with."""
+        measured = ("seconds", "waited", "attempt", "origin", "error")
+        self._clock.close(kind(**opened, **facts, **{name: getattr(answer, name) for name in measured}))
+        if answer.missed is not None:
+            self.notify(NOT_RECORDED, str(answer.missed), cause=answer.missed.cause)
+        if answer.failure is not None:
+            raise answer.failure
+        return cast("T", answer.value)
 
     def _check_length(self, request: Request, asking: str) -> None:
         if self.token_limit is None:
@@ -240,13 +209,6 @@ class Session(MemoryVerbs, BackgroundWork):
             self.notify("systemError", problem, title=f"Token limit: {asking}")
             raise ContextOverflow(problem)
 
-    def _accepted(self, answer: Answer) -> Completion:
-        if answer.unrecorded is not None:
-            raise answer.unrecorded
-        if answer.missed is not None:
-            self.notify(NOT_RECORDED, str(answer.missed), cause=answer.missed.cause)
-        return answer.completion
-
     async def retrieve(
         self, query: str, *, top_k: int | None = None, doc_ids: Sequence[str] | None = None
     ) -> tuple[Passage, ...]:
@@ -261,28 +223,26 @@ class Session(MemoryVerbs, BackgroundWork):
             if self.index.embedder is not None:
                 vector = await self._embed(query, "retrieve", self.index.embedder.name)
             wanted = None if doc_ids is None else tuple(doc_ids)
-            with self._ledger.timed(Search, "retrieve", query=query, doc_ids=wanted, index=self.index.name) as facts:
+            with self._clock.timed(Search, "retrieve", query=query, doc_ids=wanted, index=self.index.name) as facts:
                 passages = await self.index.search(query, vector, top_k=top_k or self.top_k, doc_ids=wanted)
                 facts["passages"] = passages
         return passages
 
     async def _embed(self, text: str, phase: Phase, model: str) -> Any:
-        return (await self._ledger.answered(self._wire.embed(text), EmbeddingCall, phase, model=model)).vector
+        opened = self._clock.open(phase)
+        return self._settled(await self._gateway.embed(text), EmbeddingCall, opened, model=model)
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
         """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises.
 
         A ToolError, by which `ask` says that the other side did not answer, is recorded, too.
         """
-        fetching = self._wire.fetch(kind, facts, ask)
-        fetched = await self._ledger.answered(fetching, events.Fetch, "tool", source=kind, facts=facts)
-        if fetched.error is not None:
-            raise ToolError(fetched.error)
-        return fetched.value
+        opened = self._clock.open("tool")
+        return self._settled(await self._gateway.fetch(kind, facts, ask), Fetch, opened, source=kind, facts=facts)
 
     async def call_tool(self, call: ToolCall) -> Message:
         """Run a tool and return the message that answers the call; whatever goes wrong is said in it."""
-        with self._ledger.timed(ToolRun, "tool", call=call) as facts:
+        with self._clock.timed(ToolRun, "tool", call=call) as facts:
             try:
                 output = await self._run_tool(call)
             except (NotRecorded, RecordingError):
@@ -308,12 +268,12 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
         """Write a decision of the flow into the trace and return it."""
-        with self._ledger.timed(Decision, None, name=name, choice=choice, why=why):
+        with self._clock.timed(Decision, None, name=name, choice=choice, why=why):
             return choice
 
     def notify(self, name: str, text: str = "", **data: Any) -> None:
         """Tell whoever listens (notebook, log, ledger); the reply does not depend on it."""
-        with self._ledger.timed(Notice, None, name=name, text=text, data=data):
+        with self._clock.timed(Notice, None, name=name, text=text, data=data):
             pass
 
     def load_conversation(self, limit: int | None = None) -> tuple[Message, ...]:
@@ -342,7 +302,7 @@ class Session(MemoryVerbs, BackgroundWork):
     @contextlib.contextmanager
     def step(self, name: str, text: str = "") -> Iterator[None]:
         """Group the events of the block under a named step."""
-        with self._ledger.timed(Step, None, name=name, text=text):
+        with self._clock.timed(Step, None, name=name, text=text):
             yield
 
     async def parallel(self, *work: Awaitable[T]) -> list[T]:
@@ -352,24 +312,21 @@ class Session(MemoryVerbs, BackgroundWork):
         which of them were under way at that moment would be a matter of speed.
         """
 
+        begun_in = self._clock.scope
+
         async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
-            self._ledger.enter_branch(number)
+            self._clock.enter_branch(begun_in, number)
             try:
-                return await inner, None, self._ledger.scope.after
+                return await inner, None, self._clock.scope.after
             except Exception as failure:
-                return None, failure, self._ledger.scope.after
+                return None, failure, self._clock.scope.after
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
         done = [task.result() for task in tasks]
         if done:
-            self._ledger.came_after(tuple(sorted({event_id for _, _, after in done for event_id in after})))
+            self._clock.set_predecessors(tuple(sorted({event_id for _, _, after in done for event_id in after})))
         for _, failure, _ in done:
             if failure is not None:
                 raise failure
         return [cast("T", result) for result, _, _ in done]
-
-
-def _broken_off(model: str, said: Sequence[str]) -> Completion:
-    """What a call had brought when it was interrupted; its tokens are not known."""
-    return Completion(message=Message(role="agent", text="".join(said)), model=model, finish_reason="interrupted")

@@ -1,29 +1,26 @@
-"""Identical requests in flight are asked once, and waiting in a queue is told from working.
+"""Models and embedders behind their queues: connected when first asked, and waiting told from working.
 
-A model that serves one request at a time would make parallel conversations look slow; the time in its queue is
-measured here and kept out of `seconds`. So is what an embedder's retries take; those of a model are the session's.
+A model that serves one request at a time would make parallel conversations look slow; the time in its queue is measured
+here and kept out of `seconds`. Identical requests in flight are asked once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from agentlab.core.errors import ModelError
-from agentlab.core.messages import Completion, Request
-from agentlab.core.protocols import Embedder, Emit, Model
+from agentlab.core.protocols import Embedder, Model
 from agentlab.wire.retries import Attempts
 
 if TYPE_CHECKING:
     import numpy as np
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 @dataclass
@@ -60,39 +57,28 @@ class Timed(Generic[T]):
     result: T
     seconds: float
     """To the microsecond, as recordings keep it."""
-    waited: float
+    waited: float = 0.0
 
 
-class Queue:
-    """As many at once as the other side can serve; None: no limit."""
-
-    def __init__(self, parallel: int | None) -> None:
-        self._slots: contextlib.AbstractAsyncContextManager[object] = (
-            asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
-        )
-
-    async def run(self, work: Callable[[], Awaitable[T]]) -> Timed[T]:
-        queued = time.perf_counter()
-        async with self._slots:
-            began = time.perf_counter()
-            result = await work()
-            return Timed(result, round(time.perf_counter() - began, 6), began - queued)
+async def timed(work: Awaitable[T], waited: float = 0.0) -> Timed[T]:
+    """What `work` brings, with the seconds it took."""
+    began = time.perf_counter()
+    result = await work
+    return Timed(result, round(time.perf_counter() - began, 6), waited)
 
 
-C = TypeVar("C")
+class Queued(Generic[C]):
+    """A model or an embedder that is connected and started when it is first asked, and its queue.
 
-
-class _Queued(Generic[C]):
-    """Something that is connected and started when it is first asked, behind its queue."""
+    `name` is what it answers under, `endpoint` what beside its name and the request decides its answers.
+    """
 
     def __init__(self, name: str, endpoint: str, connect: Callable[[], C]) -> None:
         self.name = name
-        """What it answers under."""
         self.endpoint = endpoint
-        """What beside its name and the request decides its answers."""
         self._connecting = connect
         self._connected: C | None = None
-        self._queue = Queue(None)
+        self._slots: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
         self._starting = asyncio.Lock()
         self._started = False
 
@@ -100,7 +86,8 @@ class _Queued(Generic[C]):
         """The thing itself; raises ConfigError where it cannot be had."""
         if self._connected is None:
             self._connected = self._connecting()
-            self._queue = Queue(getattr(self._connected, "parallel", None))
+            parallel = getattr(self._connected, "parallel", None)
+            self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
         return self._connected
 
     async def start(self) -> None:
@@ -111,6 +98,14 @@ class _Queued(Generic[C]):
                 await start()
             self._started = True
 
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[tuple[C, float]]:
+        """The thing itself, once it is our turn, and the seconds waited for that."""
+        await self.start()
+        queued = time.perf_counter()
+        async with self._slots:
+            yield self.connect(), time.perf_counter() - queued
+
     async def close(self) -> None:
         """End what was connected, where it has an end."""
         close = getattr(self._connected, "close", None)
@@ -118,37 +113,16 @@ class _Queued(Generic[C]):
             await close()
 
 
-class QueuedModel(_Queued[Model]):
-    async def ask(self, request: Request, emit: Emit) -> Timed[Completion]:
-        await self.start()
-        return await self._queue.run(lambda: self.connect().complete(request, emit))
+class QueuedModel(Queued[Model]):
+    pass
 
 
-class QueuedEmbedder(_Queued[Embedder]):
+class QueuedEmbedder(Queued[Embedder]):
     @property
     def dimensions(self) -> int:
         """0 until it is connected, as for an embedder whose vectors nobody has seen yet."""
         return self._connected.dimensions if self._connected is not None else 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return await _retried(lambda: self.connect().embed(texts))
-
-    async def ask(self, text: str) -> Timed[np.ndarray]:
-        """One query, timed, shape (dimensions,)."""
-        await self.start()
-        began = time.perf_counter()
-        timed = await _retried(lambda: self._queue.run(lambda: self.connect().embed([text])))
-        return Timed(timed.result[0], timed.seconds, max(0.0, time.perf_counter() - began - timed.seconds))
-
-
-async def _retried(work: Callable[[], Awaitable[T]]) -> T:
-    attempts = Attempts()
-    while True:
-        try:
-            return await work()
-        except ModelError as error:
-            pause = attempts.pause_after(error)
-            if pause is None:
-                raise
-            log.warning("%s; again in %.1f s", error, pause)
-            await asyncio.sleep(pause)
+        """float32 rows of unit length, shape (len(texts), dimensions)."""
+        return await Attempts().run(lambda: self.connect().embed(texts))

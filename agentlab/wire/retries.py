@@ -1,4 +1,4 @@
-"""How long to wait before a call that failed is made again, for the session and the embedder's queue.
+"""Makes a call again that failed and may go through later; the only place where anything is tried twice.
 
 A provider that says when to come back is believed, up to a minute; else the pauses double, with some chance in them, so
 that conversations that failed together do not come back together.
@@ -6,10 +6,17 @@ that conversations that failed together do not come back together.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from agentlab.core.errors import RateLimited, Retryable
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 RETRIES = 3
 """How often a call is made again that may go through later."""
 BACK_OFF = 0.5
@@ -23,27 +30,55 @@ class Attempts:
     """The attempts at one call, at most `retries` of them after a first one that failed."""
 
     def __init__(self, retries: int = RETRIES) -> None:
-        self._left = retries
-        self._failures = self._spared = 0
+        self.number = 1
+        """Of the attempt that is under way."""
+        self.lost = 0.0
+        """Seconds spent in attempts that failed and in the pauses after them."""
+        self.is_pausing = False
+        self._retries_left = retries
+        self._pauses = self._keys_tried = 0
+        self._began = 0.0
 
     @property
-    def number(self) -> int:
-        """Of the attempt that is under way, from 1."""
-        return 1 + self._failures + self._spared
+    def spent(self) -> float:
+        """Seconds since the attempt or the pause that is under way began."""
+        return time.perf_counter() - self._began
 
-    def pause_after(self, error: Exception) -> float | None:
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of the first attempt that succeeds; raises what the last one raised."""
+        while True:
+            self._began = time.perf_counter()
+            try:
+                return await work()
+            except Exception as failure:
+                self.lost += self.spent
+                pause = self._pause_after(failure)
+                if pause is None:
+                    raise
+                log.warning("%s; attempt %d, again in %.1f s", failure, self.number, pause)
+            await self._pause(pause)
+            self.number += 1
+
+    async def _pause(self, seconds: float) -> None:
+        self._began, self.is_pausing = time.perf_counter(), True
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        self.lost += seconds
+        self.is_pausing = False
+
+    def _pause_after(self, error: Exception) -> float | None:
         """Seconds to wait before the next attempt; None where there is none.
 
         Another API key costs no pause and no attempt, but only so often: slow calls outlast the time for which a key is
         set aside.
         """
-        if isinstance(error, RateLimited) and self._spared < error.other_keys:
-            self._spared += 1
+        if isinstance(error, RateLimited) and self._keys_tried < error.other_keys:
+            self._keys_tried += 1
             return 0.0
-        if not isinstance(error, Retryable) or self._failures == self._left:
+        if not isinstance(error, Retryable) or self._pauses == self._retries_left:
             return None
-        self._failures += 1
-        pause: float = BACK_OFF * 2 ** (self._failures - 1) * (0.75 + _jitter.random() / 2)
+        self._pauses += 1
+        pause: float = BACK_OFF * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
         if isinstance(error, RateLimited) and error.retry_after is not None:
             pause = max(pause, min(error.retry_after, LONGEST))
         return pause

@@ -9,6 +9,9 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from agentlab.workbench.spec import Spec
+from agentlab.workbench.workbench import Workbench
+
 T = TypeVar("T")
 ENDING_SECONDS = 10
 """How long what was cancelled may take to put its things in order."""
@@ -81,3 +84,11 @@ class OwnLoop:
         self._thread.start()
         self._loop = ready.result()
         return self._loop
+
+
+class RunningBench(OwnLoop, Workbench):
+    """A workbench with the loop that its sessions live on."""
+
+    def __init__(self, spec: Spec, **objects: Any) -> None:
+        OwnLoop.__init__(self)
+        Workbench.__init__(self, spec, **objects)

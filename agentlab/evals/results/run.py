@@ -31,11 +31,10 @@ from agentlab.evals.compare.statistics import mean_with_interval
 from agentlab.evals.results.reuse import UNGRADED, reuse
 from agentlab.evals.run.folder import Play, RunFolder, play_of
 from agentlab.evals.scorers import Outcome, Score
+from agentlab.workbench.workbench import Workbench
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from agentlab.lab.lab import Lab
 
 
 SCORE = ("flow", "conversation", "turn", "epoch", "metric", "value", "reason")
@@ -188,7 +187,7 @@ def open_run(path: str | Path) -> Run:
     return Run(RunFolder.open(Path(path)))
 
 
-async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, complete: bool) -> Run:
+async def finish(bench: Workbench, folder: RunFolder, datasets: Sequence[Dataset], *, complete: bool) -> Run:
     """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
     run = Run(folder)
     rows = folder.turns()
@@ -201,17 +200,19 @@ async def finish(lab: Lab, folder: RunFolder, datasets: Sequence[Dataset], *, co
         trace = run.traces.get(play_of(row), Trace(*play_of(row)))
         if not trace.totals(row["turn"]).agrees_with(Totals(**row["totals"])):
             raise RunError(f"{folder.path}: turn {row['turn']} of {row['conversation']} does not add up to its calls")
-    scores = await _grade(lab, run, rows, datasets)
+    scores = await _grade(bench, run, rows, datasets)
     folder.write_scores(scores)
     folder.write_json("summary.json", summarise(run, rows, scores, datasets, complete=complete))
     return run
 
 
-async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Sequence[Dataset]) -> list[dict[str, Any]]:
+async def _grade(
+    bench: Workbench, run: Run, rows: list[dict[str, Any]], datasets: Sequence[Dataset]
+) -> list[dict[str, Any]]:
     loop = asyncio.get_running_loop()
 
     def embed(texts: Sequence[str]) -> np.ndarray:
-        return asyncio.run_coroutine_threadsafe(lab.embedder.embed(list(texts)), loop).result()
+        return asyncio.run_coroutine_threadsafe(bench.embedder.embed(list(texts)), loop).result()
 
     expected = {
         (dataset.name, name_of(dataset, conversation, datasets)): (
@@ -228,7 +229,7 @@ async def _grade(lab: Lab, run: Run, rows: list[dict[str, Any]], datasets: Seque
             if given_up.is_set():
                 break
             conversation, memory_of = expected[row["dataset"], row["conversation"]]
-            for metric, score in _grade_turn(lab.scorers, conversation, memory_of, row, run, embed).items():
+            for metric, score in _grade_turn(bench.scorers, conversation, memory_of, row, run, embed).items():
                 where = {key: row.get(key) for key in ("flow", "dataset", "conversation", "category", "turn", "epoch")}
                 graded.append({**where, "metric": metric, "value": score.value, "reason": score.reason})
         return graded

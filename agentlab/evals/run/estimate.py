@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agentlab.data.datasets import Dataset
-
-if TYPE_CHECKING:
-    from agentlab.lab.lab import Lab
+from agentlab.workbench.workbench import Workbench
 
 INPUT_TOKENS_GUESSED, OUTPUT_TOKENS_GUESSED = 800, 60
 WRITE_CALLS_GUESSED = 2
@@ -32,23 +29,23 @@ class Estimate:
         return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
 
 
-def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
+def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
     """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
-    conversations = sum(len(d.conversations) for d in datasets) * len(lab.variants) * lab.spec.epochs
-    turns = sum(d.turns for d in datasets) * lab.spec.epochs
+    conversations = sum(len(d.conversations) for d in datasets) * len(bench.variants) * bench.spec.epochs
+    turns = sum(d.turns for d in datasets) * bench.spec.epochs
     writes = 0
-    if lab.spec.ingest == "flow":
+    if bench.spec.ingest == "flow":
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
-        writes = WRITE_CALLS_GUESSED * told * lab.spec.epochs
+        writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
     calls = {
         v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
-        for v in lab.variants
+        for v in bench.variants
     }
     minutes: float | None = 0.0
     usd: float | None = 0.0
-    for variant in lab.variants:
+    for variant in bench.variants:
         made = calls[variant.label]
-        pace, price = lab.seconds_per_call(variant.model), lab.prices.of(variant.model)
+        pace, price = bench.seconds_per_call(variant.model), bench.prices.of(variant.model)
         minutes = None if minutes is None or made is None or pace is None else minutes + made * pace / 60
         if usd is None or made is None or price is None:
             usd = None
@@ -57,7 +54,7 @@ def estimate(lab: Lab, datasets: tuple[Dataset, ...]) -> Estimate:
     known = [made for made in calls.values() if made is not None]
     return Estimate(
         conversations=conversations,
-        turns=turns * len(lab.variants),
+        turns=turns * len(bench.variants),
         llm_calls=round(sum(known)) if len(known) == len(calls) else None,
         minutes=minutes,
         usd=usd,

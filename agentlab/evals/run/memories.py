@@ -7,44 +7,24 @@ import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING
 
-from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.messages import UserTurn
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
-from agentlab.data.memory_sets import Question, ToldSession, ingest_name
+from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
 from agentlab.evals.run.folder import Play
 from agentlab.memory.unavailable import Away
-
-if TYPE_CHECKING:
-    from agentlab.lab.lab import Lab
-    from agentlab.workbench.variants import Variant
+from agentlab.session.session import Session
+from agentlab.workbench.conversation import Respond, TurnDriver, log_failure
+from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 _AGENTS = ("agent", "assistant")
-
-
-def check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) -> None:
-    """Raise ConfigError where no flow can be asked about what was told before.
-
-    Beside one that can, a flow without a memory shows what is answered without one.
-    """
-    if not dataset.told:
-        return
-    remembering = [variant for variant in variants if variant.memory is not None]
-    if not remembering:
-        raise ConfigError(
-            f"no flow of this run has a long-term memory, and {dataset.name!r} asks for what was told before"
-        )
-    for variant in remembering:
-        if ingest == "flow" and variant.write_memory is None:
-            raise ConfigError(
-                f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
-            )
 
 
 class BudgetSpent(Exception):
@@ -57,8 +37,8 @@ class Memories:
     `begin` opens the trace of a flow that fills its memory, `over_budget` says whether it may go on.
     """
 
-    def __init__(self, lab: Lab, begin: Callable[[Play], Trace], over_budget: Callable[[], bool]) -> None:
-        self._lab = lab
+    def __init__(self, bench: Workbench, begin: Callable[[Play], Trace], over_budget: Callable[[], bool]) -> None:
+        self._bench = bench
         self._begin = begin
         self._over_budget = over_budget
         self._due: Counter[Play] = Counter()
@@ -81,7 +61,7 @@ class Memories:
         Raises BudgetSpent where filling it would cost more than is left.
         """
         if not isinstance(conversation, Question) or variant.memory is None:
-            async with self._lab.memory(variant) as memory:
+            async with self._bench.memory(variant) as memory:
                 yield memory
             return
         key = self._key(variant, dataset, conversation, epoch)
@@ -109,15 +89,15 @@ class Memories:
         await self._open.pop(key).aclose()
 
     def _key(self, variant: Variant, dataset: Dataset, question: Question, epoch: int) -> Play:
-        if self._lab.spec.ingest == "flow":
+        if self._bench.spec.ingest == "flow":
             return variant.label, ingest_name(dataset.name, question), epoch
         return str(variant.memory), ingest_name(dataset.name, question), 0
 
     async def _fill(self, key: Play, variant: Variant, dataset: Dataset, memory_of: str) -> Memory:
-        memory = await self._open[key].enter_async_context(self._lab.memory(variant))
+        memory = await self._open[key].enter_async_context(self._bench.memory(variant))
         assert memory is not None, "a flow without a memory is refused before the run"
         sessions = dataset.told[memory_of]
-        if self._lab.spec.ingest == "flow":
+        if self._bench.spec.ingest == "flow":
             if self._over_budget():
                 raise BudgetSpent
             await self._play(self._begin(key), variant, sessions, memory)
@@ -133,35 +113,46 @@ class Memories:
     async def _write_down(self, sessions: Sequence[ToldSession], memory: Memory) -> None:
         said = [(session, turn) for session in sessions for turn in session.turns]
         texts = [f"{session.date}, {turn.speaker}: {turn.text}" for session, turn in said]
-        vectors = await self._lab.embedder.embed(texts)
+        vectors = await self._bench.embedder.embed(texts)
         ids = iter([turn.id for _, turn in said])
         moments = [session.moment for session, _ in said]
         await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
-        assert variant.write_memory is not None, "a flow without this step is refused before the run"
-        session = await self._lab.session(variant, trace, index=None, memory=memory)
+        session = await self._bench.session(variant, trace, index=None, memory=memory)
+        driver = TurnDriver(session)
         number = 0
-        for told in sessions:
+        for part in sessions:
             session.forget_history()
-            session.now = told.moment
-            for turn in told.turns:
+            for told in part.turns:
                 if self._over_budget():
                     raise BudgetSpent
-                session.begin_turn(number)
+                asked = UserTurn(
+                    text=f"{told.speaker}: {told.text}",
+                    speaker_id=told.speaker,
+                    speaker_name=told.speaker,
+                    session=part.session_id,
+                )
+                played = await driver.play(_telling(told, variant), number, asked, now=part.moment)
+                if played.failure is not None:
+                    log_failure(session, played)
+                    session.notify(INGEST_FAILED, str(played.error))
+                await driver.finish()
                 number += 1
-                # The name of the step says which turn of the data set it was.
-                with session.step("told", turn.id):
-                    if turn.speaker.lower() in _AGENTS:
-                        session.save_message("agent", turn.text)
-                        continue
-                    text = f"{turn.speaker}: {turn.text}"
-                    asked = UserTurn(
-                        text=text, speaker_id=turn.speaker, speaker_name=turn.speaker, session=told.session_id
-                    )
-                    try:
-                        await variant.write_memory(asked, session)
-                    except Exception as failure:
-                        log.warning("%s/%s turn %d failed", trace.flow, trace.conversation, number, exc_info=True)
-                        session.notify(INGEST_FAILED, f"{type(failure).__name__}: {failure}")
-                await session.join()
+
+
+def _telling(told: ToldTurn, variant: Variant) -> Respond:
+    """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
+    write_memory = variant.write_memory
+    assert write_memory is not None, "a flow without this step is refused before the run"
+
+    async def tell(asked: UserTurn, session: Session) -> Reply:
+        # The name of the step says which turn of the data set it was.
+        with session.step("told", told.id):
+            if told.speaker.lower() in _AGENTS:
+                session.save_message("agent", told.text)
+            else:
+                await write_memory(asked, session)
+        return Reply(text="")
+
+    return tell

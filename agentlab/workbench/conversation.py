@@ -1,0 +1,109 @@
+"""Plays the turns of one session: the only place that begins a turn, has a flow respond, and ends the turn.
+
+    driver = TurnDriver(session)
+    played = await driver.play(variant.respond, 0, UserTurn(text="How wide is the goal?"))
+    await driver.finish()
+
+Evaluations, live chats and the filling of memories all play their turns with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agentlab.core.errors import RecordingError
+from agentlab.core.messages import Citation, Reply, UserTurn, to_json
+from agentlab.session.session import Session
+
+log = logging.getLogger(__name__)
+Respond = Callable[[UserTurn, Session], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedTurn:
+    """What came of a turn: a reply, or what the flow raised."""
+
+    number: int
+    asked: UserTurn
+    reply: Reply | None = None
+    failure: BaseException | None = None
+    began: float
+    """By `time.perf_counter`."""
+
+    @property
+    def error(self) -> str | None:
+        return None if self.failure is None else f"{type(self.failure).__name__}: {self.failure}"
+
+
+class TurnDriver:
+    """Plays the turns of `session` one after the other."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._finishing: asyncio.Task[None] | None = None
+
+    async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> PlayedTurn:
+        """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
+
+        Raises RecordingError, because what is not written down would be paid for again, and CancelledError where it is
+        the caller that is cancelled.
+        """
+        await self.finish()
+        self.session.now = now or self.session.now
+        self.session.begin_turn(number)
+        began = time.perf_counter()
+        reply, failure = None, None
+        try:
+            reply = _checked(await respond(asked, self.session))
+        except BaseException as raised:
+            # A flow may raise anything, CancelledError and SystemExit too.
+            if isinstance(raised, RecordingError) or _is_cancelled(raised):
+                raise
+            failure = raised
+        return PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
+
+    async def finish(self) -> None:
+        """Do what the last turn left to be done in the background, or wait until it is done."""
+        if self._finishing is None:
+            await self.session.join()
+            return
+        try:
+            # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
+            await asyncio.shield(self._finishing)
+        finally:
+            if self._finishing.done():
+                self._finishing = None
+
+    def finish_soon(self) -> None:
+        """Begin what the last turn left to be done; the next one waits for it."""
+        if self._finishing is None:
+            self._finishing = asyncio.create_task(self.session.join())
+
+
+def log_failure(session: Session, played: PlayedTurn) -> None:
+    """Say in the run's log that a turn failed, for those who go on without it."""
+    trace = session.trace
+    log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, played.number, played.error)
+    log.debug("traceback of the failed turn", exc_info=played.failure)
+
+
+def _is_cancelled(raised: BaseException) -> bool:
+    task = asyncio.current_task()
+    return isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _checked(reply: Any) -> Reply:
+    """The reply, if it can be stored and graded; TypeError otherwise, which makes it a failed turn."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply")
+    if not isinstance(reply.text, str) or not all(isinstance(citation, Citation) for citation in reply.citations):
+        raise TypeError("the flow returned a Reply whose text is no string or whose citations are no Citations")
+    json.dumps(to_json(reply))
+    return reply

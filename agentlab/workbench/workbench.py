@@ -1,0 +1,302 @@
+"""Models, indexes, memories and sessions, as a spec asks for them: opened when first used, closed together.
+
+Evaluations and chats stand on it. Its coroutines run on one event loop, which is its owner's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError, MemoryUnavailable
+from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
+from agentlab.core.prices import PriceTable, load_prices
+from agentlab.core.protocols import Embedder, Index, Memory, Model, Tool
+from agentlab.core.trace import Trace
+from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.data.documents import Document
+from agentlab.knowledge.index import DocumentIndex, open_index
+from agentlab.memory.unavailable import open_or_away
+from agentlab.models.embedders.cache import CachedEmbedder
+from agentlab.models.weights import home
+from agentlab.session.history import ConversationDatabase
+from agentlab.session.session import Generation, Session
+from agentlab.tools.mcp.folder import ToolManager
+from agentlab.wire.gateway import Gateway
+from agentlab.wire.queue import QueuedEmbedder, QueuedModel
+from agentlab.wire.recorder import RecordedEmbedder, Recorder
+from agentlab.wire.recordings import Recordings
+from agentlab.workbench.spec import RetrievalSpec, Spec
+from agentlab.workbench.variants import Variant, check_consistency, make_variant
+
+log = logging.getLogger(__name__)
+CLOSING_SECONDS = 90
+
+
+class Workbench:
+    """What the sessions of one spec are made of. Objects that stand for names of the spec are given by name."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        models: Mapping[str, Model] | None = None,
+        embedders: Mapping[str, Embedder] | None = None,
+        flows: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._given_models = dict(models or {})
+        self._given_embedders = dict(embedders or {})
+        self.variants = tuple(make_variant(spec, flow, (flows or {}).get(flow.flow)) for flow in spec.flows)
+        check_consistency(spec, self.variants)
+        self.prices: PriceTable = load_prices(spec.prices)
+        named = {variant.model for variant in self.variants}
+        self._models = {name: self._queued(name) for name in named}
+        self._queries = QueuedEmbedder(
+            *_behind("models.embedders", spec.embedder, self._given_embedders.get(spec.embedder))
+        )
+        if self.asks_first:
+            # A missing key is said before anything is loaded; what only replays needs none.
+            self._queries.connect()
+            for queued in self._models.values():
+                queued.connect()
+        asked = spec.scorers
+        names = plugins.names("evals.scorers") if asked == "default" else asked
+        self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
+        self._indexes: dict[tuple[int, str], DocumentIndex] = {}
+        self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def asks_first(self) -> bool:
+        """True where models are asked without a look at what is recorded."""
+        return self.spec.mode in ("live", "record")
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Where calls are recorded and found; raises ConfigError or RecordingError where the folder cannot be used."""
+        mode, folder = self.spec.mode, Path(self.spec.recordings)
+        if mode == "live":
+            return Recorder()
+        found = Recordings.open(folder, self.spec.name, write=mode != "replay", only_own=mode == "record")
+        return Recorder(mode, found)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """For passages and graded texts: from the recordings or the cache on disk where they are there."""
+        return RecordedEmbedder(
+            CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder
+        )
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The data sets of the spec, cut to its limit; raises DatasetError."""
+        loaded = tuple(load_dataset(path) for path in self.spec.datasets)
+        names = [dataset.name for dataset in loaded]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"datasets: two folders are called {max(names, key=names.count)!r}; names must differ")
+        return tuple(dataset.take(self.spec.limit, self.spec.sample) for dataset in loaded)
+
+    def variant(self, label: str) -> Variant:
+        for variant in self.variants:
+            if variant.label == label:
+                return variant
+        raise ConfigError(plugins.unknown("flow of this lab", label, (v.label for v in self.variants)))
+
+    async def model(self, name: str) -> QueuedModel:
+        """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
+        if name not in self._models:
+            self._models[name] = self._queued(name)
+        if self.asks_first:
+            await self._models[name].start()
+        return self._models[name]
+
+    def _queued(self, name: str) -> QueuedModel:
+        return QueuedModel(*_behind("models", name, self._given_models.get(name)))
+
+    def local_weights(self) -> list[str]:
+        """Catalogue names of the embedded models that will be loaded for certain."""
+        if not self.asks_first:
+            return []
+        # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
+        models = [name for name, answering in self.answering().items() if name == answering]
+        given = {*self._given_models, *self._given_embedders}
+        named = [name for name in dict.fromkeys([self.spec.embedder, *models]) if name not in given]
+        return [name.removeprefix("local/") for name in named if name.startswith("local/")]
+
+    def answering(self) -> dict[str, str]:
+        """The models of the spec, and the names of those that really answer for them."""
+        return {name: shared.name for name, shared in self._models.items()}
+
+    def seconds_per_call(self, model: str) -> float | None:
+        """How long a call takes by the provider's own rough word; None where it has none."""
+        if model in self._given_models:
+            return None
+        provider, name = plugins.provider("models", model)
+        pace = getattr(provider, "seconds_per_call", None)
+        return pace(name) if pace else None
+
+    async def index(
+        self,
+        documents: Sequence[Document],
+        retrieval: RetrievalSpec,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Index | None:
+        """The index over `documents`, built once and kept on disk; None without documents.
+
+        `progress` is told of passages embedded and all there are.
+        """
+        if not documents:
+            return None
+        key = (
+            hash(tuple((d.doc_id, d.title, d.text) for d in documents)),
+            f"{retrieval.method}/{retrieval.max_tokens}",
+        )
+        async with self._opening:
+            if key not in self._indexes:
+                folder = home() / "indexes"
+                if self.spec.mode != "live":
+                    # Built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
+                    self._scratch = self._scratch or tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+                    folder = Path(self._scratch.name)
+                opened = await open_index(
+                    documents,
+                    self.embedder,
+                    folder=folder,
+                    method=retrieval.method,
+                    max_tokens=retrieval.max_tokens,
+                    progress=progress,
+                )
+                if opened.embedder is not None:
+                    # A cached query would make the flow that asks second look faster.
+                    opened.embedder = self._queries
+                self._indexes[key] = opened
+        return self._indexes[key]
+
+    @contextlib.asynccontextmanager
+    async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
+        """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
+        if variant.memory is None:
+            yield None
+            return
+        with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+            opened = await self.open_memory(variant, folder)
+            assert opened is not None, "the flow has a memory"
+            try:
+                yield opened
+            finally:
+                # On a server the store outlives the folder it is named after.
+                with contextlib.suppress(MemoryUnavailable):
+                    await opened.drop()
+
+    async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
+        """The long-term memory kept in `folder`, one that cannot be reached included; None for a flow without one."""
+        if variant.memory is None:
+            return None
+        backend = plugins.resolve("memory", variant.memory)
+        return await open_or_away(variant.memory, lambda: backend.connect(str(folder), self._queries))
+
+    async def session(
+        self,
+        variant: Variant,
+        trace: Trace,
+        *,
+        index: Index | None,
+        tools: Sequence[Tool] = (),
+        memory: Memory | None = None,
+        folder: Path | None = None,
+        database: ConversationDatabase | None = None,
+        now: datetime | None = None,
+        on_text: Callable[[int, str], None] = lambda event_id, text: None,
+    ) -> Session:
+        """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
+        where there is a memory, what works on it."""
+
+        def offered(name: str) -> bool:
+            if name == LOOKUP_DOCUMENTS:
+                return index is not None
+            # What a conversation brings answers in place of ours, the memory tools too; their steps stay.
+            return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
+
+        given = {tool.spec.name for tool in tools}
+        found = () if tools else await self.found_tools(variant)
+        built_in = [name for name in variant.tools if offered(name)]
+        brought = [tool for tool in tools if tool.spec.name not in built_in]
+        history = database or ConversationDatabase()
+        generation = variant.generation
+        seed = None if generation.seed is None else generation.seed + trace.epoch
+        gateway = Gateway(
+            self.recorder,
+            await self.model(variant.model),
+            self._queries,
+            flow=trace.flow,
+            conversation=trace.conversation,
+            epoch=trace.epoch,
+        )
+        return Session(
+            trace=trace,
+            gateway=gateway,
+            history=history,
+            reply_to=history.last_message(trace.conversation),
+            now=now or self.spec.today,
+            generation=Generation(temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens),
+            index=index,
+            top_k=variant.retrieval.top_k,
+            memory=memory,
+            folder=folder,
+            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought, *found],
+            tools_are_brought=bool(tools),
+            settings=variant.settings,
+            prompts=variant.prompts,
+            price=self.prices.cost,
+            on_text=on_text,
+        )
+
+    async def found_tools(self, variant: Variant) -> tuple[Tool, ...]:
+        """The scripts and MCP servers of the flow's data folder, opened once for all its sessions; () without one."""
+        if variant.tool_folder is None:
+            return ()
+        own = tuple(plugins.resolve("tools", name).build().spec.name for name in variant.tools)
+        async with self._opening:
+            if (key := (variant.tool_folder, own)) not in self._managers:
+                self._managers[key] = await ToolManager.open(variant.tool_folder, reserved=own)
+                for problem in self._managers[key].problems:
+                    log.warning("%s: %s", variant.tool_folder, problem)
+        return self._managers[key].tools
+
+    async def close_all(self) -> None:
+        """End whatever was opened."""
+        opened: list[Any] = [*self._managers.values(), *self._models.values(), self._queries]
+        self._managers, self._models, indexes, self._indexes = {}, {}, self._indexes, {}
+        await close_each(opened)
+        for index in indexes.values():
+            index.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+
+async def close_each(things: Sequence[Any]) -> None:
+    """Await `close` of each; whatever one of them does, the others are closed."""
+    for thing in things:
+        try:
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await thing.close()
+        except Exception:
+            log.warning("%r could not be closed", thing, exc_info=True)
+
+
+def _behind(room: str, name: str, given: Any) -> tuple[str, str, Callable[[], Any]]:
+    """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
+    if given is not None:
+        return name, getattr(given, "endpoint", ""), lambda: given
+    provider, rest = plugins.provider(room, name)
+    answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
+    return answering, endpoint, lambda: provider.connect(rest)
