@@ -20,7 +20,6 @@ only, so a stranger's file can be loaded. Format 1 is the only one there is; a f
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import os
@@ -38,18 +37,6 @@ _PARTS = {"message": "messages", "tool": "tools"}
 _SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
 KNOWN_SECRETS: set[str] = set()
 """Keys that were read from a file; those in the environment are found by the names of their variables."""
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep the garbage collector from walking over rows again and again while many of them are read and all stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class Recordings:
@@ -80,15 +67,14 @@ class Recordings:
             recordings._prepare()
         elif not any(folder.glob("*.jsonl")):
             raise ConfigError(f"there are no recordings in {folder}; make them with --mode record")
-        with no_collection():
-            for file in sorted(folder.glob("*.jsonl")):
-                if file == recordings._own:
-                    with _lock(file) if write else contextlib.nullcontext():
-                        recordings._catch_up()
-                elif not only_own:
-                    other = _File()
-                    other.read(_lines_of(file, 0, 0)[0])
-                    recordings._others.lay_under(other)
+        for file in sorted(folder.glob("*.jsonl")):
+            if file == recordings._own:
+                with _lock(file) if write else contextlib.nullcontext():
+                    recordings._catch_up()
+            elif not only_own:
+                other = _File()
+                other.read(_lines_of(file, 0, 0)[0])
+                recordings._others.add_missing(other)
         return recordings
 
     def __len__(self) -> int:
@@ -223,7 +209,7 @@ class _File:
                 self.rows[row["key"]] = line
                 self.lines[row["key"]] = where
 
-    def lay_under(self, other: _File) -> None:
+    def add_missing(self, other: _File) -> None:
         """Add what `other` holds and is not here yet."""
         for key, line in other.rows.items():
             if key in self.rows and _answer(_row(self.rows[key])) != _answer(_row(line)):

@@ -19,7 +19,6 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
 from agentlab.core.files import replace_file
 from agentlab.core.trace import Trace
-from agentlab.wire.recordings import no_collection
 
 FORMAT = 2
 READABLE = (1, 2)
@@ -165,8 +164,7 @@ class RunFolder:
         files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
         sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
         if self._read is None or self._read[0] != sizes:
-            with no_collection():
-                self._read = sizes, self._load()
+            self._read = sizes, self._load()
         return self._read[1]
 
     def _load(self) -> _Content:
