@@ -1,10 +1,11 @@
 # Everything lives in .venv of this checkout. A target sets up what it needs, once.
 PYTHON ?= python3
 BIN := .venv/bin
+QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not real_model and not slow'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test check gate recordings format notebooks bench clean
+.PHONY: help eval test quick quick-runs quick-units check gate recordings format notebooks bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -17,6 +18,15 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
+
+quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
+	@$(MAKE) --no-print-directory --jobs 2 quick-runs check quick-units
+
+quick-runs: .venv/.dev
+	@$(QUICK) tests/contract tests/runs tests/live
+
+quick-units: .venv/.dev
+	@$(QUICK) tests/unit tests/test_layout.py
 
 check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff check .

@@ -6,12 +6,17 @@ import ipaddress
 import os
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentlab.core.protocols import Embedder
+from agentlab.models import weights
+from agentlab.models.embedders import local
 from agentlab.models.keys import shared_ring
+from support.mongo_server import SERVER, MongoServer
 
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
@@ -51,3 +56,21 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty AGENTLAB_HOME, for tests that write caches and need no weights."""
     monkeypatch.setenv("AGENTLAB_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def mongodb() -> Iterator[str]:
+    """The address of a server of MongoDB's wire protocol: a stand-in, in a process of its own, of the test run."""
+    if not SERVER.exists():
+        pytest.skip("no MongoDB stand-in: install secantusdb, which is in the extra dev")
+    running = MongoServer()
+    yield running.uri
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Embedder:
+    """The real sentence embedder; a test that takes it is marked `real_model`."""
+    if not weights.is_present("all-minilm-l6-v2"):
+        pytest.skip("the weights of all-minilm-l6-v2 are not here: agentlab pull all-minilm-l6-v2")
+    return local.connect("all-minilm-l6-v2")

@@ -14,9 +14,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, to_json
+from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, from_json, to_json
 
 Phase = Literal[
     "rewrite",
@@ -86,10 +86,6 @@ class Event:
     def detail(self) -> str:
         return ""
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCall(Event):
@@ -115,15 +111,6 @@ class ModelCall(Event):
         calls = ", ".join(call.name for call in self.completion.message.tool_calls)
         said = f"calls {calls}" if calls else f'"{shorten(self.completion.message.text)}"'
         return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        completion = record.get("completion")
-        revived = {
-            "request": Request.from_json(record["request"]),
-            "completion": Completion.from_json(completion) if completion else None,
-        }
-        return cls(**{**record, **revived})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,15 +145,6 @@ class Search(Event):
     def detail(self) -> str:
         return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        doc_ids = record.get("doc_ids")
-        revived = {
-            "doc_ids": None if doc_ids is None else tuple(doc_ids),
-            "passages": tuple(Passage.from_json(p) for p in record.get("passages", ())),
-        }
-        return cls(**{**record, **revived})
-
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRun(Event):
@@ -187,11 +165,6 @@ class ToolRun(Event):
     @property
     def detail(self) -> str:
         return shorten(self.output)
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        revived = {"call": ToolCall.from_json(record["call"])}
-        return cls(**{**record, **revived})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,11 +224,6 @@ class MemoryOp(Event):
         if self.op == "recall":
             return f"{len(self.facts)} facts"
         return f"written as {self.facts[0].id}" if self.written else "not written"
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        facts = tuple(Fact.from_json(fact) for fact in record.get("facts", ()))
-        return cls(**{**record, "facts": facts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,9 +298,8 @@ def to_row(event: Event) -> dict[str, Any]:
 
 
 def revive(row: Mapping[str, Any]) -> Event:
-    known = _columns(row["kind"])
-    fields_of = {key: value for key, value in row.items() if key in known}
-    return EVENTS[row["kind"]].from_json(fields_of | {"after": tuple(row.get("after", ()))})
+    """The event of a row; keys that it does not know are passed over. Raises KeyError or ValueError."""
+    return from_json(EVENTS[row["kind"]], row)
 
 
 def shorten(text: str, width: int = 70) -> str:

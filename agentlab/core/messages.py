@@ -12,8 +12,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, TypeVar
 
+import msgspec
+
+T = TypeVar("T")
 Role = Literal["system", "user", "agent", "tool"]
 CHARACTERS_PER_TOKEN = 4
 """Of English, roughly: where no tokenizer is at hand."""
@@ -41,6 +44,14 @@ def to_json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
+def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
+    """The way back from `to_json`; raises ValueError, with the place, for what is no `kind`."""
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as problem:
+        raise ValueError(str(problem)) from None
+
+
 @functools.lru_cache(maxsize=4096)
 def plain_row(role: Role, text: str, name: str | None) -> dict[str, Any]:
     """A message of words alone; every request of a conversation repeats most of the last one's. Not to be changed."""
@@ -65,10 +76,6 @@ class ToolCall:
     extra: dict[str, Any] = field(default_factory=dict)
     """Opaque provider data that has to be sent back with the call."""
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
@@ -80,19 +87,6 @@ class Message:
     name: str | None = None
     """On a `tool` message: the tool that ran. On a `user` message: the speaker."""
     extra: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        if record.keys() <= {"role", "text", "name"}:
-            return cls._plain(record["role"], record.get("text", ""), record.get("name"))
-        calls = tuple(ToolCall.from_json(call) for call in record.get("tool_calls", ()))
-        return cls(**{**record, "tool_calls": calls})
-
-    @classmethod
-    @functools.lru_cache(maxsize=4096)
-    def _plain(cls, role: Role, text: str, name: str | None) -> Self:
-        # A ledger repeats most messages in every request, and a frozen one can be shared.
-        return cls(role=role, text=text, name=name)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
@@ -119,10 +113,6 @@ class Usage:
             reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
         )
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
@@ -131,10 +121,6 @@ class ToolSpec:
     name: str
     description: str
     parameters: dict[str, Any]
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,16 +136,6 @@ class Request:
     seed: int | None = None
     max_tokens: int | None = None
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(
-            **{
-                **record,
-                "messages": tuple(Message.from_json(m) for m in record["messages"]),
-                "tools": tuple(ToolSpec.from_json(t) for t in record.get("tools", ())),
-            }
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
@@ -168,16 +144,6 @@ class Completion:
     model: str = ""
     """The model that answered, in the provider's own words."""
     finish_reason: FinishReason = "stop"
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(
-            **{
-                **record,
-                "message": Message.from_json(record["message"]),
-                "usage": Usage.from_json(record.get("usage", {})),
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,10 +159,6 @@ class Passage:
     score: float | None = None
     """Relevance for the query it was retrieved for; higher is better."""
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Citation:
@@ -205,10 +167,6 @@ class Citation:
     doc_id: str
     passage_id: str
     title: str
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,10 +178,6 @@ class Fact:
     created: datetime
     score: float | None = None
     """Cosine similarity to what was asked, -1 to 1, to six places; None where nothing was asked."""
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        return cls(**{**record, "created": datetime.fromisoformat(record["created"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,8 +207,3 @@ class Reply:
     citations: tuple[Citation, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
     """Whatever else the flow wants to hand on, JSON values only."""
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
-        citations = tuple(Citation.from_json(c) for c in record.get("citations", ()))
-        return cls(**{**record, "citations": citations})

@@ -103,9 +103,8 @@ def _reply(entry: Any, where: str) -> Reply:
         if not isinstance(entry.get("text", ""), str):
             raise ConfigError(f"{where}: text: {entry['text']!r} is not a string; put it in quotes")
         try:
-            calls = [
-                ToolCall.from_json({"id": f"call_{i}", **made}) for i, made in enumerate(entry.get("tool_calls", []), 1)
-            ]
+            made = enumerate(entry.get("tool_calls", []), 1)
+            calls = [ToolCall(**{"id": f"call_{number}", **call}) for number, call in made]
             return Message(role="agent", text=entry.get("text", ""), tool_calls=tuple(calls))
         except TypeError as problem:
             raise ConfigError(f"{where}: {problem}") from None

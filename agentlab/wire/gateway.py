@@ -20,7 +20,7 @@ import numpy as np
 from agentlab.core import errors
 from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import shorten
-from agentlab.core.messages import Completion, Message, Request, to_json
+from agentlab.core.messages import Completion, Message, Request, from_json, to_json
 from agentlab.core.protocols import Answer, Emit, Place
 from agentlab.wire.explain import Explanation
 from agentlab.wire.keys import RecordedRequest, Repeat, Row, duration_key, record_request, result_key, text_key
@@ -217,7 +217,7 @@ def _completion(row: Row) -> Completion:
     if "refusal" in row:
         told = row["refusal"]
         raise getattr(errors, told["error"])(told["text"], told["model"])
-    return Completion.from_json(row["completion"])
+    return from_json(Completion, row["completion"])
 
 
 def _refused(entry: Row, refusal: ModelError) -> Row:

@@ -29,7 +29,7 @@ from typing import Any
 
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import replace_file
-from agentlab.core.messages import Request
+from agentlab.core.messages import Request, from_json
 from agentlab.wire.keys import Row, digest, duration_key, result_key, text_key
 
 FORMAT = 1
@@ -98,7 +98,7 @@ class Recordings:
         known = self._others.parts | self._mine.parts
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
         fields |= {plural: [_row(known[i])[kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
-        return Request.from_json(fields)
+        return from_json(Request, fields)
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""

@@ -21,7 +21,7 @@ import numpy as np
 from agentlab.core import plugins
 from agentlab.core.errors import NotRecorded, RunError
 from agentlab.core.events import PHASES, Event, MemoryOp, ModelCall, Notice
-from agentlab.core.messages import CHARACTERS_PER_TOKEN, Reply
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Reply, from_json
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
 from agentlab.core.trace import Totals, Trace, billed, check_conservation, critical_path
 from agentlab.data.conversations import Conversation
@@ -264,7 +264,7 @@ def _grade_turn(
             scores |= {metric: Score(value=0.0, reason=f"the turn failed: {row['error'][:200]}") for metric in metrics}
             continue
         outcome = Outcome(
-            reply=Reply.from_json(row["reply"]),
+            reply=from_json(Reply, row["reply"]),
             events=trace.of_turn(number) if trace else [],
             embed=embed,
             events_before=before,

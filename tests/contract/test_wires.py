@@ -1,0 +1,199 @@
+"""One scripted conversation through three wires: whoever the provider is, the coordinator keeps the same history."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.core.errors import Unreachable
+from agentlab.core.messages import Message, Request, ToolSpec, UserTurn
+from agentlab.flows import coordinator
+from agentlab.models.gemini import GeminiModel
+from agentlab.models.keys import KeyRing
+from agentlab.models.local.model import LocalModel, _Streamed
+from agentlab.models.local.tool_protocol import ToolReader
+from agentlab.models.openai import OpenAIModel, read_call
+from support import fake_gemini, fake_openai
+from support.doubles import session_over
+from support.histories import histories
+
+# Of the SDK, about its own transport.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SCRIPT: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
+    ("", [("weather.now", {"city": "Bern"}), ("weather.now", {"city": "Bâle"})]),
+    ("Rain in both.", []),
+    ("", [("weather.now", {"town": "?"})]),
+    ("", [("weather.now", {"city": "Genf"})]),
+    ('Sun, "finally".', []),
+    ("Good night.", []),
+]
+"""What the model says, call by call: text, and tools to call."""
+
+
+SAID = ["Weather in Bern and Bâle?", "And in Genf?", "Thanks!"]
+
+
+class Weather:
+    spec = ToolSpec(name="weather.now", description="Tells the weather.", parameters=CITY)
+
+    def run(self, arguments, session):
+        return f"{arguments['city']}: {'sun' if arguments['city'] == 'Genf' else 'rain'}"
+
+
+def openai_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    if not calls:
+        return fake_openai.text(text, usage=fake_openai.USAGE)
+    parts = [
+        {"index": n, "id": f"call_{id(calls)}_{n}", "function": {"name": "weather_now", "arguments": json.dumps(given)}}
+        for n, (_, given) in enumerate(calls)
+    ]
+    return {"deltas": [{"tool_calls": parts}], "finish": "tool_calls"}
+
+
+def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """As the constrained model writes it: an answer, or a call with further ones inside."""
+    if not calls:
+        return fake_openai.text(json.dumps({"tool": "answer", "text": text}))
+    first, *more = ({"tool": name, "arguments": given} for name, given in calls)
+    return fake_openai.text(json.dumps({**first, "more": more} if more else first))
+
+
+def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    return fake_gemini.said(
+        *([{"text": text}] if text else []),
+        *({"functionCall": {"name": name, "args": given}} for name, given in calls),
+    )
+
+
+@given(histories())
+def test_a_history_put_into_openais_words_can_be_read_back(history):
+    messages = history.get_history()
+    model = OpenAIModel("any", base_url="http://127.0.0.1", keys=KeyRing(["key-of-a-test"]))
+    wired = model.translate(Request(messages=messages))
+    assert [_read_back(row, wired.tool_names) for row in wired.body["messages"]] == [
+        replace(message, name=None) for message in messages
+    ]
+
+
+def _read_back(row: dict[str, Any], tool_names: dict[str, str]) -> Message:
+    calls = (
+        (call["id"], tool_names[call["function"]["name"]], call["function"]["arguments"])
+        for call in row.get("tool_calls", ())
+    )
+    return Message(
+        role="agent" if row["role"] == "assistant" else row["role"],
+        text=row["content"] or "",
+        tool_calls=tuple(read_call(*call) for call in calls),
+        tool_call_id=row.get("tool_call_id"),
+    )
+
+
+@given(st.lists(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=9)), min_size=1, max_size=3))
+def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(arguments):
+    """Its prompt tells calls with their results, so the way back is that of its replies."""
+    calls = [("weather.now", given_arguments) for given_arguments in arguments]
+    (delta,) = local_answer("", calls)["deltas"]
+    model = LocalModel("any", Path)
+    wired = model.translate(Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,)))
+    reader = ToolReader(wired.request, wired.offered)
+    for character in delta["content"]:
+        reader.feed(character)
+    made = model.parse(_Streamed(reader, finish="stop")).message.tool_calls
+    assert [(call.name, call.arguments) for call in made] == calls
+
+
+class Wired(LocalModel):
+    """The embedded model's adapter, talking to a server that is there already."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__("any", Path)
+        self._port = port
+
+    async def start(self) -> None:
+        pass
+
+
+async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
+    script = iter(SCRIPT)
+    if wire == "gemini":
+        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_answer(*next(script))))
+        model: Any = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
+    else:
+        answer = openai_answer if wire == "openai" else local_answer
+        server = await stack.enter_async_context(fake_openai.serving(lambda body: answer(*next(script))))
+        if wire == "openai":
+            model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+        else:
+            model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
+    stack.push_async_callback(model.close)
+    session = session_over(coordinator, model, tools=[Weather()])
+    for turn, text in enumerate(SAID):
+        session.begin_turn(turn)
+        await coordinator.respond(UserTurn(text=text), session)
+    assert next(script, None) is None
+    told = session.state["coordinator"].coordinator.history.export()
+    return numbered(told)
+
+
+def numbered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the ids of tool calls in the order of their appearance: only who answers whom is left of them."""
+    known: dict[str, int] = {}
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["id"] = known.setdefault(call["id"], len(known))
+        if "tool_call_id" in message:
+            message["tool_call_id"] = known[message["tool_call_id"]]
+    return messages
+
+
+@pytest.mark.parametrize("wire", ["local", "gemini"])
+async def test_the_history_is_the_same_through_every_wire(wire):
+    async with AsyncExitStack() as stack:
+        reference = await talk(stack, "openai")
+        assert await talk(stack, wire) == reference
+    assert [m["role"] for m in reference] == [
+        *("user", "miyori", "tool", "tool", "miyori"),
+        *("user", "miyori", "tool", "miyori", "tool", "miyori"),
+        *("user", "miyori"),
+    ]
+    assert [m["tool_call_id"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
+    assert reference[2]["content"] == "Bern: rain"
+    assert reference[7]["content"].startswith("Error:")
+
+
+async def test_a_connection_that_breaks_in_mid_stream_leaves_a_history_the_next_turn_can_use():
+    broken = {"deltas": [{"content": "Rain in"}], "drop": True}
+    answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
+    async with fake_openai.serving(lambda body: next(answers)) as server:
+        model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+        session = session_over(coordinator, model, tools=[Weather()])
+        session._retries = 0
+        session.begin_turn(0)
+        with pytest.raises(Unreachable):
+            await coordinator.respond(UserTurn(text=SAID[0]), session)
+        session.begin_turn(1)
+        assert (await coordinator.respond(UserTurn(text="And now?"), session)).text == "Here again."
+        await model.close()
+    assert [m["role"] for m in server.seen[-1]["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
+
+
+async def test_thought_signatures_go_back_with_their_calls_through_the_coordinator():
+    signed = {"functionCall": {"name": "weather.now", "args": {"city": "Bern"}}, "thoughtSignature": "c2lnbmVk"}
+    answers = iter([fake_gemini.said(signed), fake_gemini.text("Rain.")])
+    async with fake_gemini.serving(lambda body: next(answers)) as google:
+        model = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
+        session = session_over(coordinator, model, tools=[Weather()])
+        session.begin_turn(0)
+        await coordinator.respond(UserTurn(text="Weather in Bern?"), session)
+        await model.close()
+    (call,) = (p for c in google.seen[1]["contents"] for p in c["parts"] if "functionCall" in p)
+    assert call["thoughtSignature"] == "c2lnbmVk"

@@ -1,0 +1,54 @@
+"""MCP servers that are opened for a test, and closed after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlab.tools.mcp import transports as _mcp_transports
+from agentlab.tools.mcp.folder import ToolManager
+from agentlab.wire.recordings import KNOWN_SECRETS
+from support.mcp_servers import OURS, Open, OverHttp
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(_mcp_transports, "GRACE", 0.3)
+    known = set(KNOWN_SECRETS)
+    yield
+    KNOWN_SECRETS.clear()
+    KNOWN_SECRETS.update(known)
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    """Writes `{name: entry}` as a configuration and opens it; what was opened is closed in the end."""
+    managers = []
+
+    async def opening(servers: dict[str, Any], **options: Any) -> ToolManager:
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps({"mcpServers": servers}))
+        managers.append(await ToolManager.from_config(file, **{"timeout_seconds": 20.0, **options}))
+        return managers[-1]
+
+    yield opening
+    for manager in managers:
+        await manager.close()
+    assert not _mcp_transports._GROUPS
+
+
+@pytest.fixture
+async def ours(opened: Open) -> ToolManager:
+    return await opened({"ours": OURS})
+
+
+@pytest.fixture
+def over_http(tmp_path: Path) -> Iterator[OverHttp]:
+    server = OverHttp(tmp_path)
+    server.start()
+    yield server
+    server.stop()

@@ -1,0 +1,42 @@
+"""MCP servers that list what is not so, or what another one lists too."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.events import Fetch
+from agentlab.tools.mcp.listing import MOST
+from support.mcp_servers import liar, names
+from support.tool_sessions import call, session_with
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("mode", ["liars", "ten thousand", "endless"])
+async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
+    manager = await opened({"liar": liar(mode)})
+    if mode == "liars":
+        assert names(manager) == ["good", "numbered", "long"] and len(manager.problems) == 9
+    elif mode == "ten thousand":
+        assert len(manager.tools) == MOST
+        assert manager.problems == ["liar: it lists 10,000 tools or more; the first 200 are taken"]
+    else:
+        assert len(manager.tools) == 50
+    assert await call(session_with(*manager.tools), names(manager)[0]) == ""
+    again = await opened({"liar": liar(mode)})
+    assert (names(again), again.problems) == (names(manager), manager.problems)
+
+
+async def test_a_name_that_two_servers_have_gets_theirs_in_front(opened, tmp_path):
+    good = liar("plain")
+    manager = await opened({"a": good, "b": good, "c": {**good, "disabled": True}})
+    assert names(manager) == ["a_good", "b_good"]
+    assert manager.problems == [
+        f"{server}: good: another server has a tool of that name; it is called {server}_good here" for server in "ab"
+    ]
+    session = session_with(*manager.tools)
+    await call(session, "b_good")
+    (fetch,) = (event for event in session.trace.events if isinstance(event, Fetch))
+    assert (fetch.source, fetch.facts) == ("mcp", {"server": "b", "tool": "good", "arguments": {}})
+    again = await opened({"a": good, "b": good})
+    assert (names(again), again.problems) == (names(manager), manager.problems)

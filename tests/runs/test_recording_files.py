@@ -1,0 +1,197 @@
+"""Files of recordings: cut off, edited, doubled, written by two at once, pruned, on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.errors import NotRecorded, RecordingError
+from agentlab.core.messages import Message, Reply, Request, to_json
+from agentlab.core.protocols import Place
+from agentlab.core.trace import Trace
+from agentlab.models.scripted import Scripted
+from agentlab.wire.keys import record_request
+from agentlab.wire.recorder import Recorder
+from agentlab.wire.recordings import Recordings
+from support.doubles import gateway_to
+from support.places import TESTS
+from support.replays import FLOWS, Never, modelled, play, replay
+
+
+@pytest.fixture
+def recorded(dataset, tmp_path) -> Path:
+    play(dataset, "record", tmp_path / "recorded", flows=FLOWS)
+    return tmp_path / "recordings" / "run.jsonl"
+
+
+def test_a_file_that_is_cut_off_is_named_and_mended_by_the_next_recording(dataset, recorded, tmp_path):
+    whole = recorded.read_bytes()
+    for size in range(len(whole) - 400, len(whole), 37):
+        recorded.write_bytes(whole[:size])
+        if whole[:size].endswith(b"\n"):
+            continue
+        with pytest.raises(RecordingError, match=r"run\.jsonl:\d+: the line is cut off"):
+            Recordings.open(recorded.parent)
+    run = play(dataset, "auto", tmp_path / "mended", flows=FLOWS)
+    assert run.summary["recordings"]["new"] <= 1
+    assert replay(dataset, tmp_path / "again", flows=FLOWS).summary["status"] == "complete"
+
+
+def test_no_edited_line_is_ever_replayed(recorded):
+    lines = recorded.read_text().splitlines(True)
+    for number, line in enumerate(lines):
+        row = json.loads(line)
+        for name, value in row.items():
+            if name == "kind":
+                continue
+            changed = {**row, name: f"{value}x" if isinstance(value, str) else [value]}
+            recorded.write_text("".join([*lines[:number], json.dumps(changed) + "\n", *lines[number + 1 :]]))
+            with pytest.raises(RecordingError, match=rf"run\.jsonl:{number + 1}: "):
+                Recordings.open(recorded.parent)
+
+
+@pytest.mark.parametrize(
+    "junk", ["", "{", "[]\n", "null\n", '{"kind": "recordings", "format": 2}\n', "\x00\n", "<<<<<<< HEAD\n"]
+)
+def test_what_is_no_recording_is_one_clear_line(tmp_path, junk):
+    (tmp_path / "a.jsonl").write_text(junk)
+    with pytest.raises(RecordingError, match=r"a\.jsonl"):
+        Recordings.open(tmp_path)
+
+
+def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(dataset, recorded, tmp_path):
+    lines = recorded.read_text().splitlines(True)
+    recorded.write_text("".join([*lines, *lines[1:]]))
+    (recorded.parent / "copy.jsonl").write_text("".join(lines))
+    assert replay(dataset, tmp_path / "doubled", flows=FLOWS).summary["status"] == "complete"
+    folder = tmp_path / "other"
+    request = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
+    for name, text in (("a", "Hello"), ("b", "Good day")):
+        completion = to_json({"message": Message(role="agent", text=text)})
+        entry = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": completion, "seconds": 1.0}
+        Recordings.open(folder, name, write=True, only_own=True).add(request.key(0), entry, request.parts)
+    for name, text in (("a", "Hello"), ("b", "Good day")):
+        row = Recordings.open(folder, name).find(request.key(0))
+        assert row["completion"]["message"]["text"] == text, "the spec's own file wins"
+    with pytest.raises(RecordingError, match=r"b\.jsonl:3: another answer to the same request is at .*a\.jsonl:3"):
+        Recordings.open(folder, "c").find(request.key(0))
+
+
+@pytest.mark.slow
+def test_two_processes_may_record_into_one_file_at_once(dataset, tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import support.replays as t; from pathlib import Path\n"
+        "t.play(Path(sys.argv[2]), 'auto', Path(sys.argv[3]), flows=t.FLOWS, concurrency=2)"
+    )
+    arguments = [sys.executable, "-c", code, str(TESTS), str(dataset)]
+    both = [subprocess.Popen([*arguments, str(tmp_path / name)]) for name in ("one", "two")]
+    assert [process.wait(120) for process in both] == [0, 0]
+    one, two = al.open_run(tmp_path / "one"), al.open_run(tmp_path / "two")
+    replayed = replay(dataset, tmp_path / "replayed", flows=FLOWS)
+    assert modelled(one)["flows"] == modelled(two)["flows"] == modelled(replayed)["flows"]
+
+
+def test_secrets_are_not_written_down(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "a-very-secret-value")
+
+    async def careless(turn, session):
+        return Reply(text=(await session.complete((Message(role="user", text=os.environ["SAID"]),))).message.text)
+
+    monkeypatch.setenv("MORE_API_KEYS", "first-long-key,second-long-key")
+    for secret in ("a-very-secret-value", "second-long-key"):
+        monkeypatch.setenv("SAID", secret)
+        out = tmp_path / secret
+        with pytest.raises(RecordingError, match="holds the value of M"):
+            play(dataset, "auto", out, flows=[careless], limit=1)
+        assert secret not in (tmp_path / "recordings" / "run.jsonl").read_text()
+        (row,) = [json.loads(line) for line in (out / "calls.jsonl").read_text().splitlines() if "model_call" in line]
+        assert row["completion"], "it was paid for, so it is in the ledger"
+
+
+async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp_path, monkeypatch):
+    request = Request(messages=(Message(role="user", text="Hi"),))
+    recorder = Recorder("record", Recordings.open(tmp_path, "a", write=True))
+    gateway = gateway_to(Scripted(["Hello"]), Trace("f", "c"), recorder=recorder)
+    await gateway.ask(request, Place(turn=0), lambda text: None)
+    said = []
+    replaying = Recorder("replay", Recordings.open(tmp_path))
+    await gateway_to(Never(), Trace("f", "c"), recorder=replaying).ask(request, Place(turn=0), said.append)
+    assert said == ["Hello"], "a replay still streams"
+    elsewhere = gateway_to(Never(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
+    missed = (await elsewhere.ask(request, Place(turn=0), said.append)).failure
+    assert isinstance(missed, NotRecorded)
+    assert "server is 'compatible', was ''" in str(missed)
+    assert missed.cause == "server"
+
+
+@pytest.mark.slow
+def test_pruning_keeps_what_another_spec_lives_on(dataset, tmp_path, capsys):
+    script = tmp_path / "script.yaml"
+    script.write_text("loop: true\nreplies: [The documents do not say.]\n")
+    specs = []
+    for name, tokens in (("a", 256), ("b", 256)):
+        specs.append(str(tmp_path / f"{name}.yaml"))
+        Path(specs[-1]).write_text(
+            f"name: {name}\ndatasets: [{dataset}]\nflows: [rag_only]\nmodel: scripted/{script}\n"
+            f"embedder: hashing/hashing-64\nrecordings: {tmp_path / 'both'}\ngeneration: {{max_tokens: {tokens}}}\n"
+        )
+        assert main(["run", specs[-1], "--mode", "auto", "--out", str(tmp_path / name)]) == 0
+    Path(specs[0]).write_text(Path(specs[0]).read_text().replace("256", "9"))
+    assert main(["run", specs[0], "--mode", "auto", "--out", str(tmp_path / "a9")]) == 0
+    assert main(["replay", "--prune", *specs]) == 0
+    assert main(["replay", *specs]) == 0, "b lives on what a recorded first"
+
+
+def test_a_writer_survives_a_prune_and_a_deletion_by_somebody_else(tmp_path):
+    def entry(text):
+        recorded = record_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
+        row = {"kind": "completion", "request": recorded.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+        return recorded.key(0), row, recorded.parts
+
+    writer = Recordings.open(tmp_path, "a", write=True)
+    writer.add(*entry("one"))
+    Recordings.open(tmp_path, "a", write=True).keep_only(())
+    writer.add(*entry("one"))
+    writer.add(*entry("two"))
+    assert len(Recordings.open(tmp_path, "a")) == 2
+    (tmp_path / "a.jsonl").unlink()
+    writer.add(*entry("three"))
+    assert len(Recordings.open(tmp_path, "a")) == 1
+
+
+def test_a_disk_that_is_full_ends_the_run_and_leaves_the_file_whole(dataset, tmp_path, monkeypatch):
+    play(dataset, "record", tmp_path / "a", flows=["rag_only"])
+    file = tmp_path / "recordings" / "run.jsonl"
+    before = file.read_bytes()
+    real = Path.open
+
+    class Full:
+        def __init__(self, opened):
+            self.opened = opened
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *reasons):
+            self.opened.close()
+
+        def write(self, text):
+            self.opened.write(text[: len(text) // 2])
+            self.opened.flush()
+            raise OSError(28, "No space left on device")
+
+    def opening(path, mode="r", *arguments, **options):
+        opened = real(path, mode, *arguments, **options)
+        return Full(opened) if mode == "ab" and path.name == "run.jsonl" else opened
+
+    monkeypatch.setattr(Path, "open", opening)
+    with pytest.raises(RecordingError, match=r"run\.jsonl: cannot be written: No space left"):
+        play(dataset, "auto", tmp_path / "b", flows=["rag_only"], generation={"seed": 8})
+    assert file.read_bytes() == before

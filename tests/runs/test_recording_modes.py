@@ -1,0 +1,69 @@
+"""Record, replay and auto: what is asked, what is missing, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.events import Notice
+from agentlab.models.scripted import Scripted
+from support.replays import FLOWS, Never, lab, modelled, play, replay
+from support.rules_set import obliging
+
+
+def test_record_does_not_touch_what_is_recorded_and_resume_goes_on(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=["rag_only"])
+    with pytest.raises(ConfigError, match="--resume"):
+        play(dataset, "record", tmp_path / "b", flows=["rag_only"])
+    model = Scripted([obliging], loop=True)
+    with lab(dataset, "record", model, flows=["rag_only"]) as laboratory:
+        laboratory.run_sync(out=tmp_path / "c", resume=True)
+    assert model.requests == []
+
+
+def test_auto_asks_only_for_what_is_new_and_says_where_it_left_the_recorded_way(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=FLOWS)
+    model = Scripted([obliging], loop=True)
+    prompts = {"tools": {"system_with_tools": "Search with {tool} before you answer.\n{documents}"}}
+    run = play(dataset, "auto", tmp_path / "b", model=model, flows=FLOWS, prompts=prompts)
+    told = run.summary["recordings"]
+    assert (told["new"], told["reused"]) == (len(model.requests), 6 + 12) == (12, 18)
+    assert told["causes"] == {"system prompt": 12}
+    assert {(d["flow"], d["conversation"], d["turn"]) for d in told["diverged"]} == {
+        ("tools", f"c{i}", 0) for i in range(3)
+    }
+    assert "system prompt changed at character 0" in told["diverged"][0]["why"]
+    assert run.summary["flows"]["rag_only"]["billed"]["llm_calls"] == 0
+    assert run.summary["flows"]["tools"]["billed"]["llm_calls"] == 12
+
+    again = play(dataset, "auto", tmp_path / "c", model=Never(), flows=FLOWS, prompts=prompts)
+    assert again.summary["recordings"]["new"] == 0
+    assert modelled(again) == modelled(run)
+
+
+def test_a_replay_that_misses_counts_why_fails_the_turns_and_is_no_complete_run(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=FLOWS)
+    run = replay(dataset, tmp_path / "b", flows=FLOWS, generation={"seed": 8})
+    assert run.summary["status"] == "partial"
+    told = run.summary["recordings"]
+    assert told["missing"] == sum(told["causes"].values()) > 0
+    assert set(told["causes"]) <= {"seed", "history"} and told["causes"]["seed"] >= 9
+    assert all(flow["errors"] == flow["turns"] for flow in run.summary["flows"].values())
+    (first,) = [n for n in run.trace("rag_only", "c0").of_turn(0) if isinstance(n, Notice) and n.name == "not_recorded"]
+    assert "seed is 8, was 7" in first.text and "run.jsonl:" in first.text
+
+
+def test_a_miss_inside_a_tool_is_no_answer_for_the_model(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=["tools"])
+    file = tmp_path / "recordings" / "run.jsonl"
+    kept = [line for line in file.read_text().splitlines(True) if '"kind": "embedding"' not in line]
+    file.write_text("".join(kept))
+    run = replay(dataset, tmp_path / "b", flows=["tools"])
+    assert run.summary["recordings"]["causes"]["query embedding"] >= 3
+    assert "never embedded" in run.turns["error"][0]
+
+
+def test_misses_are_not_explained_away(dataset, tmp_path):
+    play(dataset, "record", tmp_path / "a", flows=["rag_only"], limit=1)
+    run = play(dataset, "auto", tmp_path / "b", flows=["rag_only"], limit=2)
+    assert run.summary["recordings"]["causes"] == {"new conversation": 2}

@@ -1,0 +1,95 @@
+"""Runs that are killed, resumed, refused, ended by a budget or tampered with."""
+
+from __future__ import annotations
+
+import pytest
+
+import agentlab as al
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.messages import Completion, Message, Usage
+from agentlab.evals.results.run import open_run
+from agentlab.evals.run.estimate import estimate
+from agentlab.models.scripted import Scripted
+from support.rules_set import lab, obliging
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concurrency):
+    class Killed(BaseException):
+        pass
+
+    out = tmp_path / "run"
+    model = Scripted([obliging], loop=True)
+    spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
+
+    def die_after_three(progress):
+        if progress.done == 3:
+            raise Killed
+
+    with al.Lab(model=model, **spec) as laboratory, pytest.raises(BaseException):  # noqa: B017
+        laboratory.run_sync(out=out, on_progress=die_after_three)
+    with (out / "turns.jsonl").open("a") as torn:
+        torn.write('{"flow": "rag_on')
+    before = len(model.requests)
+    with pytest.raises(RunError, match="has not ended"):
+        _ = open_run(out).summary
+    with al.Lab(model=model, concurrency=concurrency, **spec) as laboratory:
+        run = laboratory.run_sync(out=out, resume=True)
+    assert (run.summary["status"], run.summary["turns"], run.summary["flows"]["rag_only"]["llm_calls"]) == (
+        "complete",
+        6,
+        6,
+    )
+    assert len(model.requests) - before == 4, "one whole conversation was kept; the one that was cut began again"
+
+
+def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, tmp_path):
+    out = tmp_path / "run"
+    with lab(dataset, flows=["rag_only"]) as laboratory:
+        laboratory.run_sync(out=out)
+        with pytest.raises(RunError, match="--resume"):
+            laboratory.run_sync(out=out)
+    with (
+        lab(dataset, flows=["tools"]) as laboratory,
+        pytest.raises(RunError, match="spec: flows was not the same in that run"),
+    ):
+        laboratory.run_sync(out=out, resume=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    with lab(dataset, flows=["rag_only"]) as laboratory, pytest.raises(RunError, match="not empty"):
+        laboratory.run_sync(out=tmp_path / "other")
+
+
+def test_a_budget_ends_the_run_early_and_says_so(dataset, tmp_path):
+    with lab(dataset, flows=["rag_only"], budget={"calls": 3}) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run")
+    assert (run.summary["status"], run.summary["flows"]["rag_only"]["llm_calls"]) == ("partial", 4)
+    with (
+        lab(dataset, flows=["rag_only"], budget={"usd": 1}) as laboratory,
+        pytest.raises(ConfigError, match="no price"),
+    ):
+        laboratory.run_sync(out=tmp_path / "priced")
+    assert not (tmp_path / "priced").exists()
+
+
+def test_a_price_table_of_ones_own(dataset, tmp_path):
+    table = tmp_path / "prices.yaml"
+    table.write_text('dated: "2026"\nmodels:\n  scripted: {input: 2, cached_input: 0.5, output: 10}\n')
+    usage = Usage(input_tokens=1000, cached_tokens=400, output_tokens=100)
+    reply = Completion(message=Message(role="agent", text="yes"), usage=usage)
+    with lab(dataset, [reply], flows=["rag_only"], prices=str(table), budget={"usd": 1}) as laboratory:
+        guessed = estimate(laboratory, laboratory.datasets())
+        flow = laboratory.run_sync(out=tmp_path / "run").summary["flows"]["rag_only"]
+    assert flow["cost_usd"] == pytest.approx(6 * (600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
+    assert (guessed.turns, guessed.llm_calls) == (6, 6)
+    assert guessed.usd is not None
+
+
+def test_a_ledger_that_was_tampered_with_is_noticed(dataset, tmp_path):
+    with lab(dataset, flows=["rag_only"]) as laboratory:
+        laboratory.run_sync(out=tmp_path / "run")
+        calls = tmp_path / "run" / "calls.jsonl"
+        lines = calls.read_text().splitlines(keepends=True)
+        calls.write_text("".join(line for line in lines if '"model_call"' not in line or '"c1"' not in line))
+        with pytest.raises(RunError, match="does not add up"):
+            laboratory.run_sync(out=tmp_path / "run", resume=True)

@@ -1,0 +1,113 @@
+"""Chats with the two-step orchestrator: a memory that leaves and comes back, and who is speaking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.core.events import Notice
+from agentlab.flows import discord
+from agentlab.models.scripted import Scripted
+from support.two_step_runs import NOTHING_SAVED, Plan, Store, following, saving
+
+
+def chatting(model: Scripted, **spec: Any) -> al.Lab:
+    spec = {"embedder": "hashing/hashing-64", "memory": "sqlite", "flows": ["chatbox"], **spec}
+    return al.Lab(model=model, **spec)
+
+
+def shown(model: Scripted) -> str:
+    return "\n".join(message.text for message in model.requests[-1].messages)
+
+
+def away_in(chat: Any) -> set[int]:
+    return {e.turn for e in chat.trace.events if isinstance(e, Notice) and e.name == "memory_unavailable"}
+
+
+TEA = {"I like tea": Plan((), saving("Ann likes tea")), "What do I like?": Plan(), "And now?": Plan()}
+
+
+def test_a_chat_begun_without_its_memory_has_it_once_it_is_back(tmp_path, own_home, monkeypatch):
+    store, model = Store(monkeypatch, 0), following(TEA)
+    with chatting(model) as lab:
+        chat = lab.chat(documents=[], memory=tmp_path / "memory")
+        assert chat.say_sync("I like tea").text == "Answer to I like tea"
+        assert NOTHING_SAVED in shown(model)
+        chat.say_sync("What do I like?")
+        assert away_in(chat) == {0, 1}
+        store.come_back()
+        chat.say_sync("I like tea")
+        assert "Saved to memory. ID: fact_" in shown(model)
+        chat.say_sync("What do I like?")
+        assert "| Content: Ann likes tea" in shown(model)
+        assert away_in(chat) == {0, 1}
+
+
+def test_a_chat_goes_on_where_its_memory_leaves_and_comes_back(tmp_path, own_home, monkeypatch):
+    store, model = Store(monkeypatch), following(TEA)
+    with chatting(model) as lab:
+        chat = lab.chat(documents=[], memory=tmp_path / "memory")
+        chat.say_sync("I like tea")
+        store.go_away()
+        chat.say_sync("What do I like?")
+        assert "| Content:" not in shown(model)
+        store.come_back()
+        chat.say_sync("And now?")
+        assert "| Content: Ann likes tea" in shown(model)
+        assert away_in(chat) == {1}
+
+
+def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path, own_home, monkeypatch):
+    store, model = Store(monkeypatch), following(TEA)
+    with chatting(model) as lab:
+        chat = lab.chat(documents=[], memory=tmp_path / "memory")
+        chat.say_sync("I like tea")
+        store.go_away()
+        chat.say_sync("I like tea")
+        assert away_in(chat) == {1}
+    store.come_back()
+    with chatting(model) as lab:
+        chat = lab.chat(documents=[], memory=tmp_path / "memory")
+        chat.say_sync("What do I like?")
+        assert shown(model).count("| Content: Ann likes tea") == 1 and not away_in(chat)
+        assert [message.role for message in model.requests[-1].messages] == ["system", "user", "system"]
+
+
+@pytest.mark.parametrize(
+    ("speaker", "personality", "told"),
+    [
+        ({"speaker_id": "7", "speaker_name": "Ann"}, "master", "with Ann (ID 7), who is the one"),
+        ({"speaker_id": "8", "speaker_name": "Ann"}, "stranger_2", "with Ann (ID 8), who is not the one"),
+        ({"speaker_name": "7"}, "stranger_2", "with 7 (ID unknown), who is not the one"),
+        ({}, "stranger_2", "with somebody (ID unknown), who is not the one"),
+    ],
+)
+def test_a_chat_knows_who_is_speaking(tmp_path, own_home, speaker, personality, told):
+    model = following({"Hello": Plan()})
+    flows = [{"flow": "discord", "master_id": "7", "stranger": 2}]
+    folder = Path(discord.__file__).parent / "two_step" / "personalities"
+    with chatting(model, flows=flows) as lab:
+        chat = lab.chat(documents=[])
+        chat.say_sync("Hello", **speaker)
+        first, _, who, said = model.requests[-1].messages
+        assert first.text == (folder / f"{personality}.txt").read_text(encoding="utf-8").strip()
+        assert told in who.text
+        assert said.text == f"{speaker.get('speaker_name', 'Somebody')} said: Hello"
+
+
+async def test_say_hands_the_speaker_on_turn_by_turn(tmp_path, own_home):
+    model = following({"Hello": Plan()})
+    with chatting(model, flows=[{"flow": "discord", "master_id": "7"}]) as lab:
+        chat = lab.chat(documents=[])
+        await chat.say("Hello", speaker_id="7", speaker_name="Ann")
+        await chat.say("Hello", speaker_id="8", speaker_name="Bo")
+        first, _, who, *said = model.requests[-1].messages
+        assert "polite and helpful" in first.text and "Bo (ID 8), who is not" in who.text
+        assert [(m.role, m.name, m.text) for m in said] == [
+            ("user", "Ann", "Ann said: Hello"),
+            ("agent", None, "Answer to Hello"),
+            ("user", "Bo", "Bo said: Hello"),
+        ]

@@ -1,0 +1,181 @@
+"""Runs whose memory goes away: turns are marked, tools say so, and recordings can be made again."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.cli.terminal import show_comparison
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.events import MemoryOp, ModelCall, Notice, ToolRun
+from agentlab.evals.compare.measures import summary_rows
+from agentlab.evals.results.run import Run
+from agentlab.memory import sqlite
+from agentlab.models.scripted import Scripted
+from support.told_sets import write as write_memory_set
+from support.two_step_runs import NOTHING_SAVED, Plan, Store, check_sums, following, marked, play, saving, write_set
+
+NOTES = [[f"c{c} t{t}" for t in range(3)] for c in range(4)]
+NOTING = {text: Plan((), saving(f"note {text}")) for texts in NOTES for text in texts}
+"""Each turn reads memory and writes to it: with opening and clearing, 8 operations a conversation."""
+
+
+def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
+    """What the model was shown in the last call of the turn."""
+    conversation, turn = text.split()
+    trace = run.trace(flow, conversation)
+    last = [e for e in trace.of_turn(int(turn[1:])) if isinstance(e, ModelCall)][-1]
+    return "\n".join(message.text for message in last.request.messages)
+
+
+@pytest.mark.parametrize(
+    ("operations", "first"),
+    [
+        pytest.param(0, 0, id="unreachable from the start"),
+        pytest.param(10, 3, id="between reading and writing"),
+        pytest.param(11, 4, id="between two turns"),
+        pytest.param(15, 6, id="before it is cleared"),
+        pytest.param(16, 6, id="before it is opened"),
+        pytest.param(17, 6, id="once it is open"),
+        pytest.param(32, 12, id="never"),
+    ],
+)
+def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monkeypatch, operations, first):
+    data = write_set(tmp_path / "notes", *NOTES)
+    Store(monkeypatch, operations)
+    without = {"flow": "discord", "memory": "none"}
+    run = play(data, tmp_path / "run", following(NOTING), "chatbox", without)
+    check_sums(run)
+    assert run.summary["turns"] == 24 and all(run.turns["reply"] == "Answer to " + run.turns["user"])
+    lost = list(NOTING)[first:]
+    assert marked(run) == lost and marked(run, "discord") == []
+    flows = run.summary["flows"]
+    assert [flows[label]["memory_unavailable"] for label in ("chatbox", "discord")] == [len(lost), 0]
+    table = dict(summary_rows([*flows.values()])[0])
+    assert table.get("turns without their memory") == ([str(len(lost)), "0"] if lost else None)
+    for text in NOTING:
+        assert (NOTHING_SAVED in answer_of(run, text).split("\nResult: ")[-1]) == (text in lost)
+        assert answer_of(run, text).count("| Content: note") == (0 if text in lost else int(text[-1]))
+
+
+def test_turns_recorded_without_their_memory_are_named_and_can_be_recorded_again(
+    tmp_path, own_home, monkeypatch, capsys
+):
+    data = write_set(tmp_path / "notes", *NOTES)
+    store = Store(monkeypatch, 15)
+
+    def again(mode: str, out: str) -> Run:
+        recorded = {"mode": mode, "recordings": str(tmp_path / "recordings")}
+        return play(data, tmp_path / out, following(NOTING), "chatbox", **recorded)
+
+    show_comparison(again("record", "away"))
+    assert "6 turns were recorded without their memory" in capsys.readouterr().out
+    store.come_back()
+    assert any(again("replay", "misses").turns["failed"])
+    mended = again("auto", "mended")
+    show_comparison(mended)
+    assert marked(mended) == [] and "without their memory" not in capsys.readouterr().out
+    replayed = again("replay", "replayed")
+    check_sums(replayed)
+    assert [*replayed.turns["reply"]] == [*mended.turns["reply"]]
+
+
+@pytest.mark.parametrize("protocol", ["two_step", "native"])
+def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, monkeypatch, protocol):
+    data = write_set(tmp_path / "notes", *NOTES)
+    store = Store(monkeypatch, 13)
+    variant = {"flow": "chatbox", "protocol": protocol}
+    run = play(data, tmp_path / "run", following(NOTING), variant, concurrency=3)
+    check_sums(run)
+    assert store.refused and run.summary["turns"] == 12
+    away = []
+    for text in NOTING:
+        conversation, turn = text.split()
+        operations = [e for e in run.trace("chatbox", conversation).of_turn(int(turn[1:])) if isinstance(e, MemoryOp)]
+        assert len(operations) == 2
+        if any(operation.error for operation in operations):
+            away.append(text)
+    assert marked(run) == away and 0 < len(away) < 12
+    assert {text for text in NOTING if text.startswith("c3")} <= set(away), "begun after the store had gone"
+
+
+@pytest.mark.parametrize("protocol", ["two_step", "native"])
+@pytest.mark.parametrize("flow", ["chatbox", "discord"])
+def test_a_tool_says_that_memory_is_away(tmp_path, own_home, monkeypatch, flow, protocol):
+    """A look-up too, where the model has the tool for it: the native protocol, or no filter."""
+    data = write_set(tmp_path / "turns", ["What do you know?"])
+    Store(monkeypatch, 0)
+    plans = {"What do you know?": Plan((("fetch_memory", {"query": "all"}),))}
+    variant = {"flow": flow, "protocol": protocol, "filter_memory_tools": protocol == "native"}
+    run = play(data, tmp_path / "run", following(plans), variant)
+    check_sums(run)
+    assert marked(run, flow) == ["What do you know?"]
+    (tool,) = [e for e in run.trace(flow, "c0").events if isinstance(e, ToolRun)]
+    assert (
+        tool.output == "Long-term memory is not available at the moment: nothing could be looked up. Go on without it."
+    )
+    answers = [e for e in run.trace(flow, "c0").events if isinstance(e, ModelCall) and e.phase == "answer"]
+    assert any(tool.output in message.text for message in answers[-1].request.messages)
+
+
+TOLD = {
+    "I play the oboe": saving("Ann plays the oboe"),
+    "I keep bees near Ulm": saving("Bo keeps bees"),
+    "I sold my oboe and bought a cello": saving("Ann plays the cello"),
+    "My boat is called Mistral": saving("The boat is called Mistral"),
+}
+QUESTIONS = (
+    "Who keeps bees near Ulm?",
+    "Does Ann play the oboe, or the cello that Ann bought?",
+    "What is the name of the dog?",
+    "What is the boat called?",
+)
+"""Of `support.told_sets`: three questions to one memory, the last one to another."""
+
+
+def asking_the_told() -> Scripted:
+    speakers = {"I keep bees near Ulm": "Bo", "My boat is called Mistral": "Cleo"}
+    told = {f"{speakers.get(text, 'Ann')}: {text}": Plan((), writes) for text, writes in TOLD.items()}
+    return following({**told, **{question: Plan() for question in QUESTIONS}})
+
+
+@pytest.mark.parametrize(
+    ("ingest", "operations", "first"),
+    [
+        pytest.param("verbatim", 0, 0, id="verbatim, unreachable"),
+        pytest.param("verbatim", 1, 0, id="verbatim, before what was told is written"),
+        pytest.param("verbatim", 3, 1, id="verbatim, between two questions"),
+        pytest.param("verbatim", 6, 3, id="verbatim, between two memories"),
+        pytest.param("flow", 0, 0, id="flow, unreachable"),
+        pytest.param("flow", 4, 0, id="flow, while it writes"),
+        pytest.param("flow", 8, 1, id="flow, between two questions"),
+    ],
+)
+def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatch, ingest, operations, first):
+    """A snapshot that was taken stays: what is asked against it is not lost."""
+    data = write_memory_set(tmp_path / "told")
+    Store(monkeypatch, operations)
+    run = play(data, tmp_path / "run", asking_the_told(), "chatbox", ingest=ingest)
+    check_sums(run)
+    assert [*run.turns["user"]] == [*QUESTIONS]
+    assert [*run.turns["memory_unavailable"]] == [int(number >= first) for number in range(4)]
+    assert run.summary["flows"]["chatbox"]["memory_unavailable"] == 4 - first
+    tokens = [*run.turns["memory_tokens"]]
+    assert all((count > 0) == (number < first) for number, count in enumerate(tokens)), "and nothing is recalled"
+    if ingest == "flow":
+        assert run.summary["flows"]["chatbox"]["ingest"]["errors"] == 0
+        filling = run.trace("chatbox", "ingest:told/ann").events
+        away = {e.turn for e in filling if isinstance(e, Notice) and e.name == "memory_unavailable"}
+        assert away == {0: {0, 1, 2}, 4: {1, 2}, 8: set()}[operations]
+
+
+@pytest.mark.parametrize("ingest", ["verbatim", "flow"])
+def test_a_memory_that_could_not_be_filled_is_told_though_it_is_back(tmp_path, own_home, monkeypatch, ingest):
+    async def gone(*a, **k):
+        raise MemoryUnavailable("blink")
+
+    monkeypatch.setattr(sqlite.SqliteMemory, "ingest", gone, raising=False)
+    monkeypatch.setattr(sqlite.SqliteMemory, "add", gone, raising=False)
+    run = play(write_memory_set(tmp_path / "told"), tmp_path / "run", asking_the_told(), "chatbox", ingest=ingest)
+    flow = run.summary["flows"]["chatbox"]
+    told = [*run.turns["memory_unavailable"]] == [1, 1, 1, 1] or flow.get("ingest", {}).get("memory_unavailable") == 4
+    assert told

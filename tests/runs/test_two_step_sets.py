@@ -1,0 +1,140 @@
+"""The two-step orchestrator on our own data sets: the tools they bring, the sessions they tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlab.core.events import MemoryOp, ModelCall, ToolRun
+from agentlab.core.messages import Request
+from agentlab.core.names import MEMORY_TOOLS
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import load_dataset
+from agentlab.tools.stub import NEUTRAL
+from support.places import OWN
+from support.two_step_runs import WRITES, Plan, check_sums, following, play, saving
+
+VARIANTS = [("chatbox", "two_step"), ("chatbox", "native"), ("discord", "two_step"), ("discord", "native")]
+
+
+def of_the_assistant(into: Path) -> Path:
+    """Conversations without and with memory tools, two of them with a speaker."""
+    rows = (OWN / "assistant" / "conversations.jsonl").read_text(encoding="utf-8").splitlines()
+    into.mkdir()
+    chosen = [rows[number] for number in (0, 3, 26, 27, 28, 31, 32, 42)]
+    (into / "conversations.jsonl").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    return into
+
+
+def expected(conversations: Iterable[Conversation], kept_out: Iterable[str]) -> dict[str, Plan]:
+    """The calls a turn expects, with the first accepted arguments; what is kept out of the main loop is left to the
+    memory step, which writes once."""
+    plans = {}
+    for conversation in conversations:
+        required = {tool.name: tool.parameters["required"] for tool in conversation.tools}
+        for turn in conversation.turns:
+            calls = []
+            for made in turn.expected_calls or ():
+                first = {name: accepted[0] for name, accepted in made.accepted_arguments.items() if accepted}
+                calls.append((made.name, {**dict.fromkeys(required[made.name], "as you like"), **first}))
+            tools = tuple(made for made in calls if made[0] not in kept_out)
+            plans[turn.user] = Plan(tools, tuple(made for made in calls if made[0] in WRITES)[:1])
+    return plans
+
+
+@pytest.mark.parametrize(("flow", "protocol"), VARIANTS)
+def test_the_assistant_set_runs_on_the_tools_it_brings(tmp_path, own_home, flow, protocol):
+    folder = of_the_assistant(tmp_path / "assistant")
+    conversations = load_dataset(folder).conversations
+    kept_out = MEMORY_TOOLS if protocol == "two_step" else WRITES
+    model = following(expected(conversations, kept_out))
+    run = play(folder, tmp_path / "run", model, {"flow": flow, "protocol": protocol})
+    check_sums(run)
+    assert run.summary["turns"] == sum(len(conversation.turns) for conversation in conversations)
+    for conversation in conversations:
+        trace = run.trace(flow, conversation.id)
+        brought = {tool.name: tool.description for tool in conversation.tools}
+        # What it does not bring of the memory tools is ours; everything else of ours is gone.
+        in_loop = ({*brought, "fetch_memory"} if protocol == "native" else {*brought}) - {*kept_out}
+        steps = {frozenset(in_loop), frozenset(WRITES)} if flow == "chatbox" else {frozenset(in_loop)}
+        offered = {offered_by(e.request) for e in trace.events if isinstance(e, ModelCall)} - {frozenset()}
+        assert offered == steps, "the main loop's and the memory step's, which discord skips whatever is brought"
+        # The data set's own words, not those of our tools.
+        seen = "\n".join(
+            [m.text for e in trace.events if isinstance(e, ModelCall) for m in e.request.messages[:1]]
+            + [t.description for e in trace.events if isinstance(e, ModelCall) for t in e.request.tools]
+        )
+        for name in {*brought} & (in_loop | ({*WRITES} if flow == "chatbox" else set())):
+            assert brought[name] in seen, name
+        for number, turn in enumerate(conversation.turns):
+            check_results(trace.of_turn(number), turn.tool_results, brought)
+            spoken = [e.request.messages for e in trace.of_turn(number) if isinstance(e, ModelCall)][-1]
+            said = [message for message in spoken if message.role == "user"][-1]
+            name = turn.speaker.name if turn.speaker else None
+            assert said.name == name
+            assert said.text == (turn.user if flow == "chatbox" else f"{name or 'Somebody'} said: {turn.user}")
+    runs = [e for trace in run.traces.values() for e in trace.events if isinstance(e, ToolRun)]
+    assert not [e.error for e in runs if e.error]
+    used = {e.call.name for e in runs}
+    assert {"get_current_time", "read_file", "write_file", "search_web"} <= used
+    assert ("fetch_memory" in used) == (protocol == "native")
+    assert (set(WRITES) <= used) == (flow == "chatbox")
+
+
+def offered_by(request: Request) -> frozenset[str]:
+    """The tools a request leaves a choice between."""
+    choice = ((request.output_schema or {}).get("properties") or {}).get("tool", {}).get("enum", ())
+    return frozenset([*(name for name in choice if name is not None), *(tool.name for tool in request.tools)])
+
+
+def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[str, str]) -> None:
+    """Every tool was answered with what is recorded for the turn, and the model reads a text as it stands."""
+    due: dict[str, list[dict[str, Any]]] = {}
+    for result in recorded:
+        row = result.model_dump()
+        due.setdefault(row.pop("name"), []).append(row)
+    read = {m.text for event in events if isinstance(event, ModelCall) for m in event.request.messages}
+    for run in (event for event in events if isinstance(event, ToolRun)):
+        assert run.call.name in brought
+        queue = due.get(run.call.name)
+        if not queue:
+            assert run.output == NEUTRAL
+            continue
+        row = queue.pop(0)
+        if set(row) == {"results"} and isinstance(row["results"], str):
+            assert run.output == row["results"]
+            told = "\nResult: " + run.output.replace("\n", "\n  ")
+            # What the memory step of the native protocol wrote, after the answer, is read in the next turn.
+            assert run.call.name in WRITES or any(text == run.output or text.endswith(told) for text in read)
+        else:
+            assert json.loads(run.output) == (row["results"] if set(row) == {"results"} else row)
+
+
+@pytest.mark.parametrize(("flow", "protocol"), VARIANTS)
+def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protocol):
+    conversations = load_dataset(OWN / "memory").take(4).conversations
+    plans = {
+        turn.user: Plan((), saving(*[m.content for m in turn.expected_memory or () if m.op == "add"])[:1])
+        for conversation in conversations
+        for turn in conversation.turns
+    }
+    run = play(OWN / "memory", tmp_path / "run", following(plans), {"flow": flow, "protocol": protocol}, limit=4)
+    check_sums(run)
+    assert run.summary["turns"] == sum(len(conversation.turns) for conversation in conversations)
+    for conversation in conversations:
+        trace = run.trace(flow, conversation.id)
+        for number, turn in enumerate(conversation.turns):
+            events = trace.of_turn(number)
+            written = [e for e in events if isinstance(e, MemoryOp) and e.op == "remember"]
+            assert len(written) == (len(plans[turn.user].writes) if flow == "chatbox" else 0)
+            asked = next(e.request.messages for e in events if isinstance(e, ModelCall))
+            begins = number == 0 or turn.session != conversation.turns[number - 1].session
+            users = sum(message.role == "user" for message in asked)
+            assert (users == 1) == begins, "a new session begins without the history of the last one"
+            recalled = [e for e in events if isinstance(e, MemoryOp) and e.op == "recall"]
+            assert len(recalled) == 1 and recalled[0].text == turn.user
+            assert bool(recalled[0].facts) == (flow == "chatbox" and number > 0), "memory outlives the session"

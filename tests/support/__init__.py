@@ -1,0 +1,1 @@
+"""What several tests share: doubles, servers of this machine, small runs and data sets, strategies."""

@@ -1,0 +1,116 @@
+"""The coordinator over scripted replies, stopped where a test says, and its history and memory operations."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentlab.core.events import EmbeddingCall, MemoryOp, ModelCall
+from agentlab.core.messages import Added, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
+from agentlab.flows import coordinator
+from agentlab.flows.coordinator.chat_history import ChatHistory
+from agentlab.models.scripted import Scripted
+from support.doubles import session_over
+
+
+class Tool:
+    def __init__(self, name: str, answer="ok", parameters=None):
+        self.spec = ToolSpec(name=name, description=f"does {name}", parameters=parameters or {"type": "object"})
+        self.answer = answer
+        self.asked = []
+
+    async def run(self, arguments, session):
+        self.asked.append(arguments)
+        result = self.answer(arguments) if callable(self.answer) else self.answer
+        if isinstance(result, BaseException):
+            raise result
+        return await result if asyncio.iscoroutine(result) else result
+
+
+def setup(replies, *tools, memory=None, **settings):
+    model = Scripted(replies)
+    session = session_over(coordinator, model, tools=tools, memory=memory, **settings)
+    return session, model
+
+
+async def say(session, *texts):
+    replies = []
+    for turn, text in enumerate(texts):
+        await session.join()
+        session.begin_turn(turn)
+        replies.append((await coordinator.respond(UserTurn(text=text), session)).text)
+    await session.join()
+    return replies
+
+
+def history(session) -> ChatHistory:
+    return session.state["coordinator"].coordinator.history
+
+
+def both(text: str = "I'll check both."):
+    weather, dates = (ToolCall(id=f"call_{n}", name=name) for n, name in ((1, "weather"), (2, "dates")))
+    return Message(role="agent", text=text, tool_calls=(weather, dates))
+
+
+class Talker:
+    """Streams words until it is cancelled, or breaks at the word that is an exception."""
+
+    name = "talker"
+    parallel = None
+
+    def __init__(self, *replies):
+        self.replies = list(replies)
+        self.requests = []
+
+    async def complete(self, request, emit):
+        self.requests.append(request)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Message):
+            return Completion(message=reply)
+        for word in reply:
+            if isinstance(word, Exception):
+                raise word
+            emit(word)
+            await asyncio.sleep(0)
+        return Completion(message=Message(role="agent", text="".join(reply)))
+
+    async def close(self):
+        pass
+
+
+def talk(*replies, tools=(), **settings):
+    model = Talker(*replies)
+    session = session_over(coordinator, model, tools=tools, **settings)
+    session._retries = 0
+    return session, model
+
+
+def ops(session, **wanted):
+    found = (e for e in session.trace.events if isinstance(e, (MemoryOp, ModelCall, EmbeddingCall)))
+    return [e for e in found if all(getattr(e, k, None) == v for k, v in wanted.items())]
+
+
+class Slow:
+    """A memory whose searches wait until they are let through, or fail."""
+
+    name = "slow"
+    user = "ann"
+    embedder = None
+
+    def __init__(self, failure: Exception | None = None):
+        self.failure = failure
+        self.asked = asyncio.Event()
+        self.stored = []
+
+    async def search(self, text, vector, **options):
+        self.asked.set()
+        if self.failure is not None:
+            raise self.failure
+        await asyncio.Event().wait()
+
+    async def add(self, text, vector, *, created, new_id, **options):
+        self.stored.append(text)
+        return Added(fact=Fact(id=new_id(), text=text, created=created), is_new=True)
+
+
+def stored(session):
+    return [(m["role"], m["text"]) for m in session._history.messages("conversation")]

@@ -1,0 +1,105 @@
+"""Small doubles: an embedder and an index in a few lines, and a session over a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from agentlab.core.messages import Passage
+from agentlab.core.trace import Trace
+from agentlab.models.scripted import Scripted
+from agentlab.session.history import ConversationDatabase
+from agentlab.session.session import Session
+from agentlab.tools.lookup_documents import LookupDocuments
+from agentlab.wire.gateway import Gateway
+from agentlab.wire.queue import QueuedEmbedder, QueuedModel
+from agentlab.wire.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Doc:
+    doc_id: str
+    title: str
+    text: str = ""
+
+
+class FlatEmbedder:
+    name = "flat"
+    dimensions = 2
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked.extend(texts)
+        return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))
+
+
+class ListIndex:
+    """Every document is one passage; a search returns them in order."""
+
+    name = "list"
+
+    def __init__(self, *documents: Doc) -> None:
+        self.documents = documents
+        self.embedder = FlatEmbedder()
+
+    async def search(
+        self, query: str, vector: Any, *, top_k: int, doc_ids: Sequence[str] | None = None
+    ) -> tuple[Passage, ...]:
+        chosen = [d for d in self.documents if doc_ids is None or d.doc_id in doc_ids]
+        return tuple(
+            Passage(
+                id=f"{d.doc_id}#0", doc_id=d.doc_id, title=d.title, text=d.text, start=0, end=len(d.text), score=1.0
+            )
+            for d in chosen[:top_k]
+        )
+
+
+OFFSIDE = Doc("law-11", "Offside", "A player level with the second-last opponent is onside.")
+BALL = Doc("law-2", "The ball", "The ball is round and weighs between 410 and 450 grams.")
+
+
+def gateway_to(
+    model: Any, trace: Trace, embedder: Any = None, recorder: Recorder | None = None, endpoint: str = "", **options: Any
+) -> Gateway:
+    """The way out of the conversation of `trace`, to doubles that need no queue."""
+    embedder = embedder or FlatEmbedder()
+    queued = QueuedEmbedder(embedder.name, "", lambda: embedder)
+    return Gateway(
+        recorder or Recorder(),
+        QueuedModel(model.name, endpoint, lambda: model),
+        queued,
+        flow=trace.flow,
+        conversation=trace.conversation,
+        epoch=trace.epoch,
+        **options,
+    )
+
+
+def session_over(
+    flow: Any,
+    model: Scripted,
+    index: ListIndex | None = None,
+    tools: Sequence[Any] | None = None,
+    memory: Any = None,
+    **settings: Any,
+) -> Session:
+    """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
+    own = [LookupDocuments()] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
+    trace = Trace("test", "conversation")
+    return Session(
+        trace=trace,
+        gateway=gateway_to(model, trace, (memory or index).embedder if memory or index else None),
+        memory=memory,
+        history=ConversationDatabase(),
+        now=datetime(2026, 1, 1),
+        index=index,
+        tools=own if tools is None else tools,
+        settings=flow.Settings(**settings) if hasattr(flow, "Settings") else None,
+        prompts=getattr(flow, "PROMPTS", {}),
+    )

@@ -1,0 +1,126 @@
+"""Memory backends of every kind, opened in one place and closed after the test, and what is asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymongo
+from bson.binary import Binary
+
+from agentlab.core.protocols import Memory
+from agentlab.memory import chroma, mongo, sqlite, textfile
+from agentlab.models.embedders import hashing
+
+EMBEDDER = hashing.connect("hashing-64")
+NOW = datetime(2026, 1, 5, 10, 30, 0, 123456)
+REAL_URI = os.environ.get("MONGODB_URI")
+FILES = ["chroma", "sqlite", "textfile"]
+BACKENDS = [*FILES, "mongo", "mongo_index", *(["mongo_uri"] if REAL_URI else [])]
+
+
+def vector(text: str) -> Any:
+    """The vector of a text, at once: the hashing embedder never waits, so its coroutine ends at the first step."""
+    try:
+        EMBEDDER.embed([text]).send(None)
+    except StopIteration as done:
+        return done.value[0]
+    raise AssertionError("the embedder waited")
+
+
+def ids(prefix: str = "memory") -> Callable[[], str]:
+    counter = itertools.count(1)
+    return lambda: f"{prefix}_{next(counter)}"
+
+
+async def add(memory: Memory, text: str, new_id: Callable[[], str], **options: Any) -> Any:
+    return await memory.add(text, vector(text), created=NOW, new_id=new_id, **options)
+
+
+async def ask(memory: Memory, text: str, **options: Any) -> list[str]:
+    return [fact.text for fact in await memory.search(text, vector(text), **options)]
+
+
+async def texts(memory: Memory) -> list[str]:
+    return [fact.text for fact in await memory.facts()]
+
+
+class LateIndex:
+    """A collection with vector search, as Atlas documents it: it knows the facts up to a few changes ago, fetches their
+    documents as they are now, and leaves out those that are gone."""
+
+    def __init__(self, documents: Any) -> None:
+        self._documents = documents
+        self._known: dict[Any, tuple[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._documents, name)
+
+    def list_search_indexes(self, name: str) -> list[dict[str, Any]]:
+        return [{"name": name, "queryable": True}]
+
+    def aggregate(self, pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        stage = pipeline[0]["$vectorSearch"]
+        owner, asked = stage["filter"]["owner"]["$eq"], np.array(stage["queryVector"])
+        assert stage["numCandidates"] >= stage["limit"] and stage["path"] == "vector"
+        found = list(self._documents.find({"owner": owner}))
+        changed = {document["_id"] for document in found}.symmetric_difference(self._known)
+        if len(changed) > 5:
+            self._known = {d["_id"]: np.array(Binary.as_vector(d["vector"]).data) for d in found}
+        near = sorted(self._known, key=lambda name: -(self._known[name] @ asked))[: stage["limit"]]
+        return list(self._documents.find({"_id": {"$in": near}}, pipeline[1]["$project"]))
+
+
+class Backend:
+    """Opens memories of one kind in one place, and closes what was opened."""
+
+    def __init__(self, name: str, folder: Path, uri: str | None) -> None:
+        self.name = name
+        self.uri = REAL_URI if name == "mongo_uri" else uri
+        self.where: Any = f"test-{uuid.uuid4().hex}" if "mongo" in name else folder
+        self.opened: list[Memory] = []
+
+    def open(self, user: str = "ann", embedder: Any = EMBEDDER) -> Memory:
+        memory: Any
+        if "mongo" in self.name:
+            index = self.name == "mongo_index"
+            memory = mongo.connect(self.where, embedder, user=user, uri=self.uri, vector_search=index or None)
+            if index:
+                memory._documents = LateIndex(memory._documents)
+        else:
+            memory = {"chroma": chroma, "sqlite": sqlite, "textfile": textfile}[self.name].connect(
+                self.where, embedder, user=user
+            )
+        self.opened.append(memory)
+        return memory
+
+    def close(self) -> None:
+        for memory in self.opened:
+            asyncio.run(memory.close())
+        if "mongo" in self.name and self.uri:
+            with pymongo.MongoClient(self.uri) as client:
+                database = client.get_default_database("agentlab")
+                mine = {"$regex": str(self.where)}
+                database["agentlab_memory"].delete_many({"owner": mine})
+                database["agentlab_memory_turns"].delete_many({"_id": mine})
+
+
+async def every_call(memory: Memory) -> list[BaseException | object]:
+    calls = [
+        lambda: ask(memory, "one thing"),
+        lambda: add(memory, "more", ids()),
+        lambda: memory.update("memory_1", "x", vector("x"), created=NOW, new_id=ids()),
+        lambda: memory.delete("memory_1"),
+        lambda: memory.get("memory_1"),
+        lambda: memory.facts(),
+        lambda: memory.clear(),
+        lambda: memory.snapshot(),
+    ]
+    return [(await asyncio.gather(call(), return_exceptions=True))[0] for call in calls]

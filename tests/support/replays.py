@@ -1,0 +1,89 @@
+"""Runs that are recorded and replayed, with a model that must not be asked, and all that a run stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import agentlab as al
+from agentlab.core.messages import Completion, Message, Usage
+from agentlab.evals.results.run import Run
+from agentlab.models.scripted import Scripted
+from support.rules_set import obliging
+
+FLOWS = ["rag_only", "tools", "tools_rag_fallback"]
+
+
+class Never:
+    """A model that must not be asked."""
+
+    name, parallel = "scripted", None
+
+    async def complete(self, request, emit):
+        raise AssertionError("a replay asked the model")
+
+    async def close(self):
+        pass
+
+
+class NeverEmbeds:
+    name, dimensions = "hashing/hashing-64", 64
+
+    async def embed(self, texts):
+        raise AssertionError(f"a replay embedded {texts}")
+
+
+def lab(dataset: Path, mode: str, model=None, embedder="hashing/hashing-64", **spec) -> al.Lab:
+    spec = {"datasets": [str(dataset)], "recordings": str(dataset.parent / "recordings"), **spec}
+    return al.Lab(model=model or Scripted([obliging], loop=True), embedder=embedder, mode=mode, **spec)
+
+
+def play(dataset: Path, mode: str, out: Path, **options) -> Run:
+    with lab(dataset, mode, **options) as laboratory:
+        return laboratory.run_sync(out=out)
+
+
+def replay(dataset: Path, out: Path, **options) -> Run:
+    return play(dataset, "replay", out, model=Never(), embedder=NeverEmbeds(), **options)
+
+
+def modelled(run: Run) -> dict:
+    """Everything a run stands for: the figures of its flows, and of every turn, without what was billed now."""
+    flows = {label: {k: v for k, v in flow.items() if k != "billed"} for label, flow in run.summary["flows"].items()}
+    turns = run.turns.drop(columns=["wall_seconds", "take"]).to_json(double_precision=15)
+    return {"flows": flows, "turns": turns, "scores": run.scores.to_json(double_precision=15)}
+
+
+def ledger(run: Run) -> list[dict]:
+    """The rows of the ledger without what tells a recording from its replay."""
+    rows = [json.loads(line) for line in (run.path / "calls.jsonl").read_text().splitlines()]
+    live = ("origin", "waited", "attempt", "take")
+    return sorted(
+        ({k: v for k, v in row.items() if k not in live} for row in rows),
+        key=lambda row: (row["flow"], row["conversation"], row["id"]),
+    )
+
+
+class Various:
+    """Answers each call in another way and after another while, so that whoever mixes two of them up is seen."""
+
+    name, parallel = "scripted", None
+
+    def __init__(self):
+        self.asked = 0
+
+    async def complete(self, request, emit):
+        self.asked += 1
+        number = self.asked
+        await asyncio.sleep(0.03 if "slow" in request.messages[-1].text else 0.001 * number)
+        return Completion(
+            message=Message(role="agent", text=f"answer {number}"), usage=Usage(input_tokens=number, output_tokens=1)
+        )
+
+    async def close(self):
+        pass
+
+
+async def ask(session, text):
+    return (await session.complete((Message(role="user", text=text),))).message.text

@@ -1,0 +1,36 @@
+"""A search engine that finds what a test lets it find, and a session that searches with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlab.models.scripted import Scripted
+from agentlab.session.session import Session
+from agentlab.tools import search_web
+from agentlab.wire.recorder import Recorder
+from support.tool_sessions import anywhere, session_with
+
+
+class Engine:
+    """Stands in for `ddgs.DDGS`."""
+
+    found: Any = ()
+    asked: list[tuple[str, dict[str, Any]]]
+
+    def __init__(self, **options: Any) -> None:
+        pass
+
+    def text(self, query: str, **options: Any) -> list[dict[str, str]]:
+        type(self).asked.append((query, options))
+        if isinstance(self.found, Exception):
+            raise self.found
+        return list(self.found)
+
+
+def hit(url: str, title: str = "A title", body: str = "A snippet.") -> dict[str, str]:
+    return {"title": title, "href": url, "body": body}
+
+
+def searching(*replies: Any, recorder: Recorder | None = None) -> tuple[Session, Scripted]:
+    model = Scripted(replies)
+    return session_with(search_web.build(allowed=anywhere), model=model, recorder=recorder), model

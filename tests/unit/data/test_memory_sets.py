@@ -1,0 +1,78 @@
+"""Loading memory sets: strict to the key, and their questions and sessions in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.errors import DatasetError
+from agentlab.data.datasets import load_dataset
+from support.places import PUBLIC
+from support.told_sets import QUESTIONS, SESSIONS, asked, said, write
+
+
+@pytest.mark.parametrize(
+    "file, row, problem",
+    [
+        ("sessions", '{"conversation_id": ', "not JSON"),
+        ("sessions", {**SESSIONS[0], "session_id": "x", "mood": "good"}, "unknown key 'mood'"),
+        ("sessions", {**SESSIONS[0], "session_id": "x", "date": "in May", "turns": []}, "date: 'in May' is not a date"),
+        ("sessions", {**SESSIONS[0], "turns": []}, "session_id: 'late' is there twice"),
+        ("sessions", {**SESSIONS[0], "session_id": "x"}, "turns.0.id: 'late:1' is there twice"),
+        (
+            "sessions",
+            {**SESSIONS[0], "session_id": "x", "turns": [{"id": "y", "speaker": "A", "text": "t"}] * 2},
+            "turns.0.id: 'y' is there twice",
+        ),
+        ("sessions", {**SESSIONS[0], "session_id": "x", "turns": [{"id": "t", "speaker": "Ann"}]}, "turns.0.text"),
+        ("questions", {**QUESTIONS[0], "id": "x", "anwser": "Bo"}, "anwser"),
+        ("questions", {**QUESTIONS[0], "id": "x", "unanswerable": "no"}, "unanswerable:"),
+        ("questions", QUESTIONS[0], "id: 'q1' stands in line 1 too"),
+        ("questions", {**QUESTIONS[0], "id": "x", "conversation_id": "dora"}, "conversation_id: 'dora' has no session"),
+        ("questions", {**QUESTIONS[0], "id": "x", "evidence_ids": ["other"]}, "evidence_ids: 'other' is neither"),
+    ],
+)
+def test_a_bad_line_is_named_with_file_line_and_key(tmp_path, file, row, problem):
+    rows = {"sessions": SESSIONS, "questions": QUESTIONS}
+    folder = write(tmp_path / "told", **{**rows, file: [*rows[file], row]})
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(folder)
+    assert f"{file}.jsonl:{len(rows[file]) + 1}: " in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_half_a_memory_set_is_refused(tmp_path):
+    folder = write(tmp_path / "told", questions=[])
+    with pytest.raises(DatasetError, match="holds no question"):
+        load_dataset(folder)
+    (folder / "sessions.jsonl").unlink()
+    with pytest.raises(DatasetError, match=r"the memory set has no sessions\.jsonl"):
+        load_dataset(folder)
+
+
+def test_questions_become_turns_and_sessions_stand_in_order_of_their_dates(tmp_path):
+    dataset = load_dataset(write(tmp_path / "told"))
+    assert [session.session_id for session in dataset.told["ann"]] == ["early", "late"]
+    second = dataset.conversations[1]
+    assert second.metadata == {"category": "single-hop", "today": "2026-03-02T10:00:00"}
+    assert second.turns[0].metadata["evidence_turns"] == [["late:1"], ["early:1", "early:2"]]
+    assert dataset.conversations[2].turns[0].unanswerable
+    assert (dataset.turns, dataset.take(2).turns, dataset.take(2).told) == (4, 2, dataset.told)
+    assert dataset.digest != load_dataset(write(tmp_path / "less", [SESSIONS[2], *SESSIONS[:1]], QUESTIONS[2:])).digest
+    told = said("s", "2026-04-08 :", ("Ann", "hm"))
+    noted = load_dataset(write(tmp_path / "noted", [told], [asked("q", "hm?")]))
+    assert noted.told["ann"][0].date == "2026-04-08", "a day whose time is missing is a date"
+
+
+@pytest.mark.skipif(not (PUBLIC / "lihua").is_dir(), reason="the public sets are not beside this checkout")
+def test_the_public_set_loads():
+    dataset = load_dataset(PUBLIC / "lihua")
+    assert (dataset.turns, len(dataset.told["lihua"])) == (60, 231)
+    moments = [session.moment for session in dataset.told["lihua"]]
+    assert moments == sorted(moments)
+
+
+def test_a_session_of_one_turn_may_be_called_as_that_is(tmp_path):
+    single = {**SESSIONS[0], "session_id": "note", "turns": [{"id": "note", "speaker": "Ann", "text": "I paint."}]}
+    asked = {**QUESTIONS[0], "id": "x", "evidence_ids": ["note"]}
+    dataset = load_dataset(write(tmp_path / "told", sessions=[*SESSIONS, single], questions=[asked]))
+    assert dataset.conversations[0].turns[0].metadata["evidence_turns"] == [["note"]]

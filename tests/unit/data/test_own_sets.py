@@ -1,0 +1,84 @@
+"""Our own data sets are as large, as mixed and as consistent as their cards say."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from agentlab.data.datasets import load_dataset
+from agentlab.knowledge.refusal import declines
+from support.places import OWN, ROOT
+
+LAWS = load_dataset(ROOT / "datasets" / "laws")
+
+
+def test_the_laws_are_as_large_and_as_mixed_as_their_card_says():
+    kinds = Counter(turn.metadata["kind"] for c in LAWS.conversations for turn in c.turns)
+    assert len(LAWS.documents) >= 17
+    assert all(300 <= len(d.text.split()) <= 900 for d in LAWS.documents)
+    assert len(LAWS.conversations) >= 40 and LAWS.turns >= 150
+    assert min(kinds[k] for k in ("follow_up", "two_documents", "unanswerable", "no_lookup", "near_miss")) >= 15
+    card = (ROOT / "datasets" / "laws" / "README.md").read_text()
+    for number in (len(LAWS.documents), len(LAWS.conversations), LAWS.turns, *kinds.values()):
+        assert str(number) in card
+
+
+def test_every_reference_answer_of_the_laws_has_its_evidence():
+    texts = {document.doc_id: document.text for document in LAWS.documents}
+    for conversation in LAWS.conversations:
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            evidence = turn.metadata.get("evidence", [])
+            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
+            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
+            assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
+            assert bool(turn.reference_answers) != turn.unanswerable, where
+            assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), where
+
+
+def test_the_demo_is_three_conversations_of_three_turns():
+    assert [len(c.turns) for c in LAWS.take(3).conversations] == [3, 3, 3]
+
+
+def test_memory_and_assistant_are_as_large_and_as_mixed_as_their_cards_say():
+    for dataset in map(load_dataset, (OWN / "memory", OWN / "assistant")):
+        card = (OWN / dataset.name / "README.md").read_text()
+        kinds = Counter(turn.metadata["kind"] for c in dataset.conversations for turn in c.turns)
+        assert f"{len(dataset.conversations)} conversations" in card and f"{dataset.turns} turns" in card
+        assert all(f"| `{kind}` | {n} |" in card for kind, n in kinds.items())
+    calls = Counter(
+        e.name for c in load_dataset(OWN / "assistant").conversations for t in c.turns for e in t.expected_calls
+    )
+    assert all(f"| `{name}` | {n} |" in card for name, n in calls.items())
+
+
+def test_what_the_memory_questions_ask_for_was_told_in_an_earlier_session_and_still_holds():
+    for conversation in load_dataset(OWN / "memory").conversations:
+        told = {}  # content -> session
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            kind, evidence = turn.metadata["kind"], turn.metadata.get("evidence", [])
+            assert (kind in ("ask", "repeat")) == bool(evidence), where
+            assert (kind == "ask") == bool(turn.reference_answers), where
+            assert (kind == "ask_unknown") == turn.unanswerable, where
+            assert all(e in told and (kind == "repeat" or told[e] < turn.session) for e in evidence), where
+            assert not set(turn.metadata.get("stale", [])) & set(told), where
+            for expected in turn.expected_memory:
+                assert (expected.op == "update") == (expected.replaces is not None), where
+                assert (expected.op == "none") == (expected.content is None), where
+                if expected.replaces is not None:
+                    del told[expected.replaces]
+                if expected.content is not None:
+                    assert expected.content not in told, where
+                    told[expected.content] = turn.session
+
+
+def test_every_expected_call_of_the_assistant_fits_its_tool_and_has_a_result():
+    for conversation in load_dataset(OWN / "assistant").conversations:
+        required = {tool.name: set(tool.parameters["required"]) for tool in conversation.tools}
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            assert turn.no_call == (turn.expected_calls == []), where
+            assert Counter(e.name for e in turn.expected_calls) == Counter(r.name for r in turn.tool_results), where
+            for expected in turn.expected_calls:
+                given = set(expected.accepted_arguments)
+                assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), where

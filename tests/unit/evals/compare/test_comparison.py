@@ -1,0 +1,235 @@
+"""Comparisons of small runs: what is paired, counted, refused, left unknown, and what a reader is shown."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.core.messages import Usage
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.compare.statistics import smallest_visible_difference
+from agentlab.evals.results.graders import fingerprints
+from agentlab.evals.results.run import open_run
+from agentlab.evals.scorers import answer, similarity
+from agentlab.knowledge import refusal
+from support.small_runs import Answering, edit_header, play, write_set
+
+
+@pytest.fixture
+def data(tmp_path, own_home):
+    return write_set(tmp_path / "colours", conversations=6)
+
+
+def by_name(comparison, pair=0):
+    return {d.measure.name: d for d in comparison.pairs[pair].differences}
+
+
+def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
+    half = {(f"c{c:02}", 0) for c in range(6)}
+    flows = [Answering("good"), Answering("poor", wrong=half, calls=lambda turn: 1 + turn[1])]
+    comparison = compare(play(data, tmp_path / "run", *flows))
+    found = by_name(comparison)
+    family = comparison.pairs[0].family
+    f1 = found["answer_f1"]
+    assert (f1.n, f1.clusters, f1.a, f1.b, f1.difference) == (12, 6, 1.0, 0.5, -0.5)
+    assert f1.ci95 == (-0.5, -0.5), "every conversation lost the same"
+    assert f1.p == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
+    assert f1.p_holm == min(1.0, f1.p * family), "nothing has a smaller p"
+    assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
+    clusters = [f"c{c:02}" for c in range(6) for _ in range(2)]
+    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, tests=family))
+    assert found["llm_calls"].difference == 0.5
+    assert found["input_tokens"].difference == 50
+    assert found["tool_calls"].difference == 0
+    assert found["tool_calls"].visible is None, "what never varies says nothing about noise"
+    assert family == sum(bool(d.difference) for d in found.values()), "equal measures make nobody pay"
+    assert comparison.pairs[0].too_small == (family * 2 / 2**6 >= 0.05)
+    assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
+        ("answer_f1", "c00", 0),
+        ("answer_f1", "c01", 0),
+    ]
+    assert not comparison.pairs[0].gained
+
+
+def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_path, own_home):
+    data = write_set(tmp_path / "colours", conversations=12, turns=1)
+    poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 0)
+    run = play(data, tmp_path / "run", Answering("good"), poor)
+    found = by_name(compare(run))
+    assert (found["answer_f1"].reading, found["llm_calls"].reading) == ("B worse", "B better")
+    mirrored = by_name(compare(run, flows=["poor", "good"]))
+    assert (mirrored["answer_f1"].reading, mirrored["llm_calls"].reading) == ("B better", "B worse")
+    for name, d in found.items():
+        if d.difference is not None:
+            assert mirrored[name].difference == -d.difference
+            assert mirrored[name].p == pytest.approx(d.p)
+
+
+def test_a_failed_turn_is_in_with_its_score_of_nothing(data, tmp_path):
+    failing = Answering("failing", failing={("c00", 0), ("c03", 1)})
+    found = by_name(compare(play(data, tmp_path / "run", Answering("good"), failing)))
+    assert (found["answer_f1"].n, found["answer_f1"].b) == (12, pytest.approx(10 / 12))
+    assert found["llm_calls"].difference == 0, "a failed turn keeps what it cost"
+
+
+def test_what_is_not_known_of_one_turn_is_not_known_of_the_measure(data, tmp_path):
+    run = play(data, tmp_path / "run", Answering("a"), Answering("b"), usage=Usage())
+    comparison = compare(run)
+    found = by_name(comparison)
+    for name in ("input_tokens", "output_tokens", "cost_usd"):
+        assert (found[name].reading, found[name].a, found[name].difference, found[name].p) == ("unknown", *[None] * 3)
+        assert found[name].n == 12
+    assert found["llm_calls"].a == 1
+    assert "unknown" in comparison._repr_html_()
+
+
+def test_two_runs_are_compared_by_the_flows_they_share_or_by_one_each(data, tmp_path):
+    before = play(data, tmp_path / "before", Answering("x"), Answering("old"))
+    after = play(data, tmp_path / "after", Answering("x", wrong={("c01", 1)}), Answering("new"))
+    shared = compare(before, after)
+    assert [(pair.a, pair.b) for pair in shared.pairs] == [("x (before)", "x (after)")]
+    assert by_name(shared)["answer_f1"].b == pytest.approx(11 / 12)
+    assert [(flip.conversation, flip.turn) for flip in shared.pairs[0].lost if flip.metric == "answer_f1"] == [
+        ("c01", 1)
+    ]
+    assert compare(before, after, flows=["old", "new"]).pairs[0].a == "old (before)"
+    gained = compare(after, before).pairs[0].gained
+    assert {(flip.conversation, flip.turn) for flip in gained} == {("c01", 1)}
+    for flows, said in ((["old"], "unknown flow of this run 'old'"), (["x", "y", "z"], "one flow of each")):
+        with pytest.raises(RunError, match=said):
+            compare(before, after, flows=flows)
+    other = play(data, tmp_path / "other", Answering("unshared"))
+    with pytest.raises(RunError, match="share no flow; name one of each: --flow x"):
+        compare(before, other)
+    with pytest.raises(RunError, match="name a second flow or a second run"):
+        compare(other)
+
+
+def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_path):
+    run = play(data, tmp_path / "run")
+    shorter = play(data, tmp_path / "shorter", limit=3)
+    embedded = play(data, tmp_path / "embedded", embedder="hashing/hashing-32")
+    stopped = play(data, tmp_path / "stopped", budget={"calls": 3})
+    old = play(data, tmp_path / "old")
+    edit_header(old, lambda header: header.pop("graders"))
+    less = play(data, tmp_path / "less")
+    for name in ("turns.jsonl", "scores.jsonl"):
+        lines = (less.path / name).read_text().splitlines(keepends=True)
+        (less.path / name).write_text("".join(line for line in lines if '"c05"' not in line))
+    for other, said in (
+        (shorter, "data sets differ (colours; another --limit counts too)"),
+        (embedded, "graders differ (similarity)"),
+        (stopped, "--resume"),
+        (old, "older run that does not say what graded it"),
+        (open_run(less.path), "turns.jsonl holds 10 turns, the summary 12"),
+    ):
+        for pair in ((run, other), (other, run)):
+            with pytest.raises(RunError) as refused:
+                compare(*pair)
+            assert said in str(refused.value)
+            assert "\n" not in str(refused.value)
+    assert compare(run, play(data, tmp_path / "again")).pairs
+
+
+def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
+    run = play(data, tmp_path / "run", Answering("a"), Answering("b"))
+    scores = tmp_path / "run" / "scores.jsonl"
+    lines = scores.read_text().splitlines(keepends=True)
+    scores.write_text("".join(line for line in lines if not ('"b"' in line and '"c02"' in line and "exact" in line)))
+    with pytest.raises(RunError, match="turn 0 of c02 was scored for exact_match on one side only"):
+        compare(open_run(run.path))
+
+
+def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
+    play(data, tmp_path / "run", Answering("a"), Answering("[b]", wrong={("c04", 1)}), Answering("c"))
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    for part in ("A: a   B: [b]", "A: a   B: c", "answer_f1", "lost: answer_f1 1.00 -> 0.00, c04 turn 1", "Holm over"):
+        assert part in shown
+    assert main(["compare", str(tmp_path / "run"), "--flow", "c", "--flow", "[b]", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    (pair,) = content["pairs"]
+    f1 = next(row for row in pair["differences"] if row["measure"] == "answer_f1")
+    assert (pair["a"], f1["better"], f1["n"], f1["reading"]) == ("c", "higher", 12, "no difference shown")
+    assert pair["lost"][0] == {"metric": "answer_f1", "conversation": "c04", "turn": 1, "epoch": 0, "a": 1.0, "b": 0.0}
+    assert main(["compare", str(tmp_path / "run"), "--flow", "a", "--flow", "d"]) == 1
+    assert "unknown flow of this run 'd'" in capsys.readouterr().err
+    assert main(["compare", *[str(tmp_path / "run")] * 3]) == 1
+    table = compare(open_run(tmp_path / "run")).table
+    assert list(table["B"].unique()) == ["[b]", "c"]
+    assert "&lt;" not in table.to_string()
+
+
+SCORER = '''"""Grades by length."""
+
+from agentlab.evals.scorers import Score
+from agentlab.knowledge.citations import strip_markers
+
+LIMIT = 10
+
+
+def metrics(turn):
+    return ("short",)
+
+
+def score(turn, outcome):
+    return {"short": Score(value=float(len(strip_markers(outcome.reply.text)) < LIMIT), reason="")}
+'''
+
+
+def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def of(source: str) -> str:
+        (tmp_path / "grading.py").write_text(source)
+        sys.modules.pop("grading", None)
+        importlib.invalidate_caches()
+        return fingerprints([importlib.import_module("grading")], "any")["grading"]
+
+    same = SCORER.replace('"""Grades by length."""', '"""Says something else."""\n# more').replace(
+        "< LIMIT", "<  LIMIT"
+    )
+    assert of(same) == of(SCORER)
+    assert of(SCORER.replace("10", "11")) != of(SCORER)
+    one, other = (fingerprints([answer, similarity], name) for name in ("hashing/hashing-64", "hashing/hashing-32"))
+    assert one["answer"] == other["answer"]
+    assert one["similarity"] != other["similarity"], "it embeds"
+
+    # What a scorer imports counts, at any depth.
+    before = of(SCORER)
+    changed = tmp_path / "refusal.py"
+    changed.write_text(Path(refusal.__file__).read_text() + "\nSTRICTER = True\n")
+    found = importlib.util.find_spec
+
+    def elsewhere(name):
+        return SimpleNamespace(origin=str(changed)) if name == "agentlab.knowledge.refusal" else found(name)
+
+    monkeypatch.setattr("importlib.util.find_spec", elsewhere)
+    assert of(SCORER) != before
+
+
+def test_a_grader_that_is_an_object_is_its_class_and_its_settings():
+    class Lenient:
+        def __init__(self, limit):
+            self.limit = limit
+
+    one, same, other = (fingerprints([Lenient(limit)], "any") for limit in (1, 1, 2))
+    assert one == same != other
+
+
+def test_a_grader_without_source_can_be_compared_with_nothing(data, tmp_path, monkeypatch):
+    cell = type("Cell", (), {"__module__": "typed_in"})
+    monkeypatch.setitem(sys.modules, "typed_in", ModuleType("typed_in"))
+    unknown = fingerprints([cell()], "any")
+    runs = [play(data, tmp_path / name) for name in "ab"]
+    for run in runs:
+        edit_header(run, lambda header: header["graders"].update(unknown))
+    with pytest.raises(RunError, match=r"graders differ \(typed_in:Cell\)"):
+        compare(*runs)

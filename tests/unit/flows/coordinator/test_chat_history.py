@@ -1,0 +1,136 @@
+"""The coordinator's history: the internal format, the estimate of tokens, and trimming that never breaks a history."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.core.messages import Message
+from agentlab.flows.coordinator.chat_history import ChatHistory, estimate_tokens
+from support.histories import call, histories
+
+
+def paired(messages: tuple[Message, ...]) -> bool:
+    """Every result stands after the call it answers, before anybody else speaks, and every call has one."""
+    waiting: set[str | None] = set()
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in waiting:
+                return False
+            waiting.remove(message.tool_call_id)
+        elif waiting:
+            return False
+        waiting |= {one.id for one in message.tool_calls}
+    return not waiting
+
+
+@given(histories(), st.integers(1, 300), st.integers(0, 200))
+def test_trimming_keeps_a_valid_history_below_its_bound(history, limit, chunk):
+    before = history.get_history()
+    count = history.get_token_count()
+    gone = history.trim_to_limit(limit, chunk)
+    after = history.get_history()
+    assert after == before[gone:]
+    assert paired(after)
+    users = [m for m in before if m.role == "user"]
+    assert [m for m in after if m.role == "user"][-1:] == users[-1:]
+    if count <= limit:
+        assert gone == 0
+    elif after and [m.role for m in after].count("user") > 1:
+        assert history.get_token_count() <= (limit - chunk - 1 if chunk else limit)
+    if gone:
+        assert after[0].role == "user"
+    assert history.trim_to_limit(limit, chunk) == 0
+
+
+@given(histories(), st.integers(1, 300), st.integers(1, 100))
+def test_a_chunk_is_the_least_that_goes_at_a_time(history, limit, chunk):
+    before = history.get_history()
+    gone = history.trim_to_limit(limit, chunk)
+    if gone and sum(m.role == "user" for m in history.get_history()) > 1:
+        assert sum(map(estimate_tokens, before[:gone])) >= chunk
+
+
+def test_greedy_trimming_leaves_room_and_minimal_trimming_does_not():
+    def filled() -> ChatHistory:
+        history = ChatHistory()
+        for number in range(20):
+            history.add_message("user", f"{number:>400}")
+        return history
+
+    greedy, minimal = filled(), filled()
+    assert greedy.get_token_count() == 2000
+    assert greedy.trim_to_limit(1900, 500) == 10
+    assert greedy.get_token_count() == 1000
+    assert greedy.get_token_count() < 1900 - 500
+    assert minimal.trim_to_limit(1900, 0) == 1
+    assert minimal.get_token_count() == 1900
+
+
+def test_tokens_are_characters_by_four_over_text_calls_and_results():
+    history = ChatHistory()
+    history.add_message("user", "x" * 43)
+    assert history.get_token_count() == 10
+    arguments = {"q": "ü" * 30}
+    history.add_message("miyori", "y" * 8, tool_calls=[call("c", **arguments)])
+    written = "y" * 8 + "search" + json.dumps(arguments, ensure_ascii=False)
+    assert history.get_token_count() == 10 + len(written) // 4
+    history.add_message("tool", "z" * 100, name="search", tool_call_id="c")
+    assert history.get_token_count() == 10 + len(written) // 4 + 25
+
+
+def test_the_export_uses_the_agents_own_name_and_no_providers():
+    history = ChatHistory("otto")
+    history.add_message("user", "Both, please.")
+    history.add_message("otto", "I look.", tool_calls=[call("call_1", city="Bern"), call("call_2", city="Basel")])
+    history.add_message("tool", "Rain", name="search", tool_call_id="call_1")
+    history.add_message("tool", "Sun", name="search", tool_call_id="call_2")
+    history.add_message("otto", "Rain and sun.")
+    assert history.export() == [
+        {"role": "user", "content": "Both, please."},
+        {
+            "role": "otto",
+            "content": "I look.",
+            "tool_calls": [
+                {"id": "call_1", "name": "search", "arguments": {"city": "Bern"}},
+                {"id": "call_2", "name": "search", "arguments": {"city": "Basel"}},
+            ],
+        },
+        {"role": "tool", "content": "Rain", "name": "search", "tool_call_id": "call_1"},
+        {"role": "tool", "content": "Sun", "name": "search", "tool_call_id": "call_2"},
+        {"role": "otto", "content": "Rain and sun."},
+    ]
+    assert all(message.name == "otto" for message in history.get_history() if message.role == "agent")
+
+
+@pytest.mark.parametrize("role", ["assistant", "model", "agent", "system"])
+def test_a_providers_word_for_the_agent_is_no_role(role):
+    with pytest.raises(ValueError, match="roles are user, miyori and tool"):
+        ChatHistory().add_message(role, "Hi")
+
+
+def test_what_would_orphan_a_call_or_a_result_is_refused():
+    history = ChatHistory()
+    with pytest.raises(ValueError, match="no open tool call"):
+        history.add_message("tool", "?", name="search", tool_call_id="c")
+    history.add_message("miyori", "", tool_calls=[call("a"), call("b")])
+    with pytest.raises(ValueError, match="have no result yet"):
+        history.add_message("user", "And?")
+    history.add_message("tool", "1", name="search", tool_call_id="b")
+    with pytest.raises(ValueError, match="no open tool call"):
+        history.add_message("tool", "1", name="search", tool_call_id="b")
+    assert [c.id for c in history.open_calls()] == ["a"]
+    assert history.answer_open_calls("Error: broken off") == 1
+    assert paired(history.get_history())
+    with pytest.raises(ValueError, match="same id"):
+        history.add_message("miyori", "", tool_calls=[call("x"), call("x")])
+
+
+def test_clearing_forgets_everything():
+    history = ChatHistory()
+    history.add_message("user", "Hi")
+    history.clear()
+    assert (len(history), history.get_token_count(), history.get_history()) == (0, 0, ())

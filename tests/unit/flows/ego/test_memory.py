@@ -1,0 +1,116 @@
+"""The memory of the agent: tags, short and long term, sessions, and commands to remember."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agentlab.core.messages import UserTurn
+from agentlab.flows import ego
+from agentlab.flows.ego.memory import is_command
+from support.layered_agent import agent, entries, prompts, say
+
+
+async def test_memory_is_tagged_with_module_kind_and_time():
+    session, _ = agent()
+    await say(session, "What is an oboe?", "consolidate your memory, please")
+    short = entries(session)
+    assert short[2].text == "It is a woodwind.\n\n# Oboe"
+    assert [(e.module, e.facts["kind"]) for e in short[:5]] == [
+        ("ego", "user"),
+        ("coordinator", "result"),
+        ("ego", "response"),
+        ("reflection", "insight"),
+        ("ego", "command"),
+    ]
+    assert short[3].text == "lessons: Look it up first."
+    assert {e.time for e in short} == {session.now}
+    (lesson, _) = entries(session, "long")
+    assert (lesson.module, lesson.text) == ("reflection", "lessons: Look it up first.")
+    assert lesson.facts == {"summary": "looking up helps", "tags": "method"}
+
+
+async def test_the_relevance_filter_sees_short_and_long_term_memory():
+    session, model = agent()
+    await say(session, "I play the oboe.", "And you?")
+    (seen,) = prompts(model, "relevance")
+    assert "1. [ego user] I play the oboe." in seen
+    assert "4. [reflection insight] lessons: Look it up first." in seen
+    assert "5. [reflection memory] looking up helps" in seen
+    assert "[ego user] And you?" not in seen, "the message itself is no memory of it"
+
+
+async def test_a_long_message_is_told_from_a_command_at_once():
+    assert not is_command("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
+
+
+async def test_reflection_sees_what_fits_and_not_what_is_newest():
+    session, model = agent()
+    await say(session, "Hello")
+    memory = session.state["ego"].memory
+    for text in ("The bassoon is in the attic.", *(f"fact {number}" for number in range(9))):
+        memory.long.add(replace(entries(session, "long")[0], text=text, facts={}))
+    await say(session, "Where is the bassoon?")
+    asked_to_look_back = [r.messages[0].text for r in model.requests if "Known:" in r.messages[0].text]
+    known = asked_to_look_back[-1].split("Known:")[1]
+    assert "The bassoon is in the attic." in known and known.count("fact") == 3
+
+
+async def test_old_entries_are_found_by_their_words():
+    session, model = agent()
+    await say(session, "Hello")
+    memory = session.state["ego"].memory
+    memory.long.add(replace(entries(session, "long")[0], text="The bassoon is in the attic.", facts={}))
+    for number in range(40):
+        memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))
+    await say(session, "Where is the bassoon?")
+    assert "The bassoon is in the attic." in prompts(model, "relevance")[-1]
+    assert "fact 39" in prompts(model, "relevance")[-1] and "fact 3\n" not in prompts(model, "relevance")[-1]
+
+
+async def test_a_new_session_empties_short_term_memory_and_keeps_the_long_term():
+    session, _ = agent()
+    await say(session, "What is an oboe?")
+    session.forget_history()
+    session.begin_turn(1)
+    await ego.respond(UserTurn(text="Hello again"), session)
+    await session.join()
+    assert [e.text for e in entries(session) if e.facts["kind"] == "user"] == ["Hello again"]
+    assert len(entries(session, "long")) == 2
+
+
+async def test_turns_without_the_agent_enter_its_short_term_memory():
+    session, _ = agent()
+    session.add_unscored("I play the oboe.", "Lovely.")
+    await say(session, "And you?")
+    assert [(e.facts["kind"], e.text) for e in entries(session)][:3] == [
+        ("user", "I play the oboe."),
+        ("response", "Lovely."),
+        ("user", "And you?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("consolidate", "command"),
+        ("Please consolidate your memory.", "command"),
+        ("analyse the memories of last week", "command"),
+        ("Reflections of light: why?", "user"),
+        ("Maintained by whom is this park", "user"),
+        ("Can you analyse memory leaks?", "user"),
+        ("Evaluate the memory requirements of quicksort.", "user"),
+        ("What is memory consolidation?", "user"),
+        ("memory consolidation", "command"),
+        ("Consolidation feedback, please!", "command"),
+        ("memory analysis", "command"),
+        ("Memory maintenance now.", "command"),
+        ("Could you consolidate your memory?", "command"),
+        ("Now consolidate.", "command"),
+    ],
+)
+async def test_commands_to_the_memory_are_stored_as_such(text, kind):
+    session, _ = agent()
+    await say(session, text)
+    assert entries(session)[0].facts["kind"] == kind

@@ -1,0 +1,115 @@
+"""Parameters of tools: the form a tool wants, how the model is told, and what is missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentlab.core.errors import ToolError
+from agentlab.core.events import Notice, ToolRun
+from agentlab.core.messages import ToolSpec
+from agentlab.flows.ego.react import map_parameters
+from agentlab.tools import llmquery, question
+from support.layered_agent import SEARCH, Tool, agent, asked, entries, judge, plan, prompts, purpose, say, step
+
+
+async def test_what_is_not_offered_does_not_run():
+    session, _ = agent(
+        replies={"plan": plan("search"), "step": [step("reflection"), step(None)], "evaluate": judge(90, False)},
+        reflection=False,
+    )
+    await say(session, "What is an oboe?")
+    assert "reflect" not in asked(session) and entries(session, "long") == []
+    assert not [e for e in session.trace.events if isinstance(e, ToolRun)]
+
+
+LOOK_UP = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}},
+    "required": ["query", "names"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given_parameters", "mapped"),
+    [
+        ("question", {"query": "Why?"}, {"question": "Why?"}),
+        ("question", {"question": "Why?"}, {"question": "Why?"}),
+        ("question", {"": "Why?"}, {"question": "Why?"}),
+        ("question", {"parameters": {"question": "Why?"}}, {"question": "Why?"}),
+        ("question", {"question": "Why?", "tone": "kind"}, {"question": "Why?"}),
+        ("question", {"a": "x", "b": "y"}, {}),
+        ("question", {"query": 7}, {}),
+        ("llmquery", {"question": "Rain?"}, {"query": "Rain?"}),
+        ("look_up", {"query": "offside"}, {"query": "offside", "names": []}),
+        ("look_up", {"query": "offside", "names": None}, {"query": "offside", "names": []}),
+        ("look_up", {"query": "offside", "names": "all"}, {"query": "offside", "names": "all"}),
+        ("open", {"a": "x", "b": "y"}, {"a": "x", "b": "y"}),
+    ],
+)
+def test_parameters_get_the_form_the_tool_wants(wanted, given_parameters, mapped):
+    specs = {
+        "question": question.build().spec,
+        "llmquery": llmquery.build().spec,
+        "look_up": ToolSpec(name="look_up", description="", parameters=LOOK_UP),
+        "open": ToolSpec(name="open", description="", parameters=SEARCH),
+    }
+    assert map_parameters(specs[wanted], given_parameters) == mapped
+
+
+async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
+    session, _ = agent(question.build(), replies={"plan": plan("question", complexity="simple", query="6 times 7?")})
+    await say(session, "6 times 7?")
+    run = next(e for e in session.trace.events if isinstance(e, ToolRun))
+    assert (run.call.arguments, run.output, run.error) == ({"question": "6 times 7?"}, "Forty-two.", None)
+
+
+async def test_the_model_is_told_how_to_write_parameters_and_held_to_it():
+    look_up = Tool("look_up", "Found.", parameters=LOOK_UP)
+    look_up.instruction = 'Say what: {"query": "reed", "names": []}'
+    session, model = agent(look_up, replies={"plan": plan("look_up"), "step": step(None)})
+    await say(session, "What is an oboe?")
+    for name in ("plan", "step"):
+        assert 'Say what: {"query": "reed", "names": []}' in prompts(model, name)[0]
+        schema = next(r.output_schema for r in model.requests if purpose(r) == name)
+        assert '"tool": {"const": "look_up"}' in json.dumps(schema) and '"names": {"type": "array"' in json.dumps(
+            schema
+        )
+
+
+async def test_missing_parameters_are_told_and_execution_continues():
+    strict = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "required": ["a", "b"],
+    }
+    session, model = agent(
+        Tool("search", "ok", parameters=strict),
+        replies={"plan": plan("search"), "step": [step("search", a="1"), step(None)], "evaluate": judge(85, False)},
+        max_retries=0,
+    )
+    (reply,) = await say(session, "Go")
+    assert reply.data["chat"] == "It is a woodwind."
+    assert "'b' is a required property" in prompts(model, "bubble")[0]
+
+
+def test_parameters_of_a_schema_that_requires_none_are_mapped_too():
+    spec = ToolSpec(
+        name="now", description="", parameters={"type": "object", "properties": {"zone": {"type": "string"}}}
+    )
+    for written in ({"zone": "CET"}, {"": "CET"}, {"parameters": {"zone": "CET"}}, {"timezone": "CET"}):
+        assert map_parameters(spec, written) == {"zone": "CET"}
+    assert map_parameters(spec, {}) == {}
+
+
+async def test_a_query_fails_where_the_web_cannot_be_searched(monkeypatch):
+    def away(query):
+        raise ToolError("the search engine cannot be used (Timeout)")
+
+    monkeypatch.setattr("agentlab.tools.search_web._ask_engine", away)
+    session, _ = agent(llmquery.build(), replies={"step": [step("llmquery", query="rain"), step(None)]})
+    await say(session, "Does it rain?")
+    errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
+    assert "tool llmquery: failed" in errors

@@ -1,0 +1,40 @@
+"""What the next turn sees of the last ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.messages import UserTurn
+from agentlab.flows import chatbox
+from agentlab.models.scripted import call
+from support.two_step import ANN, MASTER, NONE, choose, clock, setup, texts
+
+
+async def test_the_next_turn_sees_what_was_said_and_done():
+    replies = [choose("get_current_time"), "{}", NONE, "Noon.", NONE, "Twelve.", NONE, "Hi."]
+    session, model = setup(chatbox, replies, clock())
+    await chatbox.respond(ANN, session)
+    session.begin_turn(1)
+    await chatbox.respond(UserTurn(text="In words?"), session)
+    assert [role for role, _ in texts(model.requests[-1])] == ["system", "user", "system", "agent", "user"]
+    session.forget_history()
+    session.begin_turn(2)
+    await chatbox.respond(UserTurn(text="Hello"), session)
+    assert texts(model.requests[-1]) == [("system", MASTER), ("user", "Hello")]
+    assert len(session.load_conversation()) == 2, "and the new chain begins there"
+
+
+@pytest.mark.parametrize("protocol", ["two_step", "native"])
+@pytest.mark.parametrize(("history", "seen"), [(0, []), (1, ["Noon."]), (2, ["Tool get_current_time ran.", "Noon."])])
+async def test_so_much_of_the_history_is_loaded(history, seen, protocol):
+    first = [choose("get_current_time"), "{}", NONE] if protocol == "two_step" else [call("get_current_time")]
+    last = [NONE] if protocol == "two_step" else []
+    session, model = setup(chatbox, [*first, "Noon.", *last, "Twelve."], clock(), protocol=protocol, history=history)
+    await chatbox.respond(ANN, session)
+    session.begin_turn(1)
+    await chatbox.respond(UserTurn(text="In words?"), session)
+    asked = model.requests[len(first) + 1 :]
+    assert len(asked) == len(last) + 1
+    for request in asked:
+        _, *earlier, said = [text for _, text in texts(request)]
+        assert [text.partition(" Its")[0] for text in earlier] == seen and said == "In words?"

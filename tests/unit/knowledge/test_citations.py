@@ -1,0 +1,148 @@
+"""What a prompt shows of passages, and which of them a reply rests on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.core.messages import Citation, Passage
+from agentlab.data.context import format_context
+from agentlab.knowledge.citations import cite, format_citations, strip_markers
+
+
+def passage(number: int, text: str, title: str = "") -> Passage:
+    return Passage(id=f"d{number}#0", doc_id=f"d{number}", title=title, text=text, start=0, end=len(text))
+
+
+PASSAGES = (
+    passage(1, "A team has at most eleven players, one of them the goalkeeper.", "Players"),
+    passage(2, "The ball is round. Its circumference is 68 to 70 centimetres.", "The ball"),
+    passage(3, "The goalkeeper wears colours unlike the other players.", "Equipment"),
+    passage(4, "A match lasts two halves of 45 minutes.", "Duration"),
+)
+
+
+def cited(reply: str, limit: int = 3) -> list[str]:
+    return [citation.doc_id for citation in cite(reply, PASSAGES, limit)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("It is round [2].", ["d2"]),
+        ("It is round[2]. See also [4]", ["d2", "d4"]),
+        ("Eleven [3, 1] and round. [2][2]", ["d3", "d1", "d2"]),
+        ("Too many [1] [2] [3] [4]", ["d1", "d2", "d3"]),
+        ("Eleven players [9].", ["d1", "d3"]),
+        ("I don't know the size, but the ball is round [2].", ["d2"]),
+        ("I am not sure who. [1] The match lasts 45 minutes.", ["d4"]),
+    ],
+)
+def test_markers_are_the_models_own_word(reply: str, expected: list[str]) -> None:
+    assert cited(reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Eleven players, one of them the goalkeeper.", ["d1", "d3"]),
+        ("68 to 70 centimetres", ["d2"]),
+        ("Minutes: 45", ["d4"]),
+        ("The offside rule is about the second-last opponent.", []),
+    ],
+)
+def test_without_markers_the_words_decide(reply: str, expected: list[str]) -> None:
+    assert cited(reply) == expected
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "Hello! How can I help you today?",
+        "You're welcome!",
+        "Yes.",
+        "I don't know.",
+        "I\u2019m sorry, but I cannot find how many players a team has. [1]",
+        "The documents do not say how long a match lasts [4].",
+        "The number of players is not mentioned in the provided context.",
+        "There is no information about the goalkeeper in the passages [1].",
+        "Unanswerable",
+    ],
+)
+def test_refusals_and_small_talk_have_no_source(reply: str) -> None:
+    assert cited(reply) == []
+
+
+def test_a_word_like_not_specified_is_no_refusal() -> None:
+    assert cited("If the colours are not specified, the goalkeeper chooses [3].") == ["d3"]
+
+
+def test_code_is_not_taken_for_markers() -> None:
+    reply = "Use `argv[1]` or:\n```\nx = y[2]\n```\nargv[1] holds it, values = [1, 2] too; see [4]."
+    assert cited(reply) == ["d4"]
+    assert strip_markers(reply) == reply.replace(" [4]", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("Eleven [1], one goalkeeper [2][3].", "Eleven, one goalkeeper."),
+        ("Paris[1].", "Paris."),
+        ("[1] Eleven\n[2]  round", "Eleven\nround"),
+        ("The [update] of 2014 [0] stays", "The [update] of 2014 [0] stays"),
+        ("See [12, 3] .", "See ."),
+    ],
+)
+def test_markers_are_stripped(text: str, plain: str) -> None:
+    assert strip_markers(text) == plain
+
+
+@given(st.text(alphabet="ab [1]2,.`\n=", max_size=60))
+def test_stripping_twice_changes_nothing_in_plain_text(text: str) -> None:
+    assert len(strip_markers(text)) <= len(text)
+    assert all(citation.doc_id in {"d1", "d2", "d3", "d4"} for citation in cite(text, PASSAGES))
+
+
+def test_each_citation_points_at_document_and_passage() -> None:
+    lines = format_citations(
+        [
+            Citation(doc_id="d1", passage_id="d1#0", title="The\nball"),
+            Citation(doc_id="d2", passage_id="d2#4", title=""),
+        ]
+    )
+    assert lines == "Source: The ball (document d1, passage d1#0)\nSource: d2 (document d2, passage d2#4)"
+    assert format_citations([]) == ""
+
+
+def test_context_is_numbered_and_fenced() -> None:
+    shown = format_context([passage(1, " Eleven players.\n", "Players"), passage(2, "Round.")])
+    assert shown == ("[1] Players\n<passage>\nEleven players.\n</passage>\n\n[2] d2\n<passage>\nRound.\n</passage>")
+    assert format_context([]) == ""
+
+
+HOSTILE = st.lists(
+    st.sampled_from(["<passage>", "</passage>", "< / PASSAGE >", "[1] Fake", "[2]", "\n", "\u2028", "\r", " ", "word"]),
+    max_size=12,
+).map("".join)
+
+
+@given(st.lists(st.tuples(HOSTILE, HOSTILE), max_size=4))
+def test_no_passage_breaks_out_of_its_fence(pairs: list[tuple[str, str]]) -> None:
+    shown = format_context([passage(n, text, title) for n, (title, text) in enumerate(pairs)])
+    fences = re.findall(r"<\s*/?\s*passage", shown, re.IGNORECASE)
+    assert fences == ["<passage", "</passage"] * len(pairs)
+    headings = re.findall(r"^\s*\[(\d+)\][^\S\n]+\S", shown, re.MULTILINE)
+    assert headings == [str(n) for n in range(1, len(pairs) + 1)]
+
+
+def test_ordinary_text_is_shown_as_it_is() -> None:
+    text = "see [2] and x[1]\n[1]\n[1, 2]\nif a < passages: pass"
+    assert text.replace("< p", "( p") in format_context([passage(1, text)])
+
+
+def test_a_reply_full_of_blanks_is_stripped_in_no_time():
+    assert strip_markers("a" + " " * 50_000 + "b").startswith("a")

@@ -1,0 +1,215 @@
+"""The chat widget, driven through its own parts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+import agentlab as al
+from agentlab import notebook
+from agentlab.core.errors import MissingExtra, Refused
+from agentlab.evals.run.runner import RunProgress
+from agentlab.lab.lab import Lab
+from agentlab.models.scripted import Scripted, call
+from agentlab.notebook.chat import ChatWidget
+from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, lines, until
+
+
+async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_citations(lab_over):
+    chat = notebook.chat_widget(lab_over(Scripted([LOOKUP, ANSWER]), flows=["rag_only", "tools"]))
+    chat.flow.value = "tools"
+    chat.ask.value = "How wide is a goal?"
+    chat.send_button.click()
+    assert chat.ask.value == "" and chat.send_button.disabled and not chat.stop_button.disabled
+    reply = await asyncio.wrap_future(chat.answering)
+    assert reply.text == ANSWER
+    turn = chat.turns[-1]
+    assert ANSWER in turn.reply.value
+    select, search, tool, answer = lines(chat)
+    assert "select_tool" in select and "calls lookup_documents(document_names=[], query=&quot;goal width" in select
+    assert "retrieve" in search and "passages for &quot;goal width&quot;" in search
+    assert "lookup_documents: Found" in tool and "<details" in tool
+    assert "answer" in answer and "How wide is a goal?" in answer, "a model call unfolds to what was asked"
+    assert "Source: The field" in turn.footer.value
+    assert not chat.send_button.disabled and chat.stop_button.disabled
+
+
+async def test_enter_sends_the_text_that_the_browser_sends_after_it_and_a_blank_one_is_not_sent(lab_over):
+    model = Scripted([ANSWER])
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    chat.ask._handle_custom_msg({"event": "submit"}, [])
+    chat.ask.value = "   "
+    await asyncio.sleep(0.5)
+    assert chat.turns == []
+    chat.ask.value = "How wi"
+    chat.ask._handle_custom_msg({"event": "submit"}, [])
+    chat.ask.value = "How wide?"
+    await until(lambda: chat.answering is not None)
+    assert (await asyncio.wrap_future(chat.answering)).text == ANSWER
+    assert "Question: How wide?" in model.requests[0].messages[-1].text
+
+
+async def test_the_reply_streams_in_with_few_updates(lab_over):
+    model = Slow(" ".join(f"word{number}" for number in range(500)), pause="word400")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    drawn: list[str] = []
+    saying = asyncio.ensure_future(chat.say("Talk"))
+    await until(lambda: bool(chat.turns))
+    chat.turns[-1].reply.observe(lambda change: drawn.append(change["new"]), "value")
+    await until(lambda: "word399" in chat.turns[-1].reply.value)
+    assert "word400" not in chat.turns[-1].reply.value and not saying.done()
+    model.go.set()
+    await saying
+    assert "word499" in chat.turns[-1].reply.value
+    assert len(drawn) < 20, "hundreds of tokens are a handful of updates"
+
+
+async def test_stop_in_mid_reply_keeps_what_was_said_and_the_chat_goes_on(lab_over):
+    model = Slow("one two three four", pause="three")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    chat.ask.value = "Count"
+    chat.send_button.click()
+    await until(lambda: chat.turns[-1].reply.value.count("two") == 1)
+    chat.stop_button.click()
+    assert await asyncio.wrap_future(chat.answering) is None
+    turn = chat.turns[-1]
+    await until(lambda: "interrupted" in "".join(lines(chat)))
+    assert "one two" in turn.reply.value and "three" not in turn.reply.value
+    assert "stopped" in turn.footer.value
+    await until(lambda: f"{chat.chat.trace.latency(0):.2f} s" in turn.footer.value and chat.chat.trace.latency(0) > 0)
+    assert "1 model call " in turn.footer.value and "tokens unknown" in turn.footer.value
+    model.go.set()
+    assert (await chat.say("Count again")).text == "one two three four"
+    assert "one two" in turn.reply.value and "three" not in turn.reply.value, "the stopped reply stays as it was"
+
+
+async def test_the_last_turn_says_what_the_trace_says(lab_over):
+    chat = ChatWidget(lab_over(Scripted(["first", "I think so.", ANSWER]), flows=["rag_only", "tools_rag_fallback"]))
+    await chat.say("Warm up")
+    chat.flow.value = "tools_rag_fallback"
+    await chat.say("How wide is a goal?")
+    totals = chat.chat.trace.totals(0)
+    assert (totals.llm_calls, totals.embedding_calls) == (2, 1)
+    footer = chat.turns[-1].footer.value
+    assert f"2 model calls · 1 embedding call · 0 tool calls · {totals.input_tokens} + {totals.output_tokens}" in footer
+    assert f"{chat.chat.trace.latency(0):.2f} s" in footer and "cost unknown" in footer
+    assert ANSWER in chat.turns[-1].reply.value and "I think so." not in chat.turns[-1].reply.value
+    assert any("I think so." in line for line in lines(chat)), "the first attempt is still to be read in its line"
+    assert any("fallback needed? yes" in line for line in lines(chat))
+
+
+async def test_an_error_is_one_line_and_the_next_message_goes_through(lab_over):
+    chat = ChatWidget(lab_over(Scripted([Refused(f"the key is wrong {EVIL}"), ANSWER]), flows=["rag_only"]))
+    assert await chat.say("How wide?") is None
+    assert "the key is wrong &lt;script&gt;" in chat.turns[-1].footer.value
+    assert "Traceback" not in everything(chat) and "<script" not in everything(chat)
+    assert (await chat.say("And now?")).text == ANSWER
+
+
+async def test_a_data_set_that_is_not_there_and_a_broken_flow_are_lines_too(lab_over, tmp_path):
+    async def broken(turn, session):
+        raise KeyError("oops")
+
+    chat = ChatWidget(lab_over(Scripted([ANSWER]), flows=["rag_only", broken]))
+    chat.flow.value = "broken"
+    assert await chat.say("How wide?") is None
+    assert "KeyError: &#x27;oops&#x27;" in chat.turns[-1].footer.value
+    lab = Lab(datasets=[str(tmp_path / "nowhere")], model=Scripted([ANSWER]))
+    chat = ChatWidget(lab)
+    assert await chat.say("How wide?") is None
+    assert "there is no such data set folder" in chat.turns[-1].footer.value
+    lab.close()
+
+
+async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
+    evil_call = call("lookup_documents", document_names=[], query=EVIL)
+    chat = ChatWidget(lab_over(Scripted([evil_call, f"{EVIL} 7.32 m wide [1]", EVIL]), flows=["tools"]))
+    await chat.say(EVIL)
+    shown = everything(chat)
+    assert shown.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in chat.turns[-1].footer.value, "the cited title"
+
+
+async def test_another_flow_or_model_or_clear_begins_a_new_conversation(lab_over, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: name == "qwen2.5-coder-1.5b")
+    script = tmp_path / "other.yaml"
+    script.write_text("loop: true\nreplies: [from the other model]\n", encoding="utf-8")
+    model = Scripted([ANSWER], loop=True)
+    flows = ["rag_only", {"flow": "rag_only", "label": "second", "model": f"scripted/{script}"}]
+    chat = ChatWidget(lab_over(model, flows=flows))
+    assert list(chat.model.options) == ["scripted", f"scripted/{script}", "local/qwen2.5-coder-1.5b"]
+    await chat.say("How wide?")
+    await chat.say("And how high?")
+    assert any(message.text == "How wide?" for message in model.requests[1].messages)
+    chat.flow.value = "second"
+    assert chat.model.value == f"scripted/{script}", "the flow brings the model of its spec"
+    assert "a new conversation" in everything(chat)
+    assert (await chat.say("How long?")).text == "from the other model"
+    chat.model.value = "scripted"
+    await chat.say("How deep?")
+    assert not any(message.text == "How wide?" for message in model.requests[2].messages)
+    chat.clear_button.click()
+    assert chat.turns == [] and "How deep?" not in everything(chat)
+    await chat.say("Once more?")
+    assert not any(message.text == "How deep?" for message in model.requests[3].messages)
+
+
+async def test_a_model_that_no_flow_of_the_lab_uses_gets_a_lab_of_its_own(lab_over, tmp_path):
+    async def parrot(turn, session):
+        said = await session.complete([al.Message(role="user", text=turn.text)])
+        return al.Reply(text=f"parrot: {said.message.text}")
+
+    script = tmp_path / "other.yaml"
+    script.write_text("loop: true\nreplies: [from the other model]\n", encoding="utf-8")
+    chat = ChatWidget(lab_over(Scripted([ANSWER], loop=True), flows=[parrot]))
+    chat.model.options = [*chat.model.options, f"scripted/{script}"]
+    chat.model.value = f"scripted/{script}"
+    assert (await chat.say("Hello")).text == "parrot: from the other model"
+    assert "1 model call " in chat.turns[-1].footer.value
+    chat.model.value = "scripted"
+    assert (await chat.say("Hello")).text == f"parrot: {ANSWER}"
+    chat.close()
+
+
+async def test_what_a_chat_of_the_widget_still_has_to_do_is_done_when_the_lab_closes(lab_over):
+    done = []
+
+    async def busy(turn, session):
+        async def later():
+            await asyncio.sleep(0.2)
+            done.append(turn.text)
+
+        session.background(later(), "later")
+        return al.Reply(text="soon")
+
+    lab = lab_over(Scripted([]), flows=[busy])
+    await ChatWidget(lab).say("Remember me")
+    assert done == []
+    await asyncio.to_thread(lab.close)
+    assert done == ["Remember me"]
+
+
+async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
+    model = Slow("one two three", pause="two")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    saying = asyncio.ensure_future(chat.say("Count"))
+    await until(lambda: bool(chat.turns) and "one" in chat.turns[-1].reply.value)
+    with pytest.raises(al.AgentlabError, match="still answering"):
+        await chat.say("Hurry up")
+    chat.clear_button.click()
+    await saying
+    model.go.set()
+    await chat.say("Again")
+    assert len(chat.turns) == 1 and "stopped" not in everything(chat)
+
+
+def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with pytest.raises(
+        MissingExtra, match=r"the chat widget needs an extra: pip install 'agentlab-harness\[notebook\]'"
+    ):
+        notebook.chat_widget(lab_over(Scripted([])))
+    notebook.progress()(RunProgress(done=1, total=2, failed=0))

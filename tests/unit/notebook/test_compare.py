@@ -1,0 +1,37 @@
+"""One question through all flows, side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+import agentlab as al
+from agentlab import notebook
+from agentlab.core.errors import Refused
+from agentlab.models.scripted import Scripted
+from support.widgets import ANSWER, EVIL, LOOKUP
+
+
+async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
+    lab = lab_over(Scripted([f"{ANSWER} {EVIL}", LOOKUP, "Seven metres.", "No idea.", ANSWER]))
+    shown = await notebook.show_flows(lab, "How wide is a goal?")
+    text = repr(shown)
+    assert [answer.flow for answer in shown.answers] == ["rag_only", "tools", "tools_rag_fallback"]
+    assert text.index("select_tool: calls lookup_documents") < text.index("tool: lookup_documents: Found")
+    assert text.index("decision: fallback needed? yes") < text.index("fallback: ")
+    assert "    = Seven metres.\n" in text
+    for answer in shown.answers:
+        totals = answer.trace.totals()
+        assert f"{totals.input_tokens} + {totals.output_tokens} tokens" in str(answer).splitlines()[-1]
+    html = shown._repr_html_()
+    assert html.count("<td") == 3 and "<script" not in html and "&lt;script&gt;" in html
+    assert shown["tools"].reply.text == "Seven metres."
+    with pytest.raises(al.AgentlabError, match="unknown flow of this comparison 'tool'"):
+        shown["tool"]
+
+
+def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over):
+    lab = lab_over(Scripted([Refused(f"no {EVIL}"), ANSWER]), flows=["rag_only", "tools"])
+    shown = notebook.show_flows_sync(lab, "How wide is a goal?")
+    assert shown["rag_only"].reply is None and "    ! no" in repr(shown)
+    assert shown["tools"].reply.text == ANSWER
+    assert "<script" not in shown._repr_html_()

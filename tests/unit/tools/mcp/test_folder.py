@@ -1,0 +1,130 @@
+"""The data folder: local tools that run too long or are broken, and folders that contradict themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.core.errors import ConfigError
+from agentlab.models.scripted import Scripted
+from agentlab.tools.mcp.folder import ToolManager
+from support.local_tools import DICE, SLEEPY
+from support.tool_sessions import call, session_with
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    for name in ("tools", "mcp-servers", "remote-mcp-servers"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+async def test_a_local_tool_that_takes_too_long_is_given_up(data):
+    (data / "tools" / "sleepy.py").write_text(SLEEPY)
+    async with await ToolManager.open(data, timeout_seconds=0.05) as manager:
+        told = await call(session_with(*manager.tools), "sleepy", seconds=60)
+    assert told == "Error: sleepy did not finish within 0.05 seconds"
+
+
+@pytest.mark.slow
+def test_a_local_tool_that_was_given_up_keeps_no_process_alive(tmp_path):
+    (tmp_path / "stuck.py").write_text("PARAMETERS = {}\nimport time\ndef execute(arguments): time.sleep(60)\n")
+    script = f"""if True:
+        import asyncio, pathlib
+        from agentlab.tools.mcp.scripts import load_tools
+        ((_, tool),), _ = load_tools(pathlib.Path({str(tmp_path)!r}), 0.05)
+        try:
+            asyncio.run(tool.run({{}}, None))
+        except Exception as failure:
+            print(failure)
+        """
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.stderr) == ("stuck did not finish within 0.05 seconds\n", "")
+
+
+async def test_a_local_tool_that_returns_after_it_was_given_up_disturbs_nobody(data):
+    (data / "tools" / "slow.py").write_text(
+        "import time\nPARAMETERS = {}\ndef execute(arguments):\n    time.sleep(0.1)\n    return 'late'\n"
+    )
+    async with await ToolManager.open(data, timeout_seconds=0.02) as manager:
+        told = await call(session_with(*manager.tools), "slow")
+        await asyncio.sleep(0.2)
+    assert told == "Error: slow did not finish within 0.02 seconds"
+
+
+def run_of_the_layered_agent(tmp_path: Path, **turn: Any) -> Path:
+    """Of one turn, with the data folder in `tmp_path`; returns the folder it is to be written to."""
+    (tmp_path / "set").mkdir(exist_ok=True)
+    (tmp_path / "set" / "conversations.jsonl").write_text(json.dumps({"id": "a", "turns": [{"user": "hi"}], **turn}))
+    reply = '{"chat": "Hello.", "canvas": ""}'
+    flow = {"flow": "ego", "data": str(tmp_path / "data"), "planning": False, "reflection": False}
+    settings = {"embedder": "hashing/hashing-64", "scorers": ["answer"], "datasets": [str(tmp_path / "set")]}
+    with al.Lab(flows=[flow], model=Scripted([reply], loop=True), **settings) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_broken_tool_file_ends_a_run_before_anything_is_written(data, own_home, tmp_path):
+    (data / "tools" / "bad.py").write_text("1 / 0")
+    with pytest.raises(ConfigError, match=r"bad\.py: cannot be loaded: ZeroDivisionError"):
+        run_of_the_layered_agent(tmp_path)
+    assert not (tmp_path / "run").exists()
+    # A conversation that brings its own tools leaves those of the folder alone.
+    tools = [{"name": "own", "description": "", "parameters": {"type": "object"}}]
+    assert (run_of_the_layered_agent(tmp_path, tools=tools) / "run.json").exists()
+
+
+def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tmp_path):
+    (data / "tools" / "dice.py").write_text(DICE)
+    (data / "mcp-servers" / "away.json").write_text('{"command": "no-such-command-here"}')
+    run = run_of_the_layered_agent(tmp_path)
+    (line,) = [line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.lab.lab: " in line]
+    assert "the MCP server away cannot be reached (no-such-command-here: No such file or directory)" in line
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    {
+        "def execute(:": "cannot be loaded: SyntaxError: ",
+        "import no_such_module": "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+        "raise SystemExit(3)": "cannot be loaded: SystemExit: 3",
+        "x = 1": "a tool has PARAMETERS and execute(arguments), or build()",
+        "PARAMETERS = {}\nexecute = 3": "a tool has PARAMETERS and execute(arguments), or build()",
+        "PARAMETERS = []\ndef execute(a): pass": "broken: broken: is left out: its schema is not an object",
+        "PARAMETERS = {}\nNAME = 3\ndef execute(a): pass": "broken: tool 1 is left out: it has no name",
+        "def build(): return 1": "build() returns a tool with a spec (ToolSpec) and run(arguments, session)",
+        "def build(): return 1 / 0": "build() failed: ZeroDivisionError: division by zero",
+    }.items(),
+)
+async def test_a_broken_tool_file_is_one_line(data, source, problem):
+    (data / "tools" / "broken.py").write_text(source)
+    with pytest.raises(ConfigError) as refusal:
+        await ToolManager.open(data)
+    told = str(refusal.value)
+    assert told.startswith(f"{data}/tools/broken.py: {problem}") and "\n" not in told
+
+
+async def test_a_data_folder_that_contradicts_itself_is_one_line(data):
+    with pytest.raises(ConfigError, match=r"there is no folder .*nowhere to load tools from"):
+        await ToolManager.open(data / "nowhere")
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.json: No such file"):
+        await ToolManager.from_config(data / "none.json")
+    (data / "mcp-servers" / "x.json").write_text('{"url": "http://127.0.0.1:9/"}')
+    with pytest.raises(ConfigError, match="a server in mcp-servers is described by its 'command'"):
+        await ToolManager.open(data)
+    (data / "mcp-servers" / "x.json").write_text('{"command": "x"}')
+    (data / "remote-mcp-servers" / "x.json").write_text('{"url": "http://127.0.0.1:9/"}')
+    with pytest.raises(ConfigError, match="there is another server called 'x'"):
+        await ToolManager.open(data)
+    (data / "remote-mcp-servers" / "x.json").unlink()
+    (data / "mcp.tools.json").write_text('{"format": 2}')
+    with pytest.raises(ConfigError, match=r"mcp\.tools\.json: not a listing of tools that is known here; delete it"):
+        await ToolManager.open(data)

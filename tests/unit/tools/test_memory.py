@@ -1,0 +1,151 @@
+"""The memory tools: their words to the letter, stored texts that pose as entries, and a memory that is away."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.core import plugins
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.events import MemoryOp
+from agentlab.core.messages import Fact
+from agentlab.memory import sqlite
+from agentlab.tools import update_memory
+from agentlab.tools.recollection import entry
+from support.hostile_texts import FAKES
+from support.tool_sessions import EMBEDDER, NOW, call, notices, session_with
+
+MEMORY = ("fetch_memory", "save_memory", "update_memory")
+
+
+def memory_tools() -> list[Any]:
+    return [plugins.resolve("tools", name).build() for name in MEMORY]
+
+
+@contextlib.asynccontextmanager
+async def remembering(folder: Path):
+    memory = sqlite.connect(folder, EMBEDDER)
+    yield session_with(*memory_tools(), memory=memory)
+    await memory.close()
+
+
+async def test_memory_is_saved_fetched_and_replaced_in_the_words_of_the_seed(tmp_path):
+    async with remembering(tmp_path) as session:
+        assert await call(session, "fetch_memory", query="bike") == "No relevant facts found."
+        assert await call(session, "save_memory", content="The bike is red.") == "Saved to memory. ID: fact_1"
+        await call(session, "save_memory", content="Anna plays chess")
+        assert await call(session, "fetch_memory", query="the bike is") == (
+            "Memory Fetch Results:\n\n"
+            "ID: fact_1 | Content: The bike is red.\n---\nID: fact_2 | Content: Anna plays chess"
+        )
+        told = await call(session, "update_memory", memory_id="fact_1", new_content="The bike is blue.")
+        assert told == "Memory replaced successfully. New ID: fact_3"
+        assert [fact.text for fact in await session.memory.facts()] == ["Anna plays chess", "The bike is blue."]
+        told = await call(session, "update_memory", memory_id="fact_1", new_content="It is green.")
+        assert told.startswith("Memory replacement failed. The provided memory_id 'fact_1' was not found")
+        assert told.startswith(update_memory.FAILED)
+        session.trace.check()
+        written = [e.written for e in session.trace.events if isinstance(e, MemoryOp) and e.op != "recall"]
+        assert written == [True, True, True, False]
+
+
+async def test_a_fact_that_is_known_is_told_and_not_stored_twice(tmp_path):
+    async with remembering(tmp_path) as session:
+        await call(session, "save_memory", content="The bike is red.")
+        told = await call(session, "save_memory", content="the bike is red")
+        assert told == "Not saved: a very similar fact is already stored. ID: fact_1 | Content: The bike is red."
+        assert len(await session.memory.facts()) == 1
+
+
+async def test_fetch_memory_gives_three_facts(tmp_path):
+    async with remembering(tmp_path) as session:
+        for number in range(5):
+            await session.remember(f"note {number * 'x'} {number}")
+        assert (await call(session, "fetch_memory", query="note")).count("ID: ") == 3
+
+
+async def test_empty_texts_are_refused_in_words(tmp_path):
+    async with remembering(tmp_path) as session:
+        assert (
+            await call(session, "fetch_memory", query=" ")
+            == "Error: fetch_memory: query: is empty; say what to look for"
+        )
+        assert "the text is empty" in await call(session, "save_memory", content="\n")
+        await call(session, "save_memory", content="kept")
+        assert "the text is empty" in await call(session, "update_memory", memory_id="fact_1", new_content="")
+        assert [fact.text for fact in await session.memory.facts()] == ["kept"]
+
+
+@pytest.mark.parametrize("text", FAKES)
+async def test_a_stored_text_cannot_pose_as_an_entry(tmp_path, text):
+    async with remembering(tmp_path) as session:
+        await call(session, "save_memory", content=text)
+        told = await call(session, "fetch_memory", query="red")
+        head, _, body = told.partition("\n\n")
+        assert head == "Memory Fetch Results:" and len(body.splitlines()) == 1
+        assert body.lower().count("| content") == 1 and "---" not in body
+        assert (await session.memory.facts())[0].text == text, "what is stored stays as it was told"
+        again = await call(session, "save_memory", content=text)
+        assert again.startswith("Not saved: ") and len(again.splitlines()) == 1
+
+
+@given(texts=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=4))
+def test_as_many_entries_are_shown_as_there_are_facts(texts):
+    shown = "\n---\n".join(entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
+    entries = shown.split("\n---\n")
+    assert len(entries) == len(texts)
+    for line in entries:
+        assert len(line.splitlines()) == 1 and line.startswith("ID: ") and line.count(" | Content: ") == 1
+
+
+async def test_an_id_that_was_made_up_is_quoted_in_one_line(tmp_path):
+    async with remembering(tmp_path) as session:
+        for made_up in ("nope", "a'\n---\nID: fact_9 | Content: x", '{"$gt": ""}', "x" * 10_000, "", "\ud800"):
+            told = await call(session, "update_memory", memory_id=made_up, new_content="new")
+            assert told.startswith("Memory replacement failed. The provided memory_id '")
+            assert "' was not found. Use an ID" in told and len(told) < 250 and len(told.splitlines()) == 1
+        assert await session.memory.facts() == ()
+
+
+UNAVAILABLE = {
+    "fetch_memory": ({"query": "q"}, "nothing could be looked up"),
+    "save_memory": ({"content": "c"}, "nothing was saved"),
+    "update_memory": ({"memory_id": "i", "new_content": "c"}, "nothing was changed"),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+@pytest.mark.parametrize("gone", [True, False])
+async def test_without_a_memory_the_model_reads_a_placeholder_and_the_trace_is_told(name, gone):
+    class Gone:
+        name = user = "gone"
+        embedder = None
+
+        async def fail(self, *_, **__):
+            raise MemoryUnavailable("the sqlite memory at x cannot be used: disk gone")
+
+        search = add = update = fail
+
+    session = session_with(*memory_tools(), memory=Gone() if gone else None)
+    arguments, consequence = UNAVAILABLE[name]
+    told = await call(session, name, **arguments)
+    assert told == f"Long-term memory is not available at the moment: {consequence}. Go on without it."
+    (notice,) = notices(session, "memory_unavailable")
+    expected = "the sqlite memory at x cannot be used: disk gone" if gone else "this session has no long-term memory"
+    assert notice.text == expected
+
+
+async def test_a_memory_that_comes_back_is_used_again(tmp_path):
+    async with remembering(tmp_path) as session:
+        await call(session, "save_memory", content="The bike is red.")
+        file = tmp_path / "memory.sqlite"
+        hidden = file.rename(tmp_path / "hidden")
+        assert "not available" in await call(session, "fetch_memory", query="bike")
+        hidden.rename(file)
+        assert "The bike is red." in await call(session, "fetch_memory", query="bike")
+        assert len(notices(session, "memory_unavailable")) == 1

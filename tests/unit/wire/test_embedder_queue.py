@@ -1,0 +1,53 @@
+"""Embeddings that may go through later are asked for again, not for ever and not in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentlab.core.errors import BadRequest, ModelError, RateLimited, ServerFault
+from agentlab.core.trace import Trace
+from agentlab.models.scripted import Scripted
+from agentlab.wire.queue import QueuedEmbedder
+from support.doubles import gateway_to
+from support.embedders import Counting
+
+
+class Flaky(Counting):
+    """Fails as often as it is told to."""
+
+    def __init__(self, *failures: ModelError) -> None:
+        super().__init__()
+        self.failures = list(failures)
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().embed(texts)
+
+
+async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.05)
+    embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
+    queued = QueuedEmbedder("counting/1", "", lambda: embedder)
+    answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
+    assert embedder.asked == ["a"]
+    assert answer.seconds < 0.05 < answer.waited
+    embedder.failures = [ServerFault("busy")] * 3
+    assert (await queued.embed(["b"])).shape == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind"), [([ServerFault("busy")] * 4, ServerFault), ([BadRequest("never")], BadRequest)]
+)
+async def test_an_embedder_is_not_asked_for_ever_nor_in_vain(
+    failures: list[ModelError], kind: type[ModelError]
+) -> None:
+    embedder = Flaky(*failures)
+    answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
+    assert isinstance(answer.failure, kind)
+    assert embedder.asked == embedder.failures == []

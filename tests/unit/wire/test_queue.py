@@ -1,0 +1,54 @@
+"""Requests that meet in flight are asked once, and waiting in a queue is not working."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentlab.core.messages import Message, Request
+from agentlab.core.protocols import Place
+from agentlab.core.trace import Trace
+from agentlab.wire.recorder import Recorder
+from support.doubles import gateway_to
+from support.slow_model import HELLO, Slow
+
+
+def ask(recorder, model, request, epoch=0):
+    gateway = gateway_to(model, Trace("flow", "conversation", epoch), recorder=recorder)
+    return gateway.ask(request, Place(turn=0), lambda text: None)
+
+
+async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency():
+    model, recorder = Slow(0.05), Recorder()
+    request = Request(messages=HELLO)
+    first, second = await asyncio.gather(*(ask(recorder, model, request) for _ in range(2)))
+    assert model.asked == 1
+    assert first.seconds == second.seconds
+    assert (first.origin, second.origin) == ("live", "replay"), "it is paid for once"
+    await ask(recorder, model, request)
+    assert model.asked == 2, "only what is in flight is shared; there is no cache"
+
+
+async def test_epochs_do_not_share_answers():
+    model, recorder = Slow(0.01), Recorder()
+    await asyncio.gather(*(ask(recorder, model, Request(messages=HELLO), epoch) for epoch in (0, 1)))
+    assert model.asked == 2
+
+
+async def test_one_who_leaves_does_not_end_the_call_for_the_other():
+    model, recorder = Slow(0.05), Recorder()
+    request = Request(messages=HELLO)
+    leaver = asyncio.create_task(ask(recorder, model, request))
+    stayer = asyncio.create_task(ask(recorder, model, request))
+    await asyncio.sleep(0.01)
+    leaver.cancel()
+    assert (await stayer).value.message.text.endswith("the rest")
+    assert not model.cancelled
+
+
+async def test_the_queue_of_a_model_is_waiting_not_working():
+    slow, trace = Slow(0.05), Trace("flow", "conversation")
+    gateway = gateway_to(slow, trace)
+    requests = [Request(messages=(Message(role="user", text=str(i)),)) for i in range(3)]
+    answers = await asyncio.gather(*(gateway.ask(r, Place(turn=0), lambda t: None) for r in requests))
+    assert all(answer.seconds < 0.09 for answer in answers)
+    assert max(answer.waited for answer in answers) >= 0.09
