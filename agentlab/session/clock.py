@@ -51,8 +51,10 @@ class Clock:
     @property
     def scope(self) -> Scope:
         task = _running_task()
+        if task is None or task is self._turn_task:
+            return self._turn_scope
         # A task that nobody announced, such as one that a flow made itself, begins where its turn stands.
-        return self._scopes.get(task, self._turn_scope) if task is not None else self._turn_scope
+        return self._scopes.get(task, self._turn_scope)
 
     @scope.setter
     def scope(self, scope: Scope) -> None:

@@ -175,8 +175,7 @@ async def test_a_connection_that_breaks_in_mid_stream_leaves_a_history_the_next_
     answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
     async with fake_openai.serving(lambda body: next(answers)) as server:
         model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
-        session = session_over(coordinator, model, tools=[Weather()])
-        session._retries = 0
+        session = session_over(coordinator, model, tools=[Weather()], retries=0)
         session.begin_turn(0)
         with pytest.raises(Unreachable):
             await coordinator.respond(UserTurn(text=SAID[0]), session)

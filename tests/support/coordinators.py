@@ -79,9 +79,7 @@ class Talker:
 
 def talk(*replies, tools=(), **settings):
     model = Talker(*replies)
-    session = session_over(coordinator, model, tools=tools, **settings)
-    session._retries = 0
-    return session, model
+    return session_over(coordinator, model, tools=tools, retries=0, **settings), model
 
 
 def ops(session, **wanted):

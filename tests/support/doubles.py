@@ -18,6 +18,7 @@ from agentlab.tools.lookup_documents import LookupDocuments
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import Recorder
+from agentlab.wire.retries import RETRIES
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def session_over(
     index: ListIndex | None = None,
     tools: Sequence[Any] | None = None,
     memory: Any = None,
+    retries: int = RETRIES,
     **settings: Any,
 ) -> Session:
     """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
@@ -94,7 +96,7 @@ def session_over(
     trace = Trace("test", "conversation")
     return Session(
         trace=trace,
-        gateway=gateway_to(model, trace, (memory or index).embedder if memory or index else None),
+        gateway=gateway_to(model, trace, (memory or index).embedder if memory or index else None, retries=retries),
         memory=memory,
         history=ConversationDatabase(),
         now=datetime(2026, 1, 1),

@@ -145,8 +145,7 @@ async def test_an_older_fact_is_replaced_though_the_episode_is_nearer(memory):
 
 async def test_episodes_wait_until_there_are_enough_and_outlast_a_failure(memory):
     replies = ["ok", "ok", ServerFault("gone", "m"), "ok", '{"facts": ["The user is called Ann."]}', "ok"]
-    session, model = setup(replies, memory=memory, gate="all", consolidate_every=2)
-    session._retries = 0
+    session, model = setup(replies, memory=memory, gate="all", consolidate_every=2, retries=0)
     await say(session, "My name is Ann, by the way.", "I have got two cats.", "And a dog, Rex.", "Bye for today, then.")
     extracts = [r.messages[0].text for r in model.requests if r.output_schema]
     assert len(extracts) == 2

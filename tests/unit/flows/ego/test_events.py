@@ -36,7 +36,6 @@ async def test_events_have_the_described_names_and_say_who_speaks():
 
 async def test_a_model_that_fails_is_an_error_event():
     session, _ = agent(replies={"plan": ServerFault("down")})
-    session._retries = 0
     session.begin_turn(0)
     with pytest.raises(ServerFault):
         await ego.respond(UserTurn(text="Hello"), session)

@@ -91,10 +91,10 @@ async def test_a_memory_without_its_embedding_model_is_away_too(memory, monkeypa
         memory=memory,
     )
 
-    async def down(text):
+    async def down(texts):
         raise ServerFault("the embedding server is down", "e")
 
-    monkeypatch.setattr(session._wire, "embed", down)
+    monkeypatch.setattr(memory.embedder, "embed", down)
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     said = [event.text for event in session.trace.events if isinstance(event, Notice)]
     assert len(said) == 2 and all("needs its embedding model" in text for text in said)

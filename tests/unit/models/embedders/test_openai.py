@@ -90,10 +90,10 @@ async def test_openai_takes_its_keys_in_turn_and_no_error_quotes_one(
     monkeypatch.setenv("AGENTLAB_KEYS", str(tmp_path / "keys.json"))
     (tmp_path / "keys.json").write_text('{"openai": ["gsk_the_first_one", "gsk_the_second_one"]}')
     queued = QueuedEmbedder("openai/m", "compatible", lambda: openai.connect("m"))
-    assert (await queued.ask("only gsk_the_second_one")).result.shape == (3,)
+    assert (await queued.embed(["only gsk_the_second_one"])).shape == (1, 3)
     assert len(server) == 2
     with pytest.raises(ModelError, match="your key <key> is not welcome") as refused:
-        await queued.ask("only somebody else's")
+        await queued.embed(["only somebody else's"])
     assert refused.value.__cause__ is None
     await queued.close()
 
