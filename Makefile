@@ -5,7 +5,7 @@ QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-units check gate recordings format notebooks bench clean
+.PHONY: help eval test quick quick-runs quick-others check gate recordings format notebooks bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -20,13 +20,13 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
 quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
-	@$(MAKE) --no-print-directory --jobs 2 quick-runs check quick-units
+	@$(MAKE) --no-print-directory --jobs 2 check quick-runs quick-others
 
 quick-runs: .venv/.dev
-	@$(QUICK) tests/contract tests/runs tests/live
+	@$(QUICK) tests/runs
 
-quick-units: .venv/.dev
-	@$(QUICK) tests/unit tests/test_layout.py
+quick-others: .venv/.dev
+	@$(QUICK) tests --ignore tests/runs
 
 check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff check .

@@ -58,6 +58,7 @@ def replies(run: Run) -> dict[str, str]:
     return dict(zip(run.turns["conversation"], run.turns["reply"], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sqlite", "chroma"])
 def test_everything_said_is_a_fact_and_no_question_sees_what_another_wrote(dataset, tmp_path, backend):
     run = play(dataset, tmp_path / "run", memory=backend)

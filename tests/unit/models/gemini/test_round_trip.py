@@ -109,6 +109,7 @@ def round_of(messages: tuple[Message, ...], at: int) -> list[str]:
     return [next(m.text for m in after if m.tool_call_id == call.id) for call in calls]
 
 
+@pytest.mark.slow
 async def test_every_conversation_is_accepted_and_arrives_whole():
     def run(fake: FakeGemini, complete: Callable[[Request], Completion]) -> None:
         @given(conversations)
