@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import agentlab as al
-from agentlab.core.errors import ConfigError
-from agentlab.core.messages import Reply
+from agentlab.core.errors import ConfigError, RecordingError
+from agentlab.core.messages import Message, Reply
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.estimate import estimate
 from agentlab.models.scripted import Scripted
@@ -157,6 +157,24 @@ def test_a_memory_step_that_fails_is_counted_and_the_questions_are_asked(dataset
     # The cello replaces the oboe, so the fact stands for both of its sessions.
     assert recalled["q2"] == 1.0
     assert run.summary["flows"]["chatbox"]["ingest"]["llm_calls"] == 4
+    # "bees" is the third thing that Ann's flow is told, which makes it turn 2 of the filling and of the log.
+    (failed,) = [event for event in run.trace("fragile", "ingest:told/ann").events if event.error]
+    assert f"fragile/ingest:told/ann turn {failed.turn} failed: ZeroDivisionError" in (run.path / "run.log").read_text()
+
+
+def test_what_cannot_be_recorded_while_memory_is_filled_ends_the_run(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "a-very-secret-value")
+
+    class Careless(Recalling):
+        name = "careless"
+
+        async def write_memory(self, turn, session):
+            await session.complete((Message(role="user", text=f"{turn.text} a-very-secret-value"),))
+
+    recorded = {"mode": "record", "recordings": str(tmp_path / "recordings"), "ingest": "flow"}
+    with pytest.raises(RecordingError, match="MY_API_KEY"):
+        play(dataset, tmp_path / "run", Careless(), **recorded)
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.parametrize("ingest", ["verbatim", "flow"])

@@ -86,7 +86,9 @@ def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tm
     (data / "tools" / "dice.py").write_text(DICE)
     (data / "mcp-servers" / "away.json").write_text('{"command": "no-such-command-here"}')
     run = run_of_the_layered_agent(tmp_path)
-    (line,) = [line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.workbench.workbench: " in line]
+    (line,) = [
+        line for line in (run / "run.log").read_text().splitlines() if " WARNING agentlab.workbench.workbench: " in line
+    ]
     assert "the MCP server away cannot be reached (no-such-command-here: No such file or directory)" in line
 
 
