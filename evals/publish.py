@@ -22,14 +22,14 @@ def section(run: Run, phases: bool) -> list[str]:
     (name,) = summary["datasets"]
     spec = header["spec"]
     command = _command(spec)
-    each = list(flows.values())
+    each = list(run.result.flows.values())
     lines = [
         f"## {name}",
         "",
         f"`{command}`",
         "",
         f"{summary['model']}, {summary['conversations']} conversations drawn with seed {spec['sample']},"
-        f" {each[0]['turns']} graded turns a flow.",
+        f" {each[0].turns} graded turns a flow.",
         "",
         f"| | {' | '.join(flows)} |",
         f"| --- |{' ---: |' * len(flows)}",

@@ -6,9 +6,12 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentlab.evals.results.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
 RECORDED_SPECS = Path("evals/recorded")
@@ -30,18 +33,19 @@ def run(arguments: argparse.Namespace) -> int:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         show_comparison(run)
-    missed = _show_reuse(run.summary["recordings"])
+    missed = _show_reuse(run)
     return 1 if missed or run.answered_nothing else 0
 
 
-def _show_reuse(reused: dict[str, Any] | None) -> bool:
+def _show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
     from agentlab.evals.results.reuse import describe
 
+    reused = run.result.recordings
     if reused is None:
         return False
     print("\n".join(describe(reused)))
-    return bool(reused["missing"])
+    return reused.missing > 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -61,7 +65,7 @@ def replay(arguments: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory() as scratch, Lab(spec, **_overrides(arguments)) as lab:
             print(f"{spec}:")
             run = lab.run_sync(out=Path(scratch) / "run")
-            failed |= _show_reuse(run.summary["recordings"])
+            failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
                 print("\n".join(misses(run.traces.values())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from agentlab.core.events import Event, Notice, shorten
 from agentlab.core.trace import Trace
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, Difference, Pair, compare
+from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference, compare
 from agentlab.evals.compare.report import CAPTION, COLUMNS, by_flow, cells
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.folder import RunFolder
@@ -97,10 +98,10 @@ class DownloadDisplay(_Display):
 def show_comparison(run: Run) -> None:
     """The table of a run: one row a measure, one column a flow, intervals at 95 %."""
     console = _console()
-    summary = run.summary
-    flows: dict[str, Any] = summary["flows"]
-    table = _table(f"{', '.join(summary['datasets'])} on {summary['model']}", ["", *flows])
-    for section in summary_rows(list(flows.values())):
+    result = run.result
+    flows = list(result.flows.values())
+    table = _table(f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows])
+    for section in summary_rows(flows):
         for title, values in section:
             table.add_row(escape(title), *values)
         table.add_section()
@@ -108,19 +109,20 @@ def show_comparison(run: Run) -> None:
     for line in visible_differences(run):
         console.print(line, highlight=False, markup=False)
     console.print(f"run folder: {run.path}", highlight=False, markup=False, soft_wrap=True)
-    away = sum(flow.get("memory_unavailable", 0) for flow in flows.values())
+    away = sum(flow.memory_unavailable for flow in flows)
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         console.print(
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
             highlight=False,
         )
-    failed = run.turns["error"].dropna()
-    if len(failed):
-        console.print(f"{len(failed)} of {summary['turns']} turns failed and score 0; {run.path / 'run.log'} has more:")
-        for error, count in failed.value_counts().head(ERRORS_SHOWN).items():
-            console.print(f"  {count} x {str(error)[:300]}", highlight=False, markup=False)
-    if summary["status"] != "complete" and not (summary["recordings"] or {}).get("missing"):
+    failed = Counter(row.error for row in run.played() if row.error is not None)
+    if failed:
+        count = failed.total()
+        console.print(f"{count} of {result.turns} turns failed and score 0; {run.path / 'run.log'} has more:")
+        for error, count in failed.most_common(ERRORS_SHOWN):
+            console.print(f"  {count} x {error[:300]}", highlight=False, markup=False)
+    if result.status != "complete" and not (result.recordings and result.recordings.missing):
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
@@ -233,7 +235,7 @@ def visible_differences(run: Run) -> list[str]:
     return [f"smallest visible difference in {equal}: unknown, as it does not differ or there is one conversation only"]
 
 
-def _visible(pair: Pair, difference: Difference) -> str:
+def _visible(pair: Pair, difference: PairedDifference) -> str:
     if pair.too_small or difference.visible is None or difference.visible > 1:
         return f"none, {difference.clusters} conversations are too few"
     return f"{difference.visible:.2f} (80 % power, Holm over {pair.family} measures)"

@@ -28,7 +28,7 @@ import numpy as np
 
 from agentlab.evals.compare import gate
 from agentlab.evals.compare.gate import Judged, judge
-from agentlab.evals.compare.measures import Key, Row
+from agentlab.evals.compare.measures import Key, Values
 
 ALPHA = 0.05
 FALSE_ALARMS_ALLOWED, FOUND_AT_LEAST = 16, 148
@@ -61,9 +61,9 @@ SHAPES = (
 )
 
 
-def play(shape: Shape, difficulty: np.ndarray, lengths: np.ndarray, random: np.random.Generator) -> dict[Key, Row]:
+def play(shape: Shape, difficulty: np.ndarray, lengths: np.ndarray, random: np.random.Generator) -> dict[Key, Values]:
     """One run: the turns of a flow with all their measures; `difficulty` holds a logit a conversation."""
-    rows: dict[Key, Row] = {}
+    rows: dict[Key, Values] = {}
     for number, (level, turns) in enumerate(zip(difficulty, lengths, strict=True)):
         carried = level + random.normal(0, shape.carry)
         slow = random.normal(0, shape.tail)
@@ -72,7 +72,7 @@ def play(shape: Shape, difficulty: np.ndarray, lengths: np.ndarray, random: np.r
             kind = random.random()
             # Token F1 is 0 where the answer is missed or declined, 1 where it is repeated to the word.
             f1 = 0.0 if kind < 0.5 * (1 - skill) else 1.0 if kind > 1 - 0.3 * skill else random.beta(2, 4 - 2 * skill)
-            row: Row = {
+            row: Values = {
                 "answer_f1": f1,
                 "semantic_similarity": min(1.0, max(0.0, 0.3 + 0.5 * f1 + random.normal(0, 0.1))),
             }
@@ -91,7 +91,7 @@ def play(shape: Shape, difficulty: np.ndarray, lengths: np.ndarray, random: np.r
     return rows
 
 
-def pairs(shape: Shape, seed: int) -> Iterator[tuple[dict[Key, Row], dict[Key, Row]]]:
+def pairs(shape: Shape, seed: int) -> Iterator[tuple[dict[Key, Values], dict[Key, Values]]]:
     random = np.random.default_rng(seed)
     for _ in range(shape.pairs):
         difficulty = random.normal(0.3, 1.0, shape.conversations)
@@ -101,17 +101,17 @@ def pairs(shape: Shape, seed: int) -> Iterator[tuple[dict[Key, Row], dict[Key, R
         yield play(shape, difficulty, lengths, random), play(shape, difficulty, lengths, random)
 
 
-def verdicts(baseline: dict[Key, Row], run: dict[Key, Row]) -> dict[str, Judged]:
+def verdicts(baseline: dict[Key, Values], run: dict[Key, Values]) -> dict[str, Judged]:
     judged, _ = judge({"flow": baseline}, {"flow": run}, {}, ALPHA)
     return {j.measure.name: j for j in judged}
 
 
-def evenly(run: dict[Key, Row], loss: float) -> dict[Key, Row]:
+def evenly(run: dict[Key, Values], loss: float) -> dict[Key, Values]:
     """Every turn worse by the same; it may leave the range of F1, which the gate does not know."""
     return {key: {**row, "answer_f1": (row["answer_f1"] or 0.0) - loss} for key, row in run.items()}
 
 
-def in_spots(run: dict[Key, Row], loss: float, random: np.random.Generator) -> dict[Key, Row]:
+def in_spots(run: dict[Key, Values], loss: float, random: np.random.Generator) -> dict[Key, Values]:
     """Turns fall to 0, each with the probability that makes the mean loss `loss`; at most all of them."""
     share = loss / float(np.mean([row["answer_f1"] or 0.0 for row in run.values()]))
     return {key: {**row, "answer_f1": 0.0} if random.random() < share else row for key, row in run.items()}

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
-from agentlab.evals.compare.measures import Key, Row, in_order, measured
-from agentlab.evals.results.graders import check_complete, identity
+from agentlab.evals.compare.measures import Key, Values, in_order, measured
+from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
 
 FORMAT = 1
@@ -27,19 +27,19 @@ LINE = {"flow": str, "conversation": str, "turn": int, "epoch": int, "measures":
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     header: Mapping[str, Any]
-    flows: Mapping[str, Mapping[Key, Row]]
+    flows: Mapping[str, Mapping[Key, Values]]
 
 
 def write_baseline(run: Run, path: str | Path) -> None:
     """Replace the file in one step; raises RunError where the run is not complete or does not say what graded it."""
     path = Path(path)
-    check_complete(run)
+    run.check_complete()
     same = identity(run.folder.header)
     if same["graders"] is None:
         raise RunError(f"{run.path}: an older run that does not say what graded it; run it again for a baseline")
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
-    spec, model = run.folder.header["spec"]["name"], run.summary["model"]
+    spec, model = run.folder.header["spec"]["name"], run.result.model
     lines = [{"format": FORMAT, "run_id": run.run_id, "spec": spec, "model": model, **same}]
     for flow, rows in sorted(measured(run).items()):
         for (conversation, turn, epoch), row in sorted(rows.items()):
@@ -64,7 +64,7 @@ def read_baseline(path: Path) -> Baseline:
     if header["format"] != FORMAT:
         _refuse(path, 1, f"this is baseline format {header['format']}, agentlab reads format {FORMAT}; use --update")
     header = _object(path, 1, lines[0], {"format": int, **HEADER})
-    flows: dict[str, dict[Key, Row]] = {}
+    flows: dict[str, dict[Key, Values]] = {}
     for number, line in enumerate(lines[1:], 2):
         row = _object(path, number, line, LINE)
         for name, value in row["measures"].items():

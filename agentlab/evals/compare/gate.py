@@ -36,7 +36,7 @@ from agentlab.evals.compare.measures import (
     Key,
     Measure,
     Paired,
-    Row,
+    Values,
     brief,
     in_order,
     mean,
@@ -53,7 +53,7 @@ from agentlab.evals.compare.statistics import (
     smallest_visible_difference,
     upper_bound,
 )
-from agentlab.evals.results.graders import check_comparable, check_complete, identity
+from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
 GATED_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
@@ -121,7 +121,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     baseline cannot be read.
     """
     held = read_baseline(Path(baseline))
-    check_complete(run)
+    run.check_complete()
     mine = identity(run.folder.header)
     if mine["graders"] is not None:
         # A grader that is new has no say over scores that are in the baseline.
@@ -144,8 +144,8 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     )
 
 
-def _differences(run: Run, held: Baseline, flows: Mapping[str, Mapping[Key, Row]]) -> Iterator[str]:
-    if run.summary["model"] != held.header["model"]:
+def _differences(run: Run, held: Baseline, flows: Mapping[str, Mapping[Key, Values]]) -> Iterator[str]:
+    if run.result.model != held.header["model"]:
         yield f"the baseline was made with {held.header['model']}, the run with {run.summary['model']}"
     new = [label for label in flows if label not in held.flows]
     if new:
@@ -156,8 +156,8 @@ def _differences(run: Run, held: Baseline, flows: Mapping[str, Mapping[Key, Row]
 
 
 def judge(
-    baseline: Mapping[str, Mapping[Key, Row]],
-    run: Mapping[str, Mapping[Key, Row]],
+    baseline: Mapping[str, Mapping[Key, Values]],
+    run: Mapping[str, Mapping[Key, Values]],
     margins: Mapping[str, float],
     alpha: float,
 ) -> tuple[tuple[Judged, ...], tuple[str, ...]]:
@@ -176,7 +176,7 @@ def judge(
     return tuple(test.judged(adjusted.get(id(test)), len(family)) for test in tests), tuple(notes)
 
 
-def _check_arguments(baseline: Mapping[str, Mapping[Key, Row]], margins: Mapping[str, float], alpha: float) -> None:
+def _check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float], alpha: float) -> None:
     known = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():
         if name not in known:
@@ -188,7 +188,7 @@ def _check_arguments(baseline: Mapping[str, Mapping[Key, Row]], margins: Mapping
 
 
 def _gated(
-    baseline: Mapping[str, Mapping[Key, Row]], run: Mapping[str, Mapping[Key, Row]], margins: Mapping[str, float]
+    baseline: Mapping[str, Mapping[Key, Values]], run: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float]
 ) -> tuple[list[tuple[str, Paired]], list[str]]:
     found, unknown = [], []
     for flow, rows in baseline.items():

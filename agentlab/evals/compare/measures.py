@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from agentlab.core.errors import RunError
+from agentlab.evals.results.rows import FlowSummary, MetricSummary
 from agentlab.evals.results.run import Run
 
 Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
-Row = dict[str, float | None]
+Values = dict[str, float | None]
 """Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
 
 
@@ -54,23 +56,17 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
 
 
-def measured(run: Run) -> dict[str, dict[Key, Row]]:
+def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
-    flows: dict[str, dict[Key, Row]] = {label: {} for label in run.summary["flows"]}
-    for row in run.turns.to_dict("records"):
-        flows[row["flow"]][_key(row)] = {name: _known(row[name]) for name in _COSTS}
-    for row in run.scores.to_dict("records"):
-        flows[row["flow"]][_key(row)][row["metric"]] = _known(row["value"])
+    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
+    for turn in run.played():
+        costs = run.costs(turn)
+        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
+    for score in run.folder.scores():
+        # What a scorer of one's own could not work out, it may call NaN.
+        value = score.value if math.isfinite(score.value) else None
+        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
     return flows
-
-
-def _key(row: Mapping[Any, Any]) -> Key:
-    return str(row["conversation"]), int(row["turn"]), int(row["epoch"])
-
-
-def _known(value: Any) -> float | None:
-    """pandas keeps an unknown number as NaN."""
-    return None if value is None or not np.isfinite(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +92,7 @@ class Paired:
         return [round(y - x, 12) for x, y in known] if len(known) == len(self.keys) else []
 
 
-def pair_up(name: str, a: Mapping[Key, Row], b: Mapping[Key, Row]) -> Paired:
+def pair_up(name: str, a: Mapping[Key, Values], b: Mapping[Key, Values]) -> Paired:
     """The measure on the turns of `a`, all of which must be in `b`; raises RunError where one side was not scored."""
     for key in sorted(a):
         if (name in a[key]) != (name in b[key]):
@@ -128,48 +124,45 @@ def mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def summary_rows(flows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
-    """The table of a run, costs and scores: a title and one cell a flow, from the flows of `summary.json`."""
+def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
+    """The table of a run, costs and scores: a title and one cell a flow."""
 
-    def per_turn(title: str, key: str) -> tuple[str, list[str]]:
-        cells = ["-" if f[key] is None else format(f[key] / f["turns"], _COSTS[key].format) for f in flows]
-        return title, cells
+    def per_turn(costs: Sequence[Measure]) -> list[tuple[str, list[str]]]:
+        return [(cost.title, [cost.show(flow.per_turn(cost.name)) for flow in flows]) for cost in costs]
 
     calls, tokens = COSTS[1:4], COSTS[4:6]
     costs = [
-        ("turns (failed)", [f"{f['turns']} ({f['errors']})" for f in flows]),
-        *(per_turn(m.title, m.name) for m in calls),
+        ("turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
+        *per_turn(calls),
         *_memory_rows(flows),
-        ("fallback rate", [f"{f['fallback_rate']:.2f}" for f in flows]),
-        *(per_turn(m.title, m.name) for m in tokens),
-        ("cost USD", ["-" if f["cost_usd"] is None else f"{f['cost_usd']:.4f}" for f in flows]),
-        ("latency s, mean (p95)", [f"{f['latency_s']['mean']:.1f} ({f['latency_s']['p95']:.1f})" for f in flows]),
+        ("fallback rate", [f"{flow.fallback_rate:.2f}" for flow in flows]),
+        *per_turn(tokens),
+        ("cost USD", ["-" if flow.cost_usd is None else f"{flow.cost_usd:.4f}" for flow in flows]),
+        ("latency s, mean (p95)", [f"{flow.latency_s.mean:.1f} ({flow.latency_s.p95:.1f})" for flow in flows]),
     ]
     scores = []
-    for metric in dict.fromkeys(metric for f in flows for metric in f["scores"]):
-        graded = [f["scores"].get(metric) for f in flows]
-        n = max(score["n"] for score in graded if score)
+    for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):
+        graded = [flow.scores.get(metric) for flow in flows]
+        n = max(score.n for score in graded if score)
         scores.append((f"{metric} (n={n})", [_score(score) for score in graded]))
     return costs, scores
 
 
-def _memory_rows(flows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
     """Where a flow has long-term memory: operations on it, and tokens of facts that it put before the model."""
-    if not any(flow["memory_ops"] or flow.get("memory_unavailable") for flow in flows):
+    if not any(flow.memory_ops or flow.memory_unavailable for flow in flows):
         return []
-    operations = [f"{flow['memory_ops'] / flow['turns']:.2f}" for flow in flows]
-    # Runs of format 1 do not say how much was recalled.
-    tokens = [flow.get("memory_tokens_per_turn") for flow in flows]
+    tokens = [flow.memory_tokens_per_turn for flow in flows]
     rows = [
-        ("memory operations / turn", operations),
+        ("memory operations / turn", [f"{flow.memory_ops / flow.turns:.2f}" for flow in flows]),
         ("memory tokens / turn", ["-" if count is None else f"{count:.0f}" for count in tokens]),
     ]
-    away = [flow.get("memory_unavailable", 0) for flow in flows]
+    away = [flow.memory_unavailable for flow in flows]
     return [*rows, ("turns without their memory", [str(count) for count in away])] if any(away) else rows
 
 
-def _score(score: Mapping[str, Any] | None) -> str:
+def _score(score: MetricSummary | None) -> str:
     if score is None:
         return "-"
-    interval = "" if score["ci95"] is None else " [{:.2f}, {:.2f}]".format(*score["ci95"])
-    return f"{score['mean']:.2f}{interval}"
+    interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
+    return f"{score.mean:.2f}{interval}"

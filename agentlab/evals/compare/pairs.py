@@ -23,7 +23,7 @@ from agentlab.evals.compare.measures import (
     Key,
     Measure,
     Paired,
-    Row,
+    Values,
     in_order,
     mean,
     measured,
@@ -38,7 +38,7 @@ from agentlab.evals.compare.statistics import (
     permutation_p,
     smallest_visible_difference,
 )
-from agentlab.evals.results.graders import check_comparable, check_complete, identity
+from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ ALPHA = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class PairedDifference:
     """One measure of a pair, B - A; what could not be known is None."""
 
     measure: Measure
@@ -94,7 +94,7 @@ class Pair:
     a: str
     b: str
     """`flow`, or `flow (run)` where two runs are compared."""
-    differences: tuple[Difference, ...]
+    differences: tuple[PairedDifference, ...]
     gained: tuple[Flip, ...]
     """From below .5 to .5 or more."""
     lost: tuple[Flip, ...]
@@ -150,8 +150,8 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     Raises RunError where two runs are not comparable (other data, graders or turns, or one is not complete), where a
     flow is not there, and where a turn of one side is missing on the other.
     """
-    if (a.summary.get("recordings") or {}).get("missing"):
-        check_complete(a)
+    if a.result.recordings and a.result.recordings.missing:
+        a.check_complete()
     mine = measured(a)
     if b is None:
         chosen = list(flows) or list(mine)
@@ -160,7 +160,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         sides = [(chosen[0], other) for other in chosen[1:]]
         return _comparison([(first, _flow(mine, first, a), other, _flow(mine, other, a)) for first, other in sides])
     for run in (a, b):
-        check_complete(run)
+        run.check_complete()
     check_comparable(identity(a.folder.header), identity(b.folder.header), [str(a.path), str(b.path)])
     theirs = measured(b)
     if len(flows) > 2:
@@ -172,14 +172,14 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     return _comparison([(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b)) for x, y in sides])
 
 
-def _flow(flows: Mapping[str, dict[Key, Row]], label: str, run: Run) -> dict[Key, Row]:
+def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[Key, Values]:
     try:
         return flows[label]
     except KeyError:
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _comparison(sides: Sequence[tuple[str, dict[Key, Row], str, dict[Key, Row]]]) -> Comparison:
+def _comparison(sides: Sequence[tuple[str, dict[Key, Values], str, dict[Key, Values]]]) -> Comparison:
     aligned = [_aligned(*side) for side in sides]
     pairs = []
     for (a, _, b, _), measures in zip(sides, aligned, strict=True):
@@ -202,7 +202,7 @@ def _comparison(sides: Sequence[tuple[str, dict[Key, Row], str, dict[Key, Row]]]
     return Comparison(pairs=tuple(pairs))
 
 
-def _aligned(a_name: str, a: dict[Key, Row], b_name: str, b: dict[Key, Row]) -> list[Paired]:
+def _aligned(a_name: str, a: dict[Key, Values], b_name: str, b: dict[Key, Values]) -> list[Paired]:
     for key in sorted({*a} ^ {*b}):
         raise RunError(
             f"{turn_name(key)} is missing in {b_name if key in a else a_name}; "
@@ -211,8 +211,8 @@ def _aligned(a_name: str, a: dict[Key, Row], b_name: str, b: dict[Key, Row]) -> 
     return [pair_up(name, a, b) for name in in_order(name for rows in (a, b) for row in rows.values() for name in row)]
 
 
-def _difference(paired: Paired, tested: tuple[float, float], family: int) -> Difference:
-    found = Difference(
+def _difference(paired: Paired, tested: tuple[float, float], family: int) -> PairedDifference:
+    found = PairedDifference(
         measure=paired.measure,
         n=len(paired.keys),
         clusters=len(set(paired.clusters)),

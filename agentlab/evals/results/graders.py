@@ -11,12 +11,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.core.errors import RunError
-
-if TYPE_CHECKING:
-    from agentlab.evals.results.run import Run
 
 PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
@@ -149,12 +146,3 @@ def _only_imports(node: Any) -> bool:
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return all(_only_imports(part) for part in [*node.body, *node.orelse])
     return isinstance(node, (ast.Import, ast.ImportFrom))
-
-
-def check_complete(run: Run) -> None:
-    """Raise RunError where turns of the run are missing, or failed for want of a recording."""
-    missing = (run.summary.get("recordings") or {}).get("missing")
-    if missing:
-        raise RunError(f"{run.path}: {missing} calls of this replay were not recorded; record them with --mode auto")
-    if run.summary["status"] != "complete":
-        raise RunError(f"{run.path}: the run stopped early; go on with --resume first")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.trace import Trace, billed
+from agentlab.evals.results.rows import Bill, Departure, Reuse
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
@@ -20,13 +20,10 @@ SHOWN = 5
 """Conversations that went another way, in the lines for people."""
 
 
-def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungraded: int) -> dict[str, Any] | None:
+def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungraded: int) -> Reuse | None:
     """The `recordings` part of `summary.json`; None for a live run.
 
     `abandoned` are events of conversations that were begun again, `ungraded` counts scores that could not be given.
-
-    `reused` and `new` count model calls, `missing` what a replay was asked for and did not have, `causes` why calls
-    were not recorded, `diverged` the first such call of each conversation.
     """
     if mode == "live":
         return None
@@ -39,25 +36,35 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
         causes.update(str(notice.data["cause"]) for notice in notices)
         if notices:
             first = min(notices, key=lambda notice: notice.id)
-            where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
-            diverged.append({**where, "cause": first.data["cause"], "why": first.text})
+            diverged.append(
+                Departure(
+                    flow=trace.flow,
+                    conversation=trace.conversation,
+                    epoch=trace.epoch,
+                    turn=first.turn,
+                    cause=first.data["cause"],
+                    why=first.text,
+                )
+            )
     causes += Counter({"text to be graded": ungraded})
     missing = sum(causes.values())
     if mode == "replay":
         # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
-        untimed = sum(e.origin == "live" and e.work is not None for trace in traces for e in _leaves(trace))
+        parents = {(id(trace), event.parent) for trace in traces for event in trace.events}
+        leaves = (e for trace in traces for e in trace.events if (id(trace), e.id) not in parents)
+        untimed = sum(leaf.origin == "live" and leaf.work is not None for leaf in leaves)
         missing += untimed
         causes += Counter({"outcome of a search or tool": untimed})
     lost = list(abandoned)
     paid = billed([*lost, *(event for trace in traces for event in trace.events)])
-    return {
-        "reused": sum(call.origin == "replay" for call in calls),
-        "new": sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
-        "billed": {"input_tokens": paid.input_tokens, "output_tokens": paid.output_tokens, "cost_usd": paid.cost_usd},
-        "missing": missing if mode == "replay" else 0,
-        "causes": dict(causes.most_common()),
-        "diverged": diverged,
-    }
+    return Reuse(
+        reused=sum(call.origin == "replay" for call in calls),
+        new=sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
+        billed=Bill(input_tokens=paid.input_tokens, output_tokens=paid.output_tokens, cost_usd=paid.cost_usd),
+        missing=missing if mode == "replay" else 0,
+        causes=dict(causes.most_common()),
+        diverged=diverged,
+    )
 
 
 def misses(traces: Iterable[Trace]) -> list[str]:
@@ -70,25 +77,17 @@ def misses(traces: Iterable[Trace]) -> list[str]:
     ]
 
 
-def _leaves(trace: Trace) -> Iterable[Any]:
-    parents = {event.parent for event in trace.events}
-    return (event for event in trace.events if event.id not in parents)
-
-
-def describe(reused: dict[str, Any]) -> list[str]:
+def describe(reused: Reuse) -> list[str]:
     """The same in a few lines for people."""
-    paid = reused["billed"]
-    usd = "" if paid["cost_usd"] is None else f", ${paid['cost_usd']:.4f}"
-    tokens = f"{_count(paid['input_tokens'])} + {_count(paid['output_tokens'])} tokens"
-    lines = [f"model calls: {reused['reused']} reused, {reused['new']} new ({tokens}{usd} billed now)"]
-    if reused["missing"]:
-        lines.append(
-            f"NOT RECORDED: {reused['missing']}; the turns concerned failed. --mode auto records what is missing"
-        )
-    lines.extend(f"  {count} x {cause}" for cause, count in reused["causes"].items())
-    for first in reused["diverged"][:SHOWN]:
-        lines.append(f"{first['flow']} {first['conversation']} from turn {first['turn']} on: {first['why']}")
-    more = len(reused["diverged"]) - SHOWN
+    paid = reused.billed
+    usd = "" if paid.cost_usd is None else f", ${paid.cost_usd:.4f}"
+    tokens = f"{_count(paid.input_tokens)} + {_count(paid.output_tokens)} tokens"
+    lines = [f"model calls: {reused.reused} reused, {reused.new} new ({tokens}{usd} billed now)"]
+    if reused.missing:
+        lines.append(f"NOT RECORDED: {reused.missing}; the turns concerned failed. --mode auto records what is missing")
+    lines += [f"  {count} x {cause}" for cause, count in reused.causes.items()]
+    lines += [f"{d.flow} {d.conversation} from turn {d.turn} on: {d.why}" for d in reused.diverged[:SHOWN]]
+    more = len(reused.diverged) - SHOWN
     return [*lines, *([f"... and {more} more conversations"] if more > 0 else [])]
 
 

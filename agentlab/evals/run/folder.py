@@ -9,30 +9,32 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
 from agentlab.core.files import replace_file
 from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import CallPlace, Play, ScoreRow, TurnRow, decode, encode
 
 FORMAT = 2
 READABLE = (1, 2)
 """Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
 compared with each other, but it cannot be continued, nor compared with another run."""
 LOCK = ".lock"
-Play = tuple[str, str, int]
-"""Flow label, conversation id, epoch."""
+_Row = TypeVar("_Row", bound=Struct)
 
 
 @dataclass(frozen=True)
 class _Content:
     takes: dict[Play, int]
-    turns: list[dict[str, Any]]
+    turns: list[TurnRow]
     traces: dict[Play, Trace]
     abandoned: list[tuple[str, Event]]
     """With the flow each belongs to."""
@@ -75,21 +77,21 @@ class RunFolder:
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written."""
-        replace_file(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        replace_file(self.path / name, encode(content, indent=2) + "\n")
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
         self._append("calls.jsonl", {**where, **to_row(event)})
 
-    def append_turn(self, row: dict[str, Any]) -> None:
+    def append_turn(self, row: TurnRow) -> None:
         self._append("turns.jsonl", row)
 
-    def write_scores(self, rows: list[dict[str, Any]]) -> None:
-        replace_file(self.path / "scores.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    def write_scores(self, rows: list[ScoreRow]) -> None:
+        replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
 
-    def _append(self, name: str, row: dict[str, Any]) -> None:
+    def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
-        line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        line = encode(row).encode("utf-8", "backslashreplace")
         file = self._writing.get(name)
         if file is None:
             file = self._writing[name] = (self.path / name).open("ab", buffering=0)
@@ -123,32 +125,11 @@ class RunFolder:
             raise RunError(f"{self.path / 'run.json'} cannot be read: {problem}") from None
         return header
 
-    def rows(self, name: str, columns: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-        """The lines of a file; an unfinished last line is left out, any other that is broken is a RunError.
-
-        `columns` are what every row must have.
-        """
-        file = self.path / name
-        if not file.exists():
-            return
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    row = json.loads(line)
-                    lacking = [column for column in columns if column not in row]
-                except (ValueError, TypeError) as problem:
-                    raise RunError(f"{file}:{number}: not JSON: {problem}") from None
-                if lacking:
-                    raise RunError(f"{file}:{number}: the row has no {lacking[0]!r}")
-                yield row
-
     def abandoned(self, flow: str | None = None) -> list[Event]:
         """Events of takes that a later one replaced: nothing counts them but the bill."""
         return [event for label, event in self._content().abandoned if flow in (None, label)]
 
-    def turns(self) -> list[dict[str, Any]]:
+    def turns(self) -> list[TurnRow]:
         """One row a turn, sorted; of a conversation that was begun again, the last take."""
         return self._content().turns
 
@@ -159,6 +140,29 @@ class RunFolder:
     def takes(self) -> dict[Play, int]:
         """The last take of every conversation that left an event or a turn behind."""
         return self._content().takes
+
+    def scores(self) -> list[ScoreRow]:
+        return [row for _, row, _ in self._rows("scores.jsonl", ScoreRow)]
+
+    def _rows(self, name: str, kind: type[_Row]) -> Iterator[tuple[int, _Row, dict[str, Any]]]:
+        """The lines of a file: number, row and JSON. An unfinished last line is left out, any other that is broken is a
+        RunError."""
+        file = self.path / name
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    content = json.loads(line)
+                except ValueError as problem:
+                    raise RunError(f"{file}:{number}: not JSON: {problem}") from None
+                try:
+                    row = decode(content, kind)
+                except ValueError as problem:
+                    raise RunError(f"{file}:{number}: {problem}") from None
+                yield number, row, content
 
     def _content(self) -> _Content:
         files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
@@ -171,36 +175,33 @@ class RunFolder:
         takes: dict[Play, int] = {}
         traces: dict[Play, Trace] = {}
         abandoned: list[tuple[str, Event]] = []
-        for number, row in enumerate(self.rows("calls.jsonl", (*_PLAY, "kind")), 1):
-            play, take = play_of(row), row["take"]
+
+        def lost(play: Play) -> list[tuple[str, Event]]:
+            return [(play[0], event) for event in traces[play].events] if play in traces else []
+
+        for number, place, content in self._rows("calls.jsonl", CallPlace):
+            play, take = place.play, place.take
             try:
-                event = revive(row)
+                event = revive(content)
             except (KeyError, TypeError, ValueError) as problem:
                 raise RunError(f"{self.path / 'calls.jsonl'}:{number}: not an event: {problem!r}") from None
             if take > takes.get(play, -1):
-                abandoned += [(play[0], lost) for lost in traces[play].events] if play in traces else []
+                abandoned += lost(play)
                 takes[play] = take
                 traces[play] = Trace(*play, take=take)
             if take == takes[play]:
                 traces[play].events.append(event)
             else:
-                abandoned.append((play[0], event))
-        turns = list(self.rows("turns.jsonl", (*_PLAY, "turn", "user", "reply", "error", "totals")))
+                abandoned.append((place.flow, event))
+        turns = [row for _, row, _ in self._rows("turns.jsonl", TurnRow)]
         for row in turns:
-            play = play_of(row)
-            if row["take"] > takes.get(play, -1):
-                takes[play] = row["take"]
-                abandoned += [(play[0], lost) for lost in traces.pop(play).events] if play in traces else []
-        kept = [row for row in turns if row["take"] == takes[play_of(row)]]
+            if row.take > takes.get(row.play, -1):
+                takes[row.play] = row.take
+                abandoned += lost(row.play)
+                traces.pop(row.play, None)
+        kept = [row for row in turns if row.take == takes[row.play]]
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return _Content(takes, sorted(kept, key=lambda row: (*play_of(row), row["turn"])), traces, abandoned)
-
-
-_PLAY = ("flow", "conversation", "epoch", "take")
-
-
-def play_of(row: dict[str, Any]) -> Play:
-    return row["flow"], row["conversation"], row["epoch"]
+        return _Content(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned)
 
 
 @contextlib.contextmanager

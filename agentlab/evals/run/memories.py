@@ -16,7 +16,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
-from agentlab.evals.run.folder import Play
+from agentlab.evals.results.rows import Play
 from agentlab.memory.unavailable import Away
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import Respond, TurnDriver, log_failure

@@ -19,14 +19,16 @@ from pathlib import Path
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import Event
-from agentlab.core.messages import ToolSpec, UserTurn, to_json
+from agentlab.core.messages import ToolSpec, UserTurn
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
-from agentlab.evals.results.run import Run, finish
+from agentlab.evals.results.grading import finish
+from agentlab.evals.results.rows import Play, TurnRow
+from agentlab.evals.results.run import Run
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.checks import check_run
-from agentlab.evals.run.folder import Play, RunFolder, locked, play_of, run_log
+from agentlab.evals.run.folder import RunFolder, locked, run_log
 from agentlab.evals.run.header import open_folder
 from agentlab.evals.run.memories import BudgetSpent, Memories
 from agentlab.session.session import Session
@@ -91,7 +93,7 @@ async def run(
                 await runner.play_all()
             finally:
                 folder.close()
-            return await finish(bench, folder, datasets, complete=runner.is_complete)
+            return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
 
 
 async def _open_tools(bench: Workbench, datasets: tuple[Dataset, ...]) -> None:
@@ -210,20 +212,20 @@ class _Runner:
         if played.failure is not None:
             log_failure(session, played)
         self._folder.append_turn(
-            {
-                "flow": trace.flow,
-                "dataset": play.dataset.name,
-                "conversation": trace.conversation,
-                "turn": played.number,
-                "category": play.conversation.metadata.get("category"),
-                "epoch": trace.epoch,
-                "take": trace.take,
-                "user": played.asked.text,
-                "reply": to_json(played.reply) if played.reply else None,
-                "error": played.error,
-                "wall_seconds": time.perf_counter() - played.began,
-                "totals": trace.totals(played.number).__dict__,
-            }
+            TurnRow(
+                flow=trace.flow,
+                dataset=play.dataset.name,
+                conversation=trace.conversation,
+                turn=played.number,
+                category=play.conversation.metadata.get("category"),
+                epoch=trace.epoch,
+                take=trace.take,
+                user=played.asked.text,
+                reply=played.reply,
+                error=played.error,
+                wall_seconds=time.perf_counter() - played.began,
+                totals=trace.totals(played.number),
+            )
         )
         self._pace.turn_done(played.failure is not None, f"{trace.flow} · {trace.conversation}")
 
@@ -283,5 +285,5 @@ def _plays(bench: Workbench, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
 def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
     done: dict[Play, set[int]] = {}
     for row in folder.turns():
-        done.setdefault(play_of(row), set()).add(row["turn"])
+        done.setdefault(row.play, set()).add(row.turn)
     return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}

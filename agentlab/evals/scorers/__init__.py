@@ -26,7 +26,7 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TurnOutcome:
     """What a flow did with a turn."""
 
     reply: Reply

@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.knowledge.citations import strip_markers
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
@@ -29,7 +29,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return ("answer_f1", "exact_match") if has_reference(turn) else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     said = normalise(strip_markers(outcome.reply.text))
     references = [normalise(answer) for answer in turn.reference_answers]
     values = [f1(said, reference) for reference in references]

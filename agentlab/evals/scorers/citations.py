@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
     return ("citation_precision", "citation_recall") if turn.relevant_doc_ids else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     relevant = set(turn.relevant_doc_ids or ())
     cited = {citation.doc_id for citation in outcome.reply.citations}
     right = len(cited & relevant)

@@ -19,7 +19,7 @@ from typing import TypeGuard
 from agentlab.core.events import MemoryOp, Step
 from agentlab.core.messages import Fact
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.facts import other_versions, telling
 
 
@@ -27,7 +27,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return ("memory_recall",) if _places(turn) or _words(turn) else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     recalled = [
         fact for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall" for fact in event.facts
     ]
@@ -62,7 +62,7 @@ def _are_strings(pieces: object) -> TypeGuard[list[str]]:
     return isinstance(pieces, list) and bool(pieces) and all(isinstance(piece, str) for piece in pieces)
 
 
-def _origins(outcome: Outcome) -> dict[str, set[str]]:
+def _origins(outcome: TurnOutcome) -> dict[str, set[str]]:
     """Fact id -> the dialogue turns it was written in, where a flow wrote the facts of a memory set itself."""
     dialogue = {e.turn: e.text for e in outcome.events_before if isinstance(e, Step) and e.name == "told"}
     origins: dict[str, set[str]] = defaultdict(set)

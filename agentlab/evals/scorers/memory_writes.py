@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from agentlab.core.events import MemoryOp
 from agentlab.data.conversations import ExpectedMemory, Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.facts import other_versions, telling, told
 
 
@@ -30,7 +30,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return ("memory_write_precision", "memory_write_recall", *stale)
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     written = [event.text for event in outcome.events if isinstance(event, MemoryOp) and event.written]
     if not told([turn]):
         kept_out = Score(value=float(not written), reason=f"wrote {_quoted(written)}; nothing was to be stored")
@@ -64,7 +64,7 @@ def _updates(turn: Turn) -> list[ExpectedMemory]:
     return [m for m in turn.expected_memory or () if m.op == "update" and m.content is not None and m.replaces]
 
 
-def _held(outcome: Outcome) -> dict[str, str]:
+def _held(outcome: TurnOutcome) -> dict[str, str]:
     """Id and text of what the conversation has written to memory so far and not replaced."""
     held: dict[str, str] = {}
     for event in (*outcome.events_before, *outcome.events):

@@ -7,7 +7,7 @@ perfect on the first and worthless on the second, so they must be read together.
 from __future__ import annotations
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.knowledge.refusal import declines
 
 
@@ -17,7 +17,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return ("answered",) if turn.relevant_doc_ids else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     declined = declines(outcome.reply.text)
     reason = "the reply declines" if declined else "the reply answers"
     if turn.unanswerable:

@@ -7,14 +7,14 @@ relevant one in the order they were found. A turn that searched nothing scores 0
 from __future__ import annotations
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
     return ("retrieval_recall", "retrieval_mrr") if turn.relevant_doc_ids else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     relevant = set(turn.relevant_doc_ids or ())
     found = outcome.retrieved()
     hits = [rank for rank, doc_id in enumerate(found, 1) if doc_id in relevant]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.answer import has_reference
 from agentlab.knowledge.citations import strip_markers
 
@@ -12,7 +12,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return ("semantic_similarity",) if has_reference(turn) else ()
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     said = strip_markers(outcome.reply.text)
     if not said.strip():
         return {"semantic_similarity": Score(value=0.0, reason="the reply is empty")}

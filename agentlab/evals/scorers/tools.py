@@ -31,7 +31,7 @@ from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
 from agentlab.core.names import CLOSING_STEPS, INVALID
 from agentlab.data.conversations import ExpectedCall, Turn
-from agentlab.evals.scorers import Outcome, Score
+from agentlab.evals.scorers import Score, TurnOutcome
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?")
 
@@ -50,7 +50,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     return tuple(names)
 
 
-def score(turn: Turn, outcome: Outcome) -> dict[str, Score]:
+def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     expected = turn.expected_calls or []
     wanted = Counter(call.name for call in expected)
     calls = _judged(outcome.events, wanted)

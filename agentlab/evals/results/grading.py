@@ -1,0 +1,141 @@
+"""The end of a run: its ledger is checked, every turn is graded, and the scores and the summary are written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentlab.core.errors import NotRecorded, RunError
+from agentlab.core.trace import Trace, check_conservation
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.memory_sets import Question, ingest_name
+from agentlab.evals.results.reuse import UNGRADED
+from agentlab.evals.results.rows import ScoreRow, TurnRow
+from agentlab.evals.results.run import Run
+from agentlab.evals.results.summary import summarise
+from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.scorers import Score, TurnOutcome
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+async def finish(
+    folder: RunFolder,
+    datasets: Sequence[Dataset],
+    scorers: Sequence[Any],
+    embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+    *,
+    complete: bool,
+) -> Run:
+    """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
+    run = Run(folder)
+    rows = folder.turns()
+    answered = {(*row.play, row.turn) for row in rows}
+    for play, trace in run.traces.items():
+        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
+        check_conservation(whole, "/".join(map(str, play)))
+    for row in rows:
+        trace = run.traces.get(row.play, Trace(*row.play))
+        if not trace.totals(row.turn).agrees_with(row.totals):
+            raise RunError(f"{folder.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
+    scores = await _grade(run, rows, datasets, scorers, embed)
+    folder.write_scores(scores)
+    folder.write_json("summary.json", summarise(run, rows, scores, datasets, complete=complete))
+    return run
+
+
+async def _grade(
+    run: Run,
+    rows: Sequence[TurnRow],
+    datasets: Sequence[Dataset],
+    scorers: Sequence[Any],
+    embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+) -> list[ScoreRow]:
+    loop = asyncio.get_running_loop()
+
+    def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
+        return asyncio.run_coroutine_threadsafe(embed(list(texts)), loop).result()
+
+    expected = {
+        (dataset.name, name_of(dataset, conversation, datasets)): conversation
+        for dataset in datasets
+        for conversation in dataset.conversations
+    }
+
+    def grade_all() -> list[ScoreRow]:
+        graded: list[ScoreRow] = []
+        for row in rows:
+            if given_up.is_set():
+                break
+            found = _grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
+            graded += [
+                ScoreRow(
+                    flow=row.flow,
+                    dataset=row.dataset,
+                    conversation=row.conversation,
+                    category=row.category,
+                    turn=row.turn,
+                    epoch=row.epoch,
+                    metric=metric,
+                    value=score.value,
+                    reason=score.reason,
+                )
+                for metric, score in found.items()
+            ]
+        return graded
+
+    # A thread cannot be cancelled, only asked.
+    given_up = threading.Event()
+    try:
+        return await asyncio.to_thread(grade_all)
+    finally:
+        given_up.set()
+
+
+def _grade_turn(
+    run: Run,
+    row: TurnRow,
+    conversation: Conversation,
+    scorers: Sequence[Any],
+    embed: Callable[[Sequence[str]], np.ndarray],
+) -> dict[str, Score]:
+    turn = conversation.turns[row.turn]
+    trace = run.traces.get(row.play, Trace(*row.play))
+    before = [event for event in trace.events if event.turn < row.turn]
+    if isinstance(conversation, Question):
+        filled = run.traces.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
+        before = [*(filled.events if filled else ()), *before]
+    scores: dict[str, Score] = {}
+    for scorer in scorers:
+        metrics = scorer.metrics(turn)
+        if not metrics:
+            continue
+        if row.reply is None:
+            scores |= {
+                metric: Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}") for metric in metrics
+            }
+            continue
+        outcome = TurnOutcome(
+            reply=row.reply,
+            events=trace.of_turn(row.turn),
+            embed=embed,
+            events_before=before,
+            turns_before=conversation.turns[: row.turn],
+            tools=conversation.tools,
+        )
+        try:
+            scores |= scorer.score(turn, outcome)
+        except NotRecorded as miss:
+            scores |= {metric: Score(value=0.0, reason=f"{UNGRADED}: {miss}") for metric in metrics}
+        except Exception as failure:
+            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
+            raise RunError(
+                f"{run.path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                " The replies are kept: once the scorer is mended, --resume grades them"
+            ) from failure
+    return scores

@@ -1,0 +1,141 @@
+"""The content of `summary.json`, folded from the turns, the scores and the ledger of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import UNSET
+
+from agentlab.core.events import PHASES, Notice
+from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
+from agentlab.core.trace import Totals, Trace, billed
+from agentlab.data.datasets import Dataset
+from agentlab.data.memory_sets import INGEST
+from agentlab.evals.compare.statistics import mean_with_interval
+from agentlab.evals.results.reuse import UNGRADED, reuse
+from agentlab.evals.results.rows import (
+    Bill,
+    FlowSummary,
+    Latency,
+    MetricSummary,
+    PhaseSums,
+    ScoreRow,
+    Summary,
+    TurnRow,
+)
+from agentlab.evals.results.run import Run
+
+
+def summarise(
+    run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow], datasets: Sequence[Dataset], *, complete: bool
+) -> Summary:
+    header = run.folder.header
+    spec = header["spec"]
+    by_flow: dict[str, list[TurnRow]] = defaultdict(list)
+    for row in rows:
+        by_flow[row.flow].append(row)
+    ungraded = sum(score.reason.startswith(UNGRADED) for score in scores)
+    reused = reuse(run.traces.values(), run.folder.abandoned(), spec["mode"], ungraded)
+    missing = reused is not None and reused.missing > 0
+    return Summary(
+        run_id=header["run_id"],
+        status="complete" if complete and not missing else "partial",
+        datasets=[dataset.name for dataset in datasets],
+        conversations=sum(len(dataset.conversations) for dataset in datasets),
+        turns=len(rows),
+        model=header["models"].get(spec["model"], spec["model"]),
+        mode=spec["mode"],
+        recordings=reused,
+        flows={
+            label: _summarise_flow(run, by_flow[label], [score for score in scores if score.flow == label])
+            for label in (flow["label"] or flow["flow"] for flow in spec["flows"])
+            if label in by_flow
+        },
+    )
+
+
+def _summarise_flow(run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow]) -> FlowSummary:
+    n, label = len(rows), rows[0].flow
+    traces = [trace for trace in run.traces.values() if trace.flow == label]
+    totals = Totals.sum(trace.totals() for trace in traces)
+    paid = billed([*run.folder.abandoned(label), *(event for trace in traces for event in trace.events)])
+    fallbacks = {
+        (t.conversation, t.epoch, event.turn) for t in traces for event in t.events if event.phase == "fallback"
+    }
+    costs = [run.costs(row) for row in rows]
+    latencies = [cost["latency_s"] for cost in costs]
+    filled = [trace for trace in traces if trace.conversation.startswith(INGEST)]
+    return FlowSummary(
+        turns=n,
+        errors=sum(cost["failed"] for cost in costs),
+        llm_calls=totals.llm_calls,
+        embedding_calls=totals.embedding_calls,
+        tool_calls=totals.tool_calls,
+        memory_ops=totals.memory_ops,
+        llm_calls_per_turn=totals.llm_calls / n,
+        embedding_calls_per_turn=totals.embedding_calls / n,
+        tool_calls_per_turn=totals.tool_calls / n,
+        memory_tokens_per_turn=sum(cost["memory_tokens"] for cost in costs) / n,
+        memory_unavailable=sum(cost["memory_unavailable"] for cost in costs),
+        fallback_rate=len(fallbacks) / n,
+        input_tokens=totals.input_tokens,
+        output_tokens=totals.output_tokens,
+        cached_tokens=totals.cached_tokens,
+        cost_usd=totals.cost_usd,
+        billed=Bill(
+            llm_calls=paid.llm_calls,
+            input_tokens=paid.input_tokens,
+            output_tokens=paid.output_tokens,
+            cost_usd=paid.cost_usd,
+        ),
+        latency_s=Latency(
+            mean=float(np.mean(latencies)),
+            p50=float(np.quantile(latencies, 0.5)),
+            p95=float(np.quantile(latencies, 0.95)),
+        ),
+        phases=_summarise_phases(traces),
+        scores=_summarise_scores(scores),
+        ingest=_summarise_ingest(filled) if filled else UNSET,
+    )
+
+
+def _summarise_phases(traces: Sequence[Trace]) -> dict[str, PhaseSums]:
+    parts: dict[str, list[Totals]] = defaultdict(list)
+    for trace in traces:
+        for phase, part in trace.phases().items():
+            parts[phase].append(part)
+    sums = {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
+    return {
+        phase: PhaseSums(
+            calls=part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
+            input_tokens=part.input_tokens,
+            output_tokens=part.output_tokens,
+            seconds=part.seconds,
+        )
+        for phase, part in sums.items()
+    }
+
+
+def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+    by_metric: dict[str, list[ScoreRow]] = defaultdict(list)
+    for score in scores:
+        by_metric[score.metric].append(score)
+    found = {}
+    for metric, graded in by_metric.items():
+        mean, interval = mean_with_interval([s.value for s in graded], [s.conversation for s in graded])
+        found[metric] = MetricSummary(mean=mean, ci95=interval, n=len(graded))
+    return found
+
+
+def _summarise_ingest(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """What of the flow's totals went into filling its memories, in a run with `ingest: flow`."""
+    notices = [(trace, event) for trace in traces for event in trace.events if isinstance(event, Notice)]
+    away = {(id(trace), notice.turn) for trace, notice in notices if notice.name == MEMORY_UNAVAILABLE}
+    return {
+        "turns": sum(len(trace.turns()) for trace in traces),
+        "errors": sum(notice.name == INGEST_FAILED for _, notice in notices),
+        "memory_unavailable": len(away),
+        **vars(Totals.sum(trace.totals() for trace in traces)),
+    }
