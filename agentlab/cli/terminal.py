@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,9 +24,6 @@ from agentlab.evals.results.run import Run
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.runner import RunProgress
 from agentlab.models import weights
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
@@ -47,9 +43,7 @@ class _Display:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         if self._tasks:
             self._progress.stop()
 
@@ -161,23 +155,23 @@ def show_pairs(comparison: Comparison) -> None:
     )
 
 
-def show_prefixes(shares: pd.DataFrame, breaks: pd.DataFrame) -> None:
+def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
     """What a prefix cache could serve and did, a flow; then where prompts leave what was sent before."""
     console = _console()
-    measures = [name for name in shares.columns if name != "flow"]
-    by_flow = [{"": name, **dict(zip(shares["flow"], shares[name], strict=True))} for name in measures]
+    measures = [name for name in shares[0] if name != "flow"] if shares else []
+    by_flow = [{"": name, **{row["flow"]: row[name] for row in shares}} for name in measures]
     for title, rows in (
         ("prompt tokens that repeat the beginning of an earlier prompt", by_flow),
-        ("where prompts leave what was sent before", breaks.to_dict("records")),
+        ("where prompts leave what was sent before", breaks),
     ):
-        table = _table(title, map(str, rows[0]) if rows else ())
-        for row in rows:
-            table.add_row(*(escape(_brief(cell)) for cell in row.values()))
         if rows:
+            table = _table(title, rows[0])
+            for row in rows:
+                table.add_row(*(escape(_cell_text(cell)) for cell in row.values()))
             console.print(table)
 
 
-def _brief(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
     if cell is None:
         return "-"
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)

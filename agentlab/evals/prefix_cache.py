@@ -18,8 +18,11 @@ counts once it is part of a prompt; a server that keeps it may report more than 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import ConfigError
@@ -29,9 +32,10 @@ from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.trace import Trace, add_up
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from agentlab.evals.results.run import Run
+
+Line = dict[str, Any]
+"""Of a table: what a column is called, and the cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
         alive = [was for made, was in earlier if call.model == made.model and 0 <= _age(made, call) <= rules.ttl]
         # Of several that share as much the newest: it is what the conversation goes on from.
         found = [(_common(was, parts), was) for was in reversed(alive)]
-        shared, nearest = max(found, default=(0, []), key=_first)
+        shared, nearest = max(found, default=(0, []), key=itemgetter(0))
         ideal = _tokens(shared, length, tokens) // rules.block * rules.block
         whole = sum(len(text) for _, text in nearest)
         left_early = bool(alive) and shared < min(whole, length)
@@ -98,11 +102,11 @@ def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
     return uses
 
 
-def summarize(flow: str, uses: Sequence[PrefixUse], prices: PriceTable, models: Iterable[str]) -> dict[str, Any]:
+def summarize(flow: str, uses: Sequence[PrefixUse], prices: PriceTable, models: Iterable[str]) -> Line:
     """One row of the table: shares of input tokens, and dollars at the prices of `models` without and with a cache."""
     tokens = sum(use.input for use in uses)
     reported = add_up(use.reported for use in uses)
-    row: dict[str, Any] = {
+    row: Line = {
         "flow": flow,
         "calls": len(uses),
         "input_tokens": tokens,
@@ -117,29 +121,26 @@ def summarize(flow: str, uses: Sequence[PrefixUse], prices: PriceTable, models: 
     return row
 
 
-def tables(run: Run, rules: CacheRules, models: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(run: Run, rules: CacheRules, models: Sequence[str] = ()) -> tuple[list[Line], list[Line]]:
     """One row a flow with its shares and dollars, and one row for each way in which a flow leaves its prefix."""
-    import pandas as pd
-
     prices = load_prices(run.folder.header["spec"].get("prices"))
     for model in models:
         if prices.of(model) is None:
             raise ConfigError(f"{model} has no price; add it to a table of your own and name that under `prices`")
-    by_flow: dict[str, list[PrefixUse]] = {}
+    by_flow: dict[str, list[PrefixUse]] = defaultdict(list)
     for (flow, _, _), trace in run.traces.items():
-        by_flow.setdefault(flow, []).extend(prefix_uses(trace, rules))
-    breaks: dict[tuple[str, str, str], list[int]] = {}
+        by_flow[flow] += prefix_uses(trace, rules)
+    lost: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for flow, uses in by_flow.items():
         for use in uses:
             if use.broken_at is not None:
-                breaks.setdefault((flow, str(use.call.phase), use.broken_at), []).append(use.lost)
-    shares = pd.DataFrame([summarize(flow, uses, prices, models) for flow, uses in by_flow.items()])
-    rows = [
-        {"flow": flow, "phase": phase, "broken_at": where, "times": len(lost), "lost_tokens": sum(lost)}
-        for (flow, phase, where), lost in breaks.items()
+                lost[flow, str(use.call.phase), use.broken_at].append(use.lost)
+    breaks = [
+        {"flow": flow, "phase": phase, "broken_at": where, "times": len(tokens), "lost_tokens": sum(tokens)}
+        for (flow, phase, where), tokens in lost.items()
     ]
-    columns = ["flow", "phase", "broken_at", "times", "lost_tokens"]
-    return shares, pd.DataFrame(rows, columns=columns).sort_values("lost_tokens", ascending=False, ignore_index=True)
+    shares = [summarize(flow, uses, prices, models) for flow, uses in by_flow.items()]
+    return shares, sorted(breaks, key=itemgetter("lost_tokens"), reverse=True)
 
 
 def _parts(request: Request) -> list[tuple[str, str]]:
@@ -157,14 +158,10 @@ def _common(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) ->
     """Characters that both begin with."""
     shared = 0
     for (_, mine), (_, yours) in zip(one, other, strict=False):
-        if mine == yours:
-            shared += len(mine)
-            continue
-        for a, b in zip(mine, yours, strict=False):
-            if a != b:
-                break
-            shared += 1
-        break
+        if mine != yours:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False))
+            return shared + sum(1 for _ in alike)
+        shared += len(mine)
     return shared
 
 
@@ -174,10 +171,6 @@ def _part_at(parts: Sequence[tuple[str, str]], position: int) -> str:
             return name
         position -= len(text)
     return parts[-1][0] if parts else "empty prompt"
-
-
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
 
 
 def _age(before: ModelCall, call: ModelCall) -> float:

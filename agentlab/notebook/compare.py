@@ -63,14 +63,11 @@ class FlowAnswer:
     def __str__(self) -> str:
         lines = [f"{self.flow} on {self.model}"]
         lines += [f"{INDENT}{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
-        lines += [f"{INDENT}{line}" for line in self._outcome.splitlines()]
+        outcome = f"= {self.reply.text}" if self.reply else f"! {self.error}"
+        lines += [f"{INDENT}{line}" for line in outcome.splitlines()]
         if self.reply:
             lines += [f"{INDENT}Source: {line}" for line in citation_lines(self.reply.citations)]
         return "\n".join([*lines, f"{INDENT}{numbers(self.trace, 0)}"])
-
-    @property
-    def _outcome(self) -> str:
-        return f"= {self.reply.text}" if self.reply else f"! {self.error}"
 
     def _html(self) -> str:
         steps = "".join(

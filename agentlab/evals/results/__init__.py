@@ -1,4 +1,5 @@
-"""A run folder read back: scores, summary and tables, all folded from its rows.
+"""A run folder read back: its rows as types, and scores, summary and data frames, all folded from them.
 
-Import `open_run` and `Run` from `run`; `reuse` tells what came from recordings, `graders` what graded it.
+Import `open_run` and `Run` from `run`, the types from `rows`, `finish` from `grading`; `reuse` tells what came from
+recordings, `graders` what graded it.
 """

@@ -116,9 +116,8 @@ def _grade_turn(
         if not metrics:
             continue
         if row.reply is None:
-            scores |= {
-                metric: Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}") for metric in metrics
-            }
+            failed = Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
+            scores |= dict.fromkeys(metrics, failed)
             continue
         outcome = TurnOutcome(
             reply=row.reply,
@@ -131,7 +130,7 @@ def _grade_turn(
         try:
             scores |= scorer.score(turn, outcome)
         except NotRecorded as miss:
-            scores |= {metric: Score(value=0.0, reason=f"{UNGRADED}: {miss}") for metric in metrics}
+            scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
         except Exception as failure:
             where = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(

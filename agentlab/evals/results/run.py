@@ -24,6 +24,12 @@ from agentlab.evals.run.folder import RunFolder
 if TYPE_CHECKING:
     import pandas as pd
 
+EVENT_COLUMNS = (
+    *("turn", "id", "kind", "phase", "title", "detail"),
+    *("seconds", "waited", "attempt", "origin", "error"),
+)
+USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
+
 
 class Run:
     """What is in a run folder; nothing is kept that the rows do not say."""
@@ -99,8 +105,8 @@ class Run:
 
         rows = []
         for row in self.played():
-            said = columns(row) | {"reply": row.reply.text if row.reply else ""}
-            rows.append({**said, **self.costs(row)})
+            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals")}
+            rows.append({**said, "reply": row.reply.text if row.reply else "", **self.costs(row)})
         return pd.DataFrame(rows)
 
     @cached_property
@@ -112,13 +118,10 @@ class Run:
         for (flow, conversation, epoch), trace in self.traces.items():
             for event in trace.events:
                 row: dict[str, Any] = {"flow": flow, "conversation": conversation, "epoch": epoch}
-                row |= {"turn": event.turn, "id": event.id, "kind": event.kind, "phase": event.phase}
-                row |= {"title": event.title, "detail": event.detail, "seconds": event.seconds}
-                row |= {"waited": event.waited, "attempt": event.attempt, "origin": event.origin, "error": event.error}
+                row |= {name: getattr(event, name) for name in EVENT_COLUMNS}
                 if isinstance(event, ModelCall) and event.completion is not None:
-                    usage = event.completion.usage
-                    row |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-                    row |= {"cached_tokens": usage.cached_tokens, "cost_usd": event.cost_usd}
+                    row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
+                    row["cost_usd"] = event.cost_usd
                 rows.append(row)
         return pd.DataFrame(rows)
 

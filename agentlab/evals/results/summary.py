@@ -60,10 +60,9 @@ def _summarise_flow(run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow
     n, label = len(rows), rows[0].flow
     traces = [trace for trace in run.traces.values() if trace.flow == label]
     totals = Totals.sum(trace.totals() for trace in traces)
-    paid = billed([*run.folder.abandoned(label), *(event for trace in traces for event in trace.events)])
-    fallbacks = {
-        (t.conversation, t.epoch, event.turn) for t in traces for event in t.events if event.phase == "fallback"
-    }
+    events = [(trace, event) for trace in traces for event in trace.events]
+    paid = billed([*run.folder.abandoned(label), *(event for _, event in events)])
+    fallbacks = {(id(trace), event.turn) for trace, event in events if event.phase == "fallback"}
     costs = [run.costs(row) for row in rows]
     latencies = [cost["latency_s"] for cost in costs]
     filled = [trace for trace in traces if trace.conversation.startswith(INGEST)]

@@ -1,28 +1,14 @@
 """Token F1 and exact match of the reply against reference answers, by the rules of SQuAD; the best alternative counts.
 
-Normalisation, F1 and exact match as in Rajpurkar et al., SQuAD (arXiv 1606.05250, section 6.1): lower case, no
-punctuation, no articles. Citation markers such as [2] are taken out first. For other languages than English as in Lewis
-et al., MLQA (arXiv 1910.07475, section 5): punctuation is what Unicode calls so, and where words are written without
-spaces, each Chinese or Japanese character is a token; the articles are still the English ones.
+Citation markers such as [2] are taken out first; `words.py` says how two texts are compared.
 """
 
 from __future__ import annotations
 
-import re
-import string
-import unicodedata
-from collections import Counter
-
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
+from agentlab.evals.scorers.words import f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
-
-_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-"""Kana and Han."""
-
-
-def has_reference(turn: Turn) -> bool:
-    return bool(turn.reference_answers) and not turn.unanswerable
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
@@ -39,21 +25,3 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
         "answer_f1": Score(value=values[best], reason=f"nearest reference: {near[:120]}"),
         "exact_match": Score(value=float(said in references), reason=f"nearest reference: {near[:120]}"),
     }
-
-
-def normalise(text: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFC", text).lower() if not _is_punctuation(c))
-    return " ".join(_UNSPACED.sub(r" \1 ", re.sub(r"\b(a|an|the)\b", " ", plain)).split())
-
-
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character).startswith("P")
-
-
-def f1(said: str, reference: str) -> float:
-    """Harmonic mean of token precision and recall of two normalised texts; two empty texts agree."""
-    ours, theirs = said.split(), reference.split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    shared = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * shared / (len(ours) + len(theirs))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from agentlab.evals.scorers.answer import f1, normalise
+from agentlab.evals.scorers.words import f1, normalise
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@
 by itself or the model looked it up; with one piece of evidence, as most questions have, it is the hit rate. Two kinds:
 
 * `metadata.evidence`, facts in words, on turns with reference answers: a recalled fact carries one that it tells, and
-  not an older version of it (`_facts.py` says how that is decided);
+  not an older version of it (`facts.py` says how that is decided);
 * `metadata.evidence_turns`, which a memory set makes of a question's `evidence_ids`: for each piece the ids of the
   dialogue turns it was told in. A fact carries it if it is one of these turns, or was written or confirmed when one of
   them was told, or replaces such a fact. For evidence that names a session, any turn of the session will do, so the

@@ -10,7 +10,7 @@ should be stored: 1 where nothing was. Of these, turns of `metadata.kind: repeat
 replaced still tells the old version. A fact that was never stored leaves nothing stale, so read it with the recall.
 
 What is written is what `remember` and `revise` stored, whichever step of the flow it was; how two texts are compared is
-said in `_facts.py`.
+said in `facts.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.answer import has_reference
+from agentlab.evals.scorers.words import has_reference
 from agentlab.knowledge.citations import strip_markers
 
 
