@@ -6,7 +6,7 @@ import numpy as np
 
 from agentlab.core.events import Search, ToolRun
 from agentlab.core.messages import Citation, Passage, Reply, ToolCall
-from agentlab.evals.scorers import Outcome
+from agentlab.evals.scorers import TurnOutcome
 
 
 def found(*doc_ids: str) -> Search:
@@ -14,9 +14,9 @@ def found(*doc_ids: str) -> Search:
     return Search(id=0, turn=0, phase="retrieve", query="q", passages=passages)
 
 
-def outcome(text: str = "", cited: tuple[str, ...] = (), events: tuple = (), embed=None) -> Outcome:
+def outcome(text: str = "", cited: tuple[str, ...] = (), events: tuple = (), embed=None) -> TurnOutcome:
     made = tuple(Citation(doc_id=d, passage_id=f"{d}#0", title="") for d in cited)
-    return Outcome(reply=Reply(text=text, citations=made), events=events, embed=embed or (lambda texts: np.eye(2)))
+    return TurnOutcome(reply=Reply(text=text, citations=made), events=events, embed=embed or (lambda texts: np.eye(2)))
 
 
 def values(scores: dict) -> dict[str, float]:

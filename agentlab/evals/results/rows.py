@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from agentlab.core.messages import Reply, to_json
+from agentlab.core.messages import Reply, from_json, to_json
 from agentlab.core.trace import Totals
 
 Play = tuple[str, str, int]
@@ -197,12 +197,12 @@ def encode(record: Any, indent: int | None = None) -> str:
 def decode(content: Any, kind: type[Record]) -> Record:
     """A record from parsed JSON; raises ValueError, in a line, where a field is missing or of another type.
 
-    msgspec does not read the text itself: it refuses half a surrogate pair, which a model may write, and NaN.
+    The text is read by `json`: msgspec refuses half a surrogate pair, which a model may write, and NaN.
     """
     for field in msgspec.structs.fields(kind) if isinstance(content, dict) else ():
         if field.required and field.name not in content:
             raise ValueError(f"the row has no {field.name!r}")
-    return msgspec.convert(content, kind)
+    return from_json(kind, content)
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agentlab.cli.project import KEYS
+from agentlab.cli.project import TEMPLATE
 from agentlab.core.errors import BadRequest, ConfigError, RateLimited, Refused
 from agentlab.core.messages import Completion, Message, Request
 from agentlab.core.trace import Trace
@@ -47,7 +47,7 @@ def test_the_environment_wins_over_the_file(here, monkeypatch):
 
 
 def test_the_file_may_lie_elsewhere_and_the_template_is_one(here, monkeypatch):
-    (here / "keys.json").write_text(KEYS)
+    (here / "keys.json").write_bytes((TEMPLATE / "llm_api_keys.json.template").read_bytes())
     monkeypatch.setenv("AGENTLAB_KEYS", str(here / "keys.json"))
     assert len(load_keys("openai", "OPENAI_API_KEY")) == 1
     assert load_keys("gemini", "GEMINI_API_KEY") == ()

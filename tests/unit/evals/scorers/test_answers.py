@@ -18,6 +18,7 @@ from agentlab.evals.scorers import (
     retrieval,
     similarity,
     tools,
+    words,
 )
 from support.scoring import found, outcome, values
 
@@ -50,15 +51,15 @@ def test_answers(said, references, f1, exact):
     ],
 )
 def test_other_scripts_than_ascii_are_compared_word_by_word(said, reference, f1):
-    assert answer.f1(answer.normalise(said), answer.normalise(reference)) == pytest.approx(f1)
+    assert words.f1(words.normalise(said), words.normalise(reference)) == pytest.approx(f1)
 
 
 @given(st.text(), st.text())
 def test_f1_is_symmetric_and_bounded(one, other):
-    one, other = answer.normalise(one), answer.normalise(other)
-    assert answer.f1(one, other) == answer.f1(other, one)
-    assert 0 <= answer.f1(one, other) <= 1
-    assert answer.f1(one, one) == 1
+    one, other = words.normalise(one), words.normalise(other)
+    assert words.f1(one, other) == words.f1(other, one)
+    assert 0 <= words.f1(one, other) <= 1
+    assert words.f1(one, one) == 1
 
 
 def test_similarity_takes_the_nearest_reference_and_an_empty_reply_is_0():

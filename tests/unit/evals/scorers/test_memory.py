@@ -11,7 +11,7 @@ from agentlab.core.events import Event, MemoryOp, Step
 from agentlab.core.messages import Fact, Reply
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.scorers import Outcome, memory_recall, memory_writes
+from agentlab.evals.scorers import TurnOutcome, memory_recall, memory_writes
 from support.places import OWN
 from support.scoring import values
 
@@ -35,8 +35,8 @@ def recalled(*texts: str, ids: tuple[str, ...] = ()) -> MemoryOp:
     return MemoryOp(id=90, turn=5, phase="memory_read", op="recall", text="q", facts=facts)
 
 
-def remembering(*events: Event, before: tuple[Event, ...] = (), turns: tuple[Turn, ...] = ()) -> Outcome:
-    return Outcome(reply=Reply(text=""), events=events, embed=by_topic, events_before=before, turns_before=turns)
+def remembering(*events: Event, before: tuple[Event, ...] = (), turns: tuple[Turn, ...] = ()) -> TurnOutcome:
+    return TurnOutcome(reply=Reply(text=""), events=events, embed=by_topic, events_before=before, turns_before=turns)
 
 
 def telling(*memory: dict, **turn: object) -> Turn:
@@ -150,5 +150,5 @@ def perfect(conversation: Conversation, embed):
             now.append(recalled(*turn.metadata["evidence"]))
         before_turn, turns = list(before), conversation.turns[:number]
         reply = Reply(text="")
-        yield turn, Outcome(reply=reply, events=now, embed=embed, events_before=before_turn, turns_before=turns)
+        yield turn, TurnOutcome(reply=reply, events=now, embed=embed, events_before=before_turn, turns_before=turns)
         before += now

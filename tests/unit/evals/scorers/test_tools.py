@@ -12,7 +12,7 @@ from agentlab.core.events import Decision, Step, ToolRun
 from agentlab.core.messages import Reply, ToolSpec, UserTurn
 from agentlab.data.conversations import ToolDefinition, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.scorers import Outcome, tools
+from agentlab.evals.scorers import TurnOutcome, tools
 from agentlab.flows import chatbox
 from agentlab.models.scripted import Scripted, call
 from support.doubles import session_over
@@ -75,7 +75,7 @@ class Tool:
         return "done"
 
 
-async def after_a_turn(*replies, **settings) -> Outcome:
+async def after_a_turn(*replies, **settings) -> TurnOutcome:
     """What chatbox leaves in the trace when the model replies so."""
     session = session_over(chatbox, Scripted(replies), tools=[Tool("look"), Tool("save_memory")], **settings)
     reply = await chatbox.respond(UserTurn(text="q"), session)
@@ -156,7 +156,7 @@ def test_the_order_of_calls_counts_where_it_is_told():
 def test_accepted_arguments(accepted, optional, given, right):
     turn = expecting({"name": "t", "accepted_arguments": accepted, "optional_arguments": optional})
     described = {"type": "object", "properties": {"x": {}, "size": {"type": "string", "default": "m"}}}
-    seen = Outcome(
+    seen = TurnOutcome(
         reply=Reply(text=""),
         events=[ran("t", **given)],
         embed=lambda texts: np.eye(2),
