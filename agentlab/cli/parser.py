@@ -13,7 +13,7 @@ from agentlab import __version__
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.core.errors import AgentlabError
-from agentlab.core.protocols import Mode
+from agentlab.core.names import Mode
 
 MODES = get_args(Mode)
 

@@ -80,11 +80,12 @@ class Event:
     @property
     def title(self) -> str:
         """What the event is called when a trace is printed as steps."""
-        return self.kind
+        return _title(self)
 
     @property
     def detail(self) -> str:
-        return ""
+        """What came of it, in a line."""
+        return _detail(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,20 +99,6 @@ class ModelCall(Event):
     """None where no attempt was accepted; `error` then says why, and the call is not counted."""
     cost_usd: float | None = None
 
-    @property
-    def title(self) -> str:
-        tools = ", ".join(tool.name for tool in self.request.tools)
-        return f"complete ({self.phase}; tools: {tools})" if tools else f"complete ({self.phase}; no tools)"
-
-    @property
-    def detail(self) -> str:
-        if self.completion is None:
-            return ""
-        usage = self.completion.usage
-        calls = ", ".join(call.name for call in self.completion.message.tool_calls)
-        said = f"calls {calls}" if calls else f'"{shorten(self.completion.message.text)}"'
-        return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
-
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCall(Event):
@@ -120,10 +107,6 @@ class EmbeddingCall(Event):
 
     model: str
     texts: int = 1
-
-    @property
-    def title(self) -> str:
-        return "embed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +124,6 @@ class Search(Event):
     def work(self) -> Any:
         return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
 
-    @property
-    def detail(self) -> str:
-        return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRun(Event):
@@ -158,14 +137,6 @@ class ToolRun(Event):
     def work(self) -> Any:
         return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
 
-    @property
-    def title(self) -> str:
-        return f"call_tool {self.call.name}"
-
-    @property
-    def detail(self) -> str:
-        return shorten(self.output)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch(Event):
@@ -178,14 +149,6 @@ class Fetch(Event):
     """What was asked, such as `web search`."""
     facts: Any = None
     """What it was asked for, JSON."""
-
-    @property
-    def title(self) -> str:
-        return self.source
-
-    @property
-    def detail(self) -> str:
-        return shorten(str(self.facts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,16 +178,6 @@ class MemoryOp(Event):
             [fact.id for fact in self.facts],
         ]
 
-    @property
-    def title(self) -> str:
-        return self.op
-
-    @property
-    def detail(self) -> str:
-        if self.op == "recall":
-            return f"{len(self.facts)} facts"
-        return f"written as {self.facts[0].id}" if self.written else "not written"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision(Event):
@@ -233,15 +186,6 @@ class Decision(Event):
     name: str
     choice: bool | str
     why: str = ""
-
-    @property
-    def title(self) -> str:
-        choice = self.choice
-        return f"{self.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
-
-    @property
-    def detail(self) -> str:
-        return self.why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,14 +196,6 @@ class Notice(Event):
     text: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def title(self) -> str:
-        return f"notify {self.name}"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Event):
@@ -269,14 +205,6 @@ class Step(Event):
 
     name: str
     text: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name
-
-    @property
-    def detail(self) -> str:
-        return self.text
 
 
 EVENTS: dict[str, type[Event]] = {
@@ -305,6 +233,51 @@ def revive(row: Mapping[str, Any]) -> Event:
 def shorten(text: str, width: int = 70) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _title(event: Event) -> str:
+    match event:
+        case ModelCall():
+            tools = ", ".join(tool.name for tool in event.request.tools)
+            return f"complete ({event.phase}; {f'tools: {tools}' if tools else 'no tools'})"
+        case EmbeddingCall():
+            return "embed"
+        case ToolRun():
+            return f"call_tool {event.call.name}"
+        case Fetch():
+            return event.source
+        case MemoryOp():
+            return event.op
+        case Decision(choice=choice):
+            return f"{event.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
+        case Notice():
+            return f"notify {event.name}"
+        case Step():
+            return event.name
+    return event.kind
+
+
+def _detail(event: Event) -> str:
+    match event:
+        case ModelCall(completion=Completion(message=message, usage=usage)):
+            calls = ", ".join(call.name for call in message.tool_calls)
+            said = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
+            return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+        case Search():
+            return f"{len(event.passages)} passages: {', '.join(p.id for p in event.passages)}"
+        case ToolRun():
+            return shorten(event.output)
+        case Fetch():
+            return shorten(str(event.facts))
+        case MemoryOp(op="recall"):
+            return f"{len(event.facts)} facts"
+        case MemoryOp():
+            return f"written as {event.facts[0].id}" if event.written else "not written"
+        case Decision():
+            return event.why
+        case Notice() | Step():
+            return event.text
+    return ""
 
 
 def _count(number: int | None) -> str:

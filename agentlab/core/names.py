@@ -1,6 +1,11 @@
-"""Names that more than one room knows: steps, notices, choices and tools, as they stand in a trace."""
+"""Names that several rooms know: modes of a run; notices, choices, steps and tools as they stand in a trace."""
 
 from __future__ import annotations
+
+from typing import Literal
+
+Mode = Literal["live", "record", "replay", "auto"]
+"""Of a run: what is asked, what is written down, what is looked up."""
 
 NOT_RECORDED = "not_recorded"
 """The notice beside a call that was not among the recordings."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agentlab.core.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Emit = Callable[[str], None]
-Mode = Literal["live", "record", "replay", "auto"]
-"""Of a run: what is asked, what is written down, what is looked up."""
 NewId = Callable[[], str]
 DUPLICATE_AT = 0.9
 """Cosine similarity from which a text that is to be remembered counts as known already."""

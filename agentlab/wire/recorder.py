@@ -15,7 +15,8 @@ import numpy as np
 
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import shorten
-from agentlab.core.protocols import Embedder, Mode
+from agentlab.core.names import Mode
+from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import pack, unpack
 from agentlab.wire.explain import Nearest
 from agentlab.wire.keys import RecordedRequest, Row, text_key

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.jsonl import explain
-from agentlab.core.protocols import Mode
+from agentlab.core.names import Mode
 
 ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
 
