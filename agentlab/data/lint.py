@@ -13,7 +13,7 @@ OWN = ("lookup_documents", *MEMORY_TOOLS)
 """Tools that a flow has beside those a conversation brings."""
 
 
-def doubts(dataset: Dataset) -> Iterator[str]:
+def lint(dataset: Dataset) -> Iterator[str]:
     """One line for each, with conversation, turn and key."""
     for conversation in dataset.conversations:
         for number in conversation.scored_turns:

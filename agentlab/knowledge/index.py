@@ -22,7 +22,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder
 from agentlab.data.documents import Document
 from agentlab.knowledge.bm25 import WordIndex
-from agentlab.knowledge.passages import split
+from agentlab.knowledge.passages import passage_of, split
 from agentlab.knowledge.vectors import SAME, StoreError, VectorStore
 
 Method = Literal["dense", "bm25", "hybrid"]
@@ -59,13 +59,15 @@ async def open_index(
     embedder: Embedder | None,
     *,
     folder: Path,
+    query_embedder: Embedder | None = None,
     method: Method = "hybrid",
     max_tokens: int = DEFAULT_MAX_TOKENS,
     progress: Progress | None = None,
 ) -> DocumentIndex:
     """The index of `documents` in passages of at most `max_tokens`, from `folder` or built there first.
 
-    `bm25` needs no embedder and uses none. Raises ConfigError for an unknown method, a missing embedder or a folder
+    Passages are embedded with `embedder`, queries with `query_embedder`, or with the same where none is given; `bm25`
+    needs no embedder and uses none. Raises ConfigError for an unknown method, a missing embedder or a folder
     that cannot be written, and whatever the embedder raises; nothing half-built is ever used.
     """
     if method not in ("dense", "bm25", "hybrid"):
@@ -76,10 +78,16 @@ async def open_index(
         raise ConfigError(f"retrieval method {method!r} needs an embedder: name one, or use bm25")
     documents = tuple(documents)
     home = folder / _key(documents, embedder, max_tokens)
+    queries = None if embedder is None else query_embedder or embedder
+
+    async def try_open() -> DocumentIndex | None:
+        return await asyncio.to_thread(_open, home, documents, queries, method)
+
     try:
-        opened = await asyncio.to_thread(_open, home, documents, embedder, method)
+        opened = await try_open()
         if opened is None:
-            opened = await _build_and_open(home, documents, embedder, method, max_tokens, progress)
+            progress = progress or (lambda done, total: None)
+            opened = await _build_and_open(home, documents, embedder, max_tokens, progress, try_open)
     except OSError as error:
         raise ConfigError(f"{home}: cannot build or read the index here ({error.strerror or error})") from error
     return opened
@@ -183,20 +191,20 @@ def _key(documents: Sequence[Document], embedder: Embedder | None, max_tokens: i
 
 
 def _open(
-    home: Path, documents: tuple[Document, ...], embedder: Embedder | None, method: Method
+    home: Path, documents: tuple[Document, ...], queries: Embedder | None, method: Method
 ) -> DocumentIndex | None:
-    """The finished index in `home`; None if there is none, or if it is damaged and has to be built again."""
+    """The finished index in `home`, with `queries` to embed its queries; None if there is none that can be read."""
     try:
         build = home / (home / "current").read_text()
         passages = _load_passages(build / "passages.json", documents)
         words = WordIndex.load(build / "bm25", len(passages))
-        vectors = None if embedder is None else VectorStore.open(build / "chroma", len(passages))
+        vectors = None if queries is None else VectorStore.open(build / "chroma", len(passages))
     except (OSError, ValueError, LookupError, StoreError):
         return None
     return DocumentIndex(
         name=f"{method} {home.name[:12]}",
         method=method,
-        embedder=embedder,
+        embedder=queries,
         documents=documents,
         passages=passages,
         words=words,
@@ -208,22 +216,22 @@ async def _build_and_open(
     home: Path,
     documents: tuple[Document, ...],
     embedder: Embedder | None,
-    method: Method,
     max_tokens: int,
-    progress: Progress | None,
+    progress: Progress,
+    try_open: Callable[[], Awaitable[DocumentIndex | None]],
 ) -> DocumentIndex:
     from filelock import AsyncFileLock
 
     home.mkdir(parents=True, exist_ok=True)
     async with AsyncFileLock(home / "lock"):
         # Another process may have built it while this one waited.
-        if opened := await asyncio.to_thread(_open, home, documents, embedder, method):
+        if opened := await try_open():
             return opened
         _remove_abandoned(home)
         build = home / uuid.uuid4().hex
-        await _build(build, documents, embedder, max_tokens, progress or (lambda done, total: None))
+        await _build(build, documents, embedder, max_tokens, progress)
         replace_file(home / "current", build.name)
-        opened = await asyncio.to_thread(_open, home, documents, embedder, method)
+        opened = await try_open()
     if opened is None:
         raise ConfigError(f"{home}: the index was built and cannot be read again; is the disk full?")
     return opened
@@ -262,15 +270,5 @@ def _load_passages(path: Path, documents: Sequence[Document]) -> tuple[Passage, 
     number, last = 0, -1
     for position, start, end in json.loads(path.read_text()):
         number, last = number + 1 if position == last else 0, position
-        document = documents[position]
-        passages.append(
-            Passage(
-                id=f"{document.doc_id}#{number}",
-                doc_id=document.doc_id,
-                title=document.title,
-                text=document.text[start:end],
-                start=start,
-                end=end,
-            )
-        )
+        passages.append(passage_of(documents[position], number, start, end))
     return tuple(passages)

@@ -53,17 +53,20 @@ def split(document: Document, max_tokens: int) -> tuple[Passage, ...]:
         start = end
         end = _end(text, pieces, start, max_tokens)
         from_, to = pieces[start] if start else 0, pieces[end] if end < len(pieces) else len(text)
-        passages.append(
-            Passage(
-                id=f"{document.doc_id}#{len(passages)}",
-                doc_id=document.doc_id,
-                title=document.title,
-                text=text[from_:to],
-                start=from_,
-                end=to,
-            )
-        )
+        passages.append(passage_of(document, len(passages), from_, to))
     return tuple(passages)
+
+
+def passage_of(document: Document, number: int, start: int, end: int) -> Passage:
+    """The passage `number` of `document`, which is its text from `start` to `end`."""
+    return Passage(
+        id=f"{document.doc_id}#{number}",
+        doc_id=document.doc_id,
+        title=document.title,
+        text=document.text[start:end],
+        start=start,
+        end=end,
+    )
 
 
 def _end(text: str, pieces: Sequence[int], start: int, max_tokens: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from agentlab.core.chroma import HNSW, open_client
+from agentlab.core.chroma import open_client, open_collection
 from agentlab.core.messages import Passage
 
 _NAMES_AT_ONCE = 10_000
@@ -42,9 +42,7 @@ class VectorStore:
     def create(cls, folder: Path) -> Self:
         """A new, empty store."""
         client = open_client(folder)
-        # Chroma's own embedder would be downloaded.
-        collection = client.create_collection("passages", embedding_function=None, configuration={"hnsw": HNSW})
-        return cls(client, collection)
+        return cls(client, open_collection(client, "passages"))
 
     @classmethod
     def open(cls, folder: Path, size: int) -> Self:

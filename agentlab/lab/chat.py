@@ -21,7 +21,7 @@ from agentlab.core.files import folder_of
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.trace import Trace
 from agentlab.data.documents import Document, load_documents
-from agentlab.memory.unavailable import Away
+from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.loop import RunningBench
@@ -127,7 +127,7 @@ class Chat:
                 on_text=lambda event_id, piece: self._on_text(piece),
             )
             self._driver = TurnDriver(session)
-        elif isinstance(self._driver.session.memory, Away):
+        elif isinstance(self._driver.session.memory, UnavailableMemory):
             # It may be back.
             self._driver.session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
         return self._driver

@@ -1,16 +1,18 @@
 """What all backends of a memory share: the checks, the ids, the duplicate rule and the errors.
 
-A backend derives from `StoredMemory` and brings three things: its facts held still under a lock (`_facts`), a copy of
-them (`_snapshot`), and how to let go of its files or connections (`_release`).
+A backend derives from `StoredMemory` and brings two things: its facts held still under a lock (`_facts`), and how to
+let go of its files or connections (`_release`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +25,8 @@ from agentlab.core.protocols import DUPLICATE_AT, Embedder, Memory, NewId
 Vector = NDArray[np.float32]
 T = TypeVar("T")
 
+LOCK_SECONDS = 30.0
+"""To wait for another writer."""
 _LONGEST = 2_000_000
 """Characters of one text: 8 MB of UTF-8 at most, half of what a MongoDB document holds."""
 _LONGEST_NAME = 500
@@ -40,6 +44,9 @@ class Rows(Protocol):
 
     def remove(self, fact_id: str) -> None: ...
     def clear(self) -> None: ...
+    def copy(self) -> Rows:
+        """The same facts in this process, independent of any store."""
+        ...
 
 
 class StoredMemory:
@@ -53,13 +60,9 @@ class StoredMemory:
         self.user = checked_name("the user of a memory", user)
         self.embedder = embedder
         self._where = where
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def _facts(self, *, write: bool) -> AbstractContextManager[Rows]:
         """The facts as they are now; nobody else writes before the block ends, if `write`."""
-        raise NotImplementedError
-
-    def _snapshot(self) -> Memory:
         raise NotImplementedError
 
     def _release(self) -> None:
@@ -69,12 +72,7 @@ class StoredMemory:
         self, text: str, vector: Vector | None, *, top_k: int = 3, min_score: float | None = None
     ) -> tuple[Fact, ...]:
         asked = self._unit(vector)
-
-        def work() -> list[Fact]:
-            with self._facts(write=False) as rows:
-                return rows.nearest(asked, top_k)
-
-        found = await self._run(work) if top_k > 0 else []
+        found = await self._use(lambda rows: rows.nearest(asked, top_k)) if top_k > 0 else []
         return tuple(fact for fact in found if min_score is None or fact.score is None or fact.score >= min_score)
 
     async def add(
@@ -88,23 +86,14 @@ class StoredMemory:
     ) -> Added:
         text, row = clean(text), self._unit(vector)
 
-        def work(fact: Fact) -> Added | None:
-            with self._facts(write=True) as rows:
-                known = None if duplicate_at is None else _known(rows, row, duplicate_at)
-                if known is not None:
-                    return Added(fact=known, is_new=False)
-                if rows.get(fact.id) is not None:
-                    return None
-                rows.put([fact], [row])
-                return Added(fact=fact, is_new=True)
+        def store(ids: list[str], rows: Rows) -> Added | _Taken:
+            known = None if duplicate_at is None else _known(rows, row, duplicate_at)
+            if known is not None:
+                return Added(fact=known, is_new=False)
+            fact = Fact(id=ids[0], text=text, created=created)
+            return _put(rows, [fact], [row]) or Added(fact=fact, is_new=True)
 
-        taken: frozenset[str] = frozenset()
-        while True:
-            fact = Fact(id=_fresh(new_id, taken), text=text, created=created)
-            added = await self._run(work, fact)
-            if added is not None:
-                return added
-            taken = frozenset(fact.id for fact in await self.facts())
+        return await self._with_free_ids(1, new_id, store)
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
@@ -112,83 +101,52 @@ class StoredMemory:
         units = [self._unit(vector) for vector in vectors]
         parts = [(clean(text), moment) for text, moment, _ in zip(texts, created, units, strict=True)]
 
-        def work(facts: list[Fact]) -> frozenset[str] | None:
-            with self._facts(write=True) as rows:
-                taken = frozenset(fact.id for fact in rows.all())
-                if not taken.isdisjoint(fact.id for fact in facts):
-                    return taken
-                rows.put(facts, units)
-                return None
+        def store(ids: list[str], rows: Rows) -> tuple[Fact, ...] | _Taken:
+            named = zip(ids, parts, strict=True)
+            facts = tuple(Fact(id=fact_id, text=text, created=moment) for fact_id, (text, moment) in named)
+            return _put(rows, facts, units) or facts
 
-        taken: frozenset[str] | None = frozenset()
-        facts: list[Fact] = []
-        while parts and taken is not None:
-            given = set(taken)
-            facts = []
-            for text, moment in parts:
-                facts.append(Fact(id=_fresh(new_id, given), text=text, created=moment))
-                given.add(facts[-1].id)
-            taken = await self._run(work, facts)
-        return tuple(facts)
+        return await self._with_free_ids(len(parts), new_id, store) if parts else ()
 
     async def update(
         self, fact_id: str, text: str, vector: Vector | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
         text, row = clean(text), self._unit(vector)
 
-        def work(fact: Fact) -> Fact | frozenset[str] | None:
-            with self._facts(write=True) as rows:
-                if not _is_id(fact_id) or rows.get(fact_id) is None:
-                    return None
-                if rows.get(fact.id) is not None:
-                    return frozenset(fact.id for fact in rows.all())
-                rows.put([fact], [row], fact_id)
-                return fact
+        def store(ids: list[str], rows: Rows) -> Fact | _Taken | None:
+            if rows.get(fact_id) is None:
+                return None
+            fact = Fact(id=ids[0], text=text, created=created)
+            return _put(rows, [fact], [row], replaces=fact_id) or fact
 
-        if await self.get(fact_id) is None:
-            return None
-        taken: frozenset[str] = frozenset()
-        while True:
-            done = await self._run(work, Fact(id=_fresh(new_id, taken), text=text, created=created))
-            if not isinstance(done, frozenset):
-                return done
-            taken = done
+        # Asked first, because an id that does not exist must not use up a new one.
+        return None if await self.get(fact_id) is None else await self._with_free_ids(1, new_id, store)
 
     async def delete(self, fact_id: str) -> bool:
-        def work() -> bool:
-            with self._facts(write=True) as rows:
-                if rows.get(fact_id) is None:
-                    return False
+        def remove(rows: Rows) -> bool:
+            known = rows.get(fact_id) is not None
+            if known:
                 rows.remove(fact_id)
-                return True
+            return known
 
-        return _is_id(fact_id) and await self._run(work)
+        return _is_id(fact_id) and await self._use(remove, write=True)
 
     async def get(self, fact_id: str) -> Fact | None:
-        def work() -> Fact | None:
-            with self._facts(write=False) as rows:
-                return rows.get(fact_id)
-
-        return await self._run(work) if _is_id(fact_id) else None
+        return await self._use(lambda rows: rows.get(fact_id)) if _is_id(fact_id) else None
 
     async def facts(self) -> tuple[Fact, ...]:
-        def work() -> tuple[Fact, ...]:
-            with self._facts(write=False) as rows:
-                return tuple(rows.all())
-
-        return await self._run(work)
+        return await self._use(lambda rows: tuple(rows.all()))
 
     async def clear(self) -> int:
-        def work() -> int:
-            with self._facts(write=True) as rows:
-                count = len(rows.all())
-                rows.clear()
-                return count
+        def clear(rows: Rows) -> int:
+            count = len(rows.all())
+            rows.clear()
+            return count
 
-        return await self._run(work)
+        return await self._use(clear, write=True)
 
     async def snapshot(self) -> Memory:
-        return await self._run(self._snapshot)
+        return await self._use(lambda rows: Snapshot(self.name, self.embedder, self.user, rows.copy()))
 
     async def close(self) -> None:
         """Let go of files and connections; what was stored stays."""
@@ -207,13 +165,27 @@ class StoredMemory:
             raise ValueError(f"a vector of {row.size} numbers is not one of {self.embedder.name}")
         return row
 
-    async def _run(self, work: Callable[..., T], *arguments: object) -> T:
-        self._loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(self._guarded, work, *arguments)
+    async def _with_free_ids(self, count: int, new_id: NewId, store: Callable[[list[str], Rows], T | _Taken]) -> T:
+        """What `store` makes of `count` ids; where one of them is taken, it is asked again with others.
 
-    def _guarded(self, work: Callable[..., T], *arguments: object) -> T:
+        Ids are made on the event loop: in threads it would be chance who gets which.
+        """
+        taken: Collection[str] = ()
+        while True:
+            ids = _fresh(new_id, count, taken)
+            done = await self._use(partial(store, ids), write=True)
+            if not isinstance(done, _Taken):
+                return done
+            taken = done.ids
+
+    async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
+        """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
+        return await asyncio.to_thread(self._guarded, work, write)
+
+    def _guarded(self, work: Callable[[Rows], T], write: bool) -> T:
         try:
-            return work(*arguments)
+            with self._facts(write=write) as rows:
+                return work(rows)
         except AgentlabError:
             raise
         except self.failures as error:
@@ -223,21 +195,60 @@ class StoredMemory:
             ) from error
 
 
+class Snapshot(StoredMemory):
+    """A memory that lives in this process only and ends with it."""
+
+    def __init__(self, name: str, embedder: Embedder, user: str, rows: Rows) -> None:
+        super().__init__("a snapshot", embedder, user)
+        self.name = name
+        self._lock = threading.Lock()
+        self._rows = rows
+
+    @contextmanager
+    def _facts(self, *, write: bool) -> Iterator[Rows]:
+        with self._lock:
+            yield self._rows
+
+    def _release(self) -> None:
+        self._rows.clear()
+
+
 def _known(rows: Rows, vector: Vector, duplicate_at: float) -> Fact | None:
     near = rows.nearest(vector, 1)
     return next((fact for fact in near if fact.score is not None and fact.score >= duplicate_at), None)
 
 
-def _fresh(new_id: NewId, taken: Container[str]) -> str:
-    """An id that is not in `taken`; ValueError if the maker repeats itself."""
-    given: set[str] = set()
-    while (candidate := new_id()) in taken:
-        if candidate in given:
+@dataclass(frozen=True)
+class _Taken:
+    """Nothing was stored, because one of the new ids is among these."""
+
+    ids: frozenset[str]
+
+
+def _put(rows: Rows, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> _Taken | None:
+    if len(facts) > 1 or rows.get(facts[0].id) is not None:
+        taken = frozenset(fact.id for fact in rows.all())
+        if not taken.isdisjoint(fact.id for fact in facts):
+            return _Taken(taken)
+    rows.put(facts, vectors, replaces)
+    return None
+
+
+def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
+    """`count` ids that are not in `taken`; ValueError if the maker repeats itself."""
+    fresh: dict[str, None] = {}
+    passed_over: set[str] = set()
+    while len(fresh) < count:
+        candidate = new_id()
+        if candidate in passed_over:
             raise ValueError(f"new_id gave {candidate!r} twice, which is taken")
-        given.add(candidate)
-    if not _is_id(candidate):
-        raise ValueError(f"new_id gave {candidate!r}: an id is a text of 1 to {_LONGEST_NAME} characters")
-    return candidate
+        if candidate in taken or candidate in fresh:
+            passed_over.add(candidate)
+        elif _is_id(candidate):
+            fresh[candidate] = None
+        else:
+            raise ValueError(f"new_id gave {candidate!r}: an id is a text of 1 to {_LONGEST_NAME} characters")
+    return list(fresh)
 
 
 def _is_id(fact_id: object) -> bool:
@@ -260,6 +271,14 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
+def check_embedder(where: str, holds: str, embedder: Embedder) -> None:
+    """ConfigError unless the vectors stored at `where`, by the embedder named `holds`, are those of `embedder`."""
+    if holds != embedder.name:
+        raise ConfigError(
+            f"{where} holds vectors of {holds}, not of {embedder.name}: use the same embedder or another folder"
+        )
+
+
 def clean(text: str) -> str:
     """`text` as it is stored: as it stands, but half surrogate pairs, which nothing can store, are replaced."""
     if not isinstance(text, str) or not text.strip():
@@ -278,12 +297,12 @@ def unit(vector: Vector | None) -> Vector:
     return (row / length if length else row).astype(np.float32)
 
 
-def pack(vector: Vector) -> bytes:
+def to_bytes(vector: Vector) -> bytes:
     """The stored form of a vector: little-endian float32 whatever the machine."""
     return vector.astype("<f4").tobytes()
 
 
-def unpack(stored: bytes) -> Vector:
+def from_bytes(stored: bytes) -> Vector:
     return np.frombuffer(stored, dtype="<f4").astype(np.float32)
 
 

@@ -2,8 +2,8 @@
 
     memory = connect(Path("state"), embedder, user="ann")
 
-The search is exact and runs over a copy of the user's vectors in this process, which is brought up to date whenever
-somebody else has written to the file. A write is one transaction, on disk before it returns.
+The search is exact and runs over a copy of the user's vectors in this process, which is read anew whenever somebody
+else has written to the file. A write is one transaction, on disk before it returns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from pathlib import Path
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Fact
-from agentlab.core.protocols import Embedder, Memory
-from agentlab.memory.base import Rows, StoredMemory, Vector, pack, unpack
-from agentlab.memory.exact import Mirror, Snapshot
+from agentlab.core.protocols import Embedder
+from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, to_bytes
+from agentlab.memory.exact import CachedRows
 
-_WAIT = 30.0
-"""Seconds to wait for another writer."""
-
-# AUTOINCREMENT: a number is never used again, so a higher one always means a later fact.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -64,6 +60,7 @@ class SqliteMemory(StoredMemory):
         self._database: sqlite3.Connection | None = None
         self._inode = 0
         self._rows: _SqliteRows | None = None
+        self._version = 0
 
     def prepare(self) -> None:
         """Create the tables where there are none, and see that the vectors are of this embedder."""
@@ -72,12 +69,11 @@ class SqliteMemory(StoredMemory):
             database.executescript(_SCHEMA)
             database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
             (holds,) = database.execute("SELECT embedder FROM about").fetchone()
-        if holds != self.embedder.name:
+        try:
+            check_embedder(self._where, holds, self.embedder)
+        except ConfigError:
             self._release()
-            raise ConfigError(
-                f"{self._path} holds vectors of {holds}, not of {self.embedder.name}:"
-                " use the same embedder or another folder"
-            )
+            raise
 
     def _open(self) -> sqlite3.Connection:
         """The connection to the file that is there now; FileNotFoundError if it is gone."""
@@ -85,7 +81,7 @@ class SqliteMemory(StoredMemory):
         if self._database is not None and inode == self._inode:
             return self._database
         self._let_go()
-        database = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         self._database, self._inode = database, inode
         database.execute("PRAGMA journal_mode=WAL")
         return database
@@ -101,9 +97,11 @@ class SqliteMemory(StoredMemory):
             database = self._open()
             database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                rows = self._rows = self._rows or _SqliteRows(database, self.user)
-                rows.sync()
-                yield rows
+                # Read before the rows: if somebody commits in between, the next operation looks again.
+                (version,) = database.execute("PRAGMA data_version").fetchone()
+                if self._rows is None or version != self._version:
+                    self._rows, self._version = _SqliteRows(database, self.user), version
+                yield self._rows
                 database.execute("COMMIT")
             except BaseException:
                 # What the file does not hold must not stay in the copy.
@@ -112,57 +110,39 @@ class SqliteMemory(StoredMemory):
                     database.execute("ROLLBACK")
                 raise
 
-    def _snapshot(self) -> Memory:
-        with self._facts(write=False):
-            assert self._rows is not None
-            return Snapshot(self.name, self.embedder, self.user, self._rows.shelf.copy())
-
     def _release(self) -> None:
         with self._lock:
             self._let_go()
 
 
-class _SqliteRows(Mirror):
+class _SqliteRows(CachedRows):
     """A user's rows of the file, inside a transaction."""
 
     def __init__(self, database: sqlite3.Connection, user: str) -> None:
         super().__init__()
         self._database = database
         self._user = user
-        self._version: int | None = None
-
-    def sync(self) -> None:
-        """Bring the shelf to what the file holds."""
-        # Read before the rows: if somebody commits in between, the next operation looks again.
-        (version,) = self._database.execute("PRAGMA data_version").fetchone()
-        if version == self._version:
-            return
-        alive = {n for (n,) in self._database.execute("SELECT number FROM facts WHERE user = ?", (self._user,))}
-        newer = self._database.execute(
-            "SELECT number, id, text, created, vector FROM facts WHERE user = ? AND number > ? ORDER BY number",
-            (self._user, self.shelf.newest),
+        held = database.execute(
+            "SELECT id, text, created, vector FROM facts WHERE user = ? ORDER BY number", (user,)
+        ).fetchall()
+        self.load(
+            [
+                Fact(id=fact_id, text=text, created=datetime.fromisoformat(created))
+                for fact_id, text, created, _ in held
+            ],
+            [from_bytes(vector) for *_, vector in held],
         )
-        self.shelf.sync(
-            alive,
-            (
-                (number, Fact(id=fact_id, text=text, created=datetime.fromisoformat(created)), unpack(vector))
-                for number, fact_id, text, created, vector in newer
-            ),
-        )
-        self._version = version
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> Sequence[int]:
+    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         if replaces is not None:
             self.erase(replaces)
-        return [self._insert(fact, vector) for fact, vector in zip(facts, vectors, strict=True)]
-
-    def _insert(self, fact: Fact, vector: Vector) -> int:
-        number = self._database.execute(
+        self._database.executemany(
             "INSERT INTO facts (user, id, text, created, vector) VALUES (?, ?, ?, ?, ?)",
-            (self._user, fact.id, fact.text, fact.created.isoformat(), pack(vector)),
-        ).lastrowid
-        assert number is not None
-        return number
+            [
+                (self._user, fact.id, fact.text, fact.created.isoformat(), to_bytes(vector))
+                for fact, vector in zip(facts, vectors, strict=True)
+            ],
+        )
 
     def erase(self, fact_id: str | None) -> None:
         self._database.execute(

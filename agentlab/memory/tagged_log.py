@@ -1,12 +1,13 @@
-"""A memory as a text file of tagged entries, readable and editable by hand: what the layered agent keeps.
+"""A text file of tagged entries, readable and editable by hand: the layered agent's memory and the backend `textfile`.
 
     <MEMORY module="ego" kind="user" time="2026-01-05T11:00:00">
     I play the oboe now.
     </MEMORY>
 
-An entry cannot pretend to be another: in it, `<` before MEMORY is written `&lt;`, and `&` before `lt;` as `&amp;`.
-Two writers wait for each other; what is taken out lands in `<name>.pruned.txt` beside the file. Half an entry, which a
-killed writer leaves, ends where the next one opens: it stays in the file and is not read.
+What stands between entries, a user's notes, is passed over and kept. An entry cannot pretend to be another: what would
+be misread, `<` before MEMORY and what does not print, is written as a reference (`&lt;`, `&#x7;`), and an `&` that
+would then begin one as `&amp;`. Writers wait for each other. Half an entry, which a killed writer leaves, ends where
+the next one opens: it stays in the file and is not read.
 """
 
 from __future__ import annotations
@@ -21,19 +22,25 @@ from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from agentlab.core.errors import MemoryUnavailable, ToolError
 from agentlab.core.files import replace_file
 
 _OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
 _CLOSING = "\n</MEMORY>"
 _ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
-_TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
-_ESCAPED = re.compile(r"&(?=(?:amp;)*lt;)")
 _NAME = re.compile(r"[a-z_]+")
+_TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
+_WRITTEN_TAG = re.compile(r"&lt;(?=/?\s*MEMORY)", re.IGNORECASE)
+_CODE = re.compile(r"&#x([0-9a-f]{1,4});")
+_REFERENCE = r"(?=(?:amp;)*(?:lt|#x[0-9a-f]{1,4});)"
+# Controls but the tab, line ends that a text editor may change, and marks that turn the writing direction round.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 LONGEST = 1_000_000
 """Characters of one entry."""
 _WAIT = 10.0
-"""Seconds to wait for another writer; meanwhile the event loop stands still."""
+"""Seconds to wait for another writer; meanwhile the event loop of a flow stands still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +48,7 @@ class Entry:
     module: str
     """Which part of the agent wrote it."""
     time: datetime
+    """`datetime.min` where the file has none that can be read."""
     text: str
     facts: dict[str, str] = field(default_factory=dict)
     """Further attributes, such as `kind`, `summary` or `tags`; names are lower-case letters and underscores."""
@@ -51,39 +59,35 @@ class TaggedLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = FileLock(path.with_suffix(".lock"), timeout=_WAIT)
 
     def add(self, entry: Entry) -> None:
         """Append an entry, whole or not at all; ToolError for one beyond all measure."""
         if len(entry.text) > LONGEST:
             raise ToolError(f"a memory of {len(entry.text)} characters is too long; {LONGEST} are the most")
-        with self._locked():
-            _append(self.path, _written(entry))
+        with self.locked():
+            append(self.path, written([entry]))
 
     def entries(self) -> list[Entry]:
         """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
-        with self._locked():
+        with self.locked():
             return [entry for _, entry in _read(self._text())]
 
     def remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Move these entries to the file of what was pruned, one for each that is given; returns those still there."""
-        wanted = list(entries)
-        with self._locked():
-            text = self._text()
-            gone, left, moved, end = [], [], [], 0
-            for place, entry in _read(text):
-                if entry in wanted:
-                    wanted.remove(entry)
-                    gone.append(entry)
-                    left.append(text[end : place.start])
-                    moved.append(f"{text[place]}\n")
-                    end = place.stop + text.startswith("\n", place.stop)
-            if not gone:
-                return []
-            left.append(text[end:])
-            # First to where it can be found again, then out of here: killed in between, it is in both.
-            _append(self.pruned, "".join(moved).encode())
-            replace_file(self.path, "".join(left))
+        with self.locked():
+            gone, moved, left = _taken_out(self._text(), entries)
+            if gone:
+                # First to where it can be found again, then out of here: killed in between, it is in both.
+                append(self.pruned, moved.encode())
+                replace_file(self.path, left)
             return gone
+
+    def replace(self, old: Iterable[Entry], new: Iterable[Entry]) -> None:
+        """Delete entries and append others, both or neither."""
+        with self.locked():
+            _, _, left = _taken_out(self._text(), old)
+            replace_file(self.path, left.encode() + written(new))
 
     @property
     def pruned(self) -> Path:
@@ -93,13 +97,11 @@ class TaggedLog:
         return self.path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n") if self.path.exists() else ""
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Keeps other writers out, and says in one line where the folder cannot be used."""
-        from filelock import FileLock, Timeout
-
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.path.with_suffix(".lock"), timeout=_WAIT):
+            with self._lock:
                 yield
         except Timeout:
             raise MemoryUnavailable(
@@ -109,7 +111,7 @@ class TaggedLog:
             raise MemoryUnavailable(f"{self.path} cannot be used: {problem.strerror or problem}") from None
 
 
-def _append(path: Path, content: bytes) -> None:
+def append(path: Path, content: bytes) -> None:
     """Whole or not at all, and on a line of its own where a killed writer left half of one."""
     size = path.stat().st_size if path.exists() else 0
     try:
@@ -118,25 +120,45 @@ def _append(path: Path, content: bytes) -> None:
             if file.read(1) not in (b"", b"\n"):
                 file.write(b"\n")
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError:
         with contextlib.suppress(OSError):
             os.truncate(path, size)
         raise
 
 
-def _written(entry: Entry) -> bytes:
-    facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
-    attributes = "".join(f' {name}="{html.escape(" ".join(value.split()))}"' for name, value in _checked(facts))
-    text = _TAG.sub("&lt;", _ESCAPED.sub("&amp;", entry.text))
+def written(entries: Iterable[Entry]) -> bytes:
+    """Entries as they stand in a file."""
+    texts = (f"<MEMORY{_attributes(entry)}>\n{_body(entry.text)}{_CLOSING}\n" for entry in entries)
     # Half a surrogate pair, which a model may write, has no place in a file.
-    return f"<MEMORY{attributes}>\n{text}\n</MEMORY>\n".encode("utf-8", "replace")
+    return "".join(texts).encode("utf-8", "replace")
 
 
-def _checked(facts: dict[str, str]) -> Iterable[tuple[str, str]]:
-    for name, value in facts.items():
+def _attributes(entry: Entry) -> str:
+    facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
+    for name in facts:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a fact: lower-case letters and underscores")
-        yield name, value
+    lines = {name: _coded(html.escape(value)).replace("\n", "&#xa;") for name, value in facts.items()}
+    return "".join(f' {name}="{line}"' for name, line in lines.items())
+
+
+def _body(text: str) -> str:
+    return _coded(_TAG.sub("&lt;", re.sub(f"&{_REFERENCE}", "&amp;", text)))
+
+
+def _coded(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda found: f"&#x{ord(found[0]):x};", text)
+
+
+def _decoded(text: str) -> str:
+    def character(code: re.Match[str]) -> str:
+        meant = chr(int(code[1], 16))
+        # Other codes are not ours: they stand in what somebody wrote.
+        return meant if meant == "\n" or _UNPRINTABLE.match(meant) else code[0]
+
+    return _CODE.sub(character, text)
 
 
 def _read(text: str) -> Iterator[tuple[slice, Entry]]:
@@ -149,11 +171,25 @@ def _read(text: str) -> Iterator[tuple[slice, Entry]]:
 
 
 def _entry(attributes: str, body: str) -> Entry:
-    facts = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
+    facts = {name: html.unescape(_decoded(value)) for name, value in _ATTRIBUTE.findall(attributes)}
     module, moment = facts.pop("module", ""), facts.pop("time", "")
     try:
         time = datetime.fromisoformat(moment)
     except ValueError:
         time = datetime.min
-    text = re.sub(r"&amp;(?=(?:amp;)*lt;)", "&", re.sub(r"&lt;(?=/?\s*MEMORY)", "<", body, flags=re.IGNORECASE))
+    text = re.sub(f"&amp;{_REFERENCE}", "&", _WRITTEN_TAG.sub("<", _decoded(body)))
     return Entry(module=module, time=time, text=text, facts=facts)
+
+
+def _taken_out(text: str, entries: Iterable[Entry]) -> tuple[list[Entry], str, str]:
+    """The entries that are there, one for each that is given; their part of `text`; and what is left of it."""
+    wanted = list(entries)
+    gone, moved, left, end = [], [], [], 0
+    for place, entry in _read(text):
+        if entry in wanted:
+            wanted.remove(entry)
+            gone.append(entry)
+            left.append(text[end : place.start])
+            moved.append(f"{text[place]}\n")
+            end = place.stop + text.startswith("\n", place.stop)
+    return gone, "".join(moved), "".join([*left, text[end:]])

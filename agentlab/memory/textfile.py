@@ -1,71 +1,57 @@
 """Memory in a text file that people can read, `memory.txt`, for any number of users, threads and processes.
 
-    [fact "memory_1" of "ann" at 2026-01-05T10:00:00]
-    > Ann plays the oboe.
-    [end]
+    <MEMORY module="memory" user="ann" id="memory_1" time="2026-01-05T10:00:00">
+    Ann plays the oboe.
+    </MEMORY>
 
-Lines of a fact begin with `> `, so a text can hold anything, these brackets too; a backslash and what does not print is
-written as an escape. A new fact is one append; anything else writes a new file beside the old one and takes its place.
-A fact without its `[end]`, which is how a crash leaves one, was never stored. The vectors are in `memory.vectors` by
-the content of the text: if that file is lost, or a person edits a fact, they are computed anew.
+A new fact is one append; anything else writes a new file beside the old one and takes its place. The vectors are in
+`memory.vectors` by the content of the text: if that file is lost, or a person edits a fact, they are computed anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import hashlib
 import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from filelock import FileLock
-
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Fact
-from agentlab.core.protocols import Embedder, Memory
-from agentlab.memory.base import StoredMemory, Vector, pack, unit, unpack
-from agentlab.memory.exact import Mirror, Snapshot
+from agentlab.core.protocols import Embedder
+from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, to_bytes, unit
+from agentlab.memory.exact import CachedRows
+from agentlab.memory.tagged_log import Entry, TaggedLog, append, written
 
-_WAIT = 30.0
-"""Seconds to wait for another writer."""
-_FIRST = "Memory of agentlab, embedded with "
-_START = b"[fact "
-_END = "[end]"
-_HEAD = re.compile(r'\[fact ("(?:[^"\\]|\\.)*") of ("(?:[^"\\]|\\.)*") at (\S+)\]')
-_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|(\\))")
-_UNPRINTABLE = re.compile(r"[\\\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Controls (not tab and newline), marks that turn the writing direction round, and the backslash itself."""
-_KEY = 32
-"""Bytes in front of each vector: the SHA-256 of its text."""
+_FIRST = "Long-term memory of agentlab, embedded with "
+_MODULE = "memory"
+_OLD_FIRST = "Memory of agentlab, embedded with "
+_OLD_FACT = re.compile(
+    r'^\[fact ("(?:[^"\\\n]|\\.)*") of ("(?:[^"\\\n]|\\.)*") at (\S+)\]\n((?:>.*\n)+)\[end\]\n?', re.MULTILINE
+)
+_OLD_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|\\)")
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> TextfileMemory:
-    """Open or create `where`/memory.txt; ConfigError names the line if it cannot be read."""
+    """Open or create `where`/memory.txt; ConfigError if it cannot be read or was made with another embedder."""
     path = Path(where) / "memory.txt"
     memory = TextfileMemory(path, embedder, user)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         memory.prepare()
-    except (OSError, _Damaged) as error:
+    except (MemoryUnavailable, _Damaged) as error:
         raise ConfigError(f"{path}: cannot be opened as a memory ({error})") from error
     return memory
 
 
 class _Damaged(Exception):
-    """The file is not what a memory writes; names the line."""
-
-
-@dataclass(frozen=True)
-class _Entry:
-    user: str
-    fact: Fact
+    """The file is not what a memory writes."""
 
 
 class TextfileMemory(StoredMemory):
@@ -74,17 +60,30 @@ class TextfileMemory(StoredMemory):
 
     def __init__(self, path: Path, embedder: Embedder, user: str) -> None:
         super().__init__(str(path), embedder, user)
-        self._path = path
         self._lock = threading.Lock()
-        self._others = FileLock(f"{path}.lock", timeout=_WAIT)
-        self._rows = _TextRows(path, embedder.name, self.user, self._embed)
+        self._log = TaggedLog(path)
+        self._rows = _TextRows(self._log, self.user, self._embed)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def prepare(self) -> None:
         """Begin a new file, or see that an old one can be read."""
-        with self._others:
-            if not self._path.exists() or not self._path.stat().st_size:
-                replace_file(self._path, f"{_FIRST}{self.embedder.name}\n".encode())
-            _parse(self._path.read_bytes(), self.embedder.name)
+        path = self._log.path
+        with self._log.locked():
+            if not path.exists() or not path.stat().st_size:
+                replace_file(path, f"{_FIRST}{self.embedder.name}\n")
+            text = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+            first, _, rest = text.partition("\n")
+            holds = first.removeprefix(_FIRST).removeprefix(_OLD_FIRST)
+            if holds == first:
+                raise _Damaged(f"line 1: expected '{_FIRST}...'")
+            check_embedder(str(path), holds, self.embedder)
+            if first.startswith(_OLD_FIRST):
+                replace_file(path, f"{_FIRST}{holds}\n".encode() + _OLD_FACT.sub(_tagged, rest).encode())
+            self._rows.entries()
+
+    async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
+        self._loop = asyncio.get_running_loop()
+        return await super()._use(work, write=write)
 
     def _embed(self, texts: list[str]) -> list[Vector]:
         """Vectors for texts that have lost theirs, from the event loop that is waiting for this thread."""
@@ -96,219 +95,105 @@ class TextfileMemory(StoredMemory):
         return [unit(row) for row in asyncio.run_coroutine_threadsafe(embed(), self._loop).result()]
 
     @contextmanager
-    def _facts(self, *, write: bool) -> Iterator[_TextRows]:
+    def _facts(self, *, write: bool) -> Iterator[Rows]:
         with self._lock:
-            self._path.stat()  # the lock would make a folder that is gone anew
-            with self._others if write else nullcontext():
-                self._rows.sync()
+            self._log.path.stat()  # the lock would make a folder that is gone anew
+            with self._log.locked():
+                self._rows.refresh()
                 yield self._rows
 
-    def _snapshot(self) -> Memory:
-        with self._facts(write=False) as rows:
-            return Snapshot(self.name, self.embedder, self.user, rows.shelf.copy())
-
     def _release(self) -> None:
-        with self._lock:
-            self._rows.forget()
+        """The file is open only while it is read or written."""
 
 
-class _TextRows(Mirror):
-    """The entries of the file, those of one user on the shelf."""
+class _TextRows(CachedRows):
+    """A user's entries in the file, under the lock."""
 
-    def __init__(self, path: Path, embedder: str, user: str, embed: Callable[[list[str]], list[Vector]]) -> None:
+    def __init__(self, log: TaggedLog, user: str, embed: Callable[[list[str]], list[Vector]]) -> None:
         super().__init__()
-        self._path = path
-        self._vectors = _VectorFile(path.with_suffix(".vectors"))
-        self._embedder = embedder
+        self._log = log
+        self._vector_file = log.path.with_suffix(".vectors")
         self._user = user
         self._embed = embed
-        self.forget()
+        self._entries: dict[str, Entry] = {}
 
-    def forget(self) -> None:
-        self.shelf.clear()
-        self._entries: list[_Entry] = []
-        self._whole = True
-        self._state: tuple[int, ...] = ()
+    def refresh(self) -> None:
+        """Become what the file holds; raises _Damaged where an entry is no fact."""
+        self._entries = self.entries()
+        facts = [Fact(id=name, text=entry.text, created=entry.time) for name, entry in self._entries.items()]
+        if facts != self.all():
+            self.load(facts, self._vectors_of(facts))
 
-    def sync(self) -> None:
-        """Bring entries and shelf to what the file holds."""
-        state = _state(self._path)
-        if state == self._state:
-            return
-        entries, whole = _parse(self._path.read_bytes(), self._embedder)
-        mine = [entry.fact for entry in entries if entry.user == self._user]
-        known = self.shelf.all()
-        if mine[: len(known)] != known:
-            self.shelf.clear()
-            known = []
-        fresh = mine[len(known) :]
-        self.shelf.put(fresh, self._vectors_of(fresh))
-        self._entries, self._whole, self._state = entries, whole, state
+    def entries(self) -> dict[str, Entry]:
+        """The user's entries by the id of their fact."""
+        found: dict[str, Entry] = {}
+        for entry in self._log.entries():
+            if entry.module == _MODULE and entry.facts.get("user") == self._user:
+                name = entry.facts.get("id")
+                if not name or name in found or entry.time == datetime.min:
+                    raise _Damaged(f"the fact {entry.text[:50]!r} has no id of its own, or no time that can be read")
+                found[name] = entry
+        return found
 
-    def _vectors_of(self, facts: list[Fact]) -> list[Vector]:
-        stored = self._vectors.read() if facts else {}
+    def _vectors_of(self, facts: Sequence[Fact]) -> list[Vector]:
+        stored = _read_vectors(self._vector_file)
         lost = list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored))
         if lost:
             stored |= dict(zip(map(_key, lost), self._embed(lost), strict=True))
         return [stored[_key(fact.text)] for fact in facts]
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> Sequence[int]:
-        entries = [_Entry(self._user, fact) for fact in facts]
+    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         # First the vectors: whoever reads a fact finds its own.
-        self._vectors.append({_key(fact.text): vector for fact, vector in zip(facts, vectors, strict=True)})
-        if replaces is None and self._whole:
-            _append(self._path, b"".join(map(_format, entries)))
-            self._entries += entries
-            self._state = _state(self._path)
+        append(
+            self._vector_file, _vector_lines({_key(f.text): vector for f, vector in zip(facts, vectors, strict=True)})
+        )
+        new = [
+            Entry(module=_MODULE, time=fact.created, text=fact.text, facts={"user": self._user, "id": fact.id})
+            for fact in facts
+        ]
+        if replaces is None:
+            append(self._log.path, written(new))
         else:
-            self._rewrite([e for e in self._entries if not self._is_mine(e, replaces)] + entries)
-        return range(self.shelf.newest + 1, self.shelf.newest + 1 + len(facts))
+            self._log.replace([self._entries[replaces]], new)
 
     def erase(self, fact_id: str | None) -> None:
-        keep = [
-            e for e in self._entries if not (self._is_mine(e, fact_id) or (fact_id is None and e.user == self._user))
-        ]
-        self._rewrite(keep)
-
-    def _is_mine(self, entry: _Entry, fact_id: str | None) -> bool:
-        return entry.user == self._user and entry.fact.id == fact_id
-
-    def _rewrite(self, entries: list[_Entry]) -> None:
-        text = f"{_FIRST}{self._embedder}\n".encode() + b"".join(map(_format, entries))
-        replace_file(self._path, text)
-        self._vectors.keep({_key(entry.fact.text) for entry in entries})
-        self._entries, self._whole, self._state = entries, True, _state(self._path)
+        self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])
+        kept = {_key(entry.text) for entry in self._log.entries()}
+        vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in kept}
+        replace_file(self._vector_file, _vector_lines(vectors))
 
 
-class _VectorFile:
-    """Vectors by the content of their text: the dimensions as four bytes, then key and vector of one text each.
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
-    It can be lost at any time; whoever writes to it holds the lock of the text file.
+
+def _read_vectors(path: Path) -> dict[str, Vector]:
+    """Vectors by the key of their text. What cannot be read, such as half a line, is passed over: it is made anew."""
+    vectors: dict[str, Vector] = {}
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        with contextlib.suppress(ValueError, TypeError):
+            key, packed = json.loads(line)
+            vectors[key] = from_bytes(base64.b64decode(packed))
+    return vectors
+
+
+def _vector_lines(vectors: Mapping[str, Vector]) -> bytes:
+    return "".join(
+        f"{json.dumps([key, base64.b64encode(to_bytes(vector)).decode()])}\n" for key, vector in vectors.items()
+    ).encode()
+
+
+def _tagged(found: re.Match[str]) -> str:
+    """A fact as older versions wrote it, as an entry:
+
+    [fact "memory_1" of "ann" at 2026-01-05T10:00:00]
+    > Ann plays the oboe.
+    [end]
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> dict[bytes, Vector]:
-        data = self._path.read_bytes() if self._path.exists() else b""
-        length = self._record(data)
-        starts = range(4, len(data) - length + 1, length) if length else range(0)
-        return {data[at : at + _KEY]: unpack(data[at + _KEY : at + length]) for at in starts}
-
-    def append(self, vectors: Mapping[bytes, Vector]) -> None:
-        dimensions = next(iter(vectors.values())).size
-        head = dimensions.to_bytes(4, "little")
-        with self._path.open("a+b") as file:
-            size = file.tell()
-            file.seek(0)
-            length = _KEY + 4 * dimensions
-            if file.read(4) != head:
-                file.truncate(0)
-                file.write(head)
-            elif (size - 4) % length:
-                file.truncate(size - (size - 4) % length)
-            file.write(b"".join(key + pack(vector) for key, vector in vectors.items()))
-
-    def keep(self, keys: set[bytes]) -> None:
-        """Forget the vectors of all other texts."""
-        kept = {key: vector for key, vector in self.read().items() if key in keys}
-        records = [key + pack(vector) for key, vector in kept.items()]
-        dimensions = next(iter(kept.values())).size if kept else 0
-        replace_file(self._path, dimensions.to_bytes(4, "little") + b"".join(records))
-
-    @staticmethod
-    def _record(data: bytes) -> int:
-        """Bytes of one record, 0 for a file without any."""
-        dimensions = int.from_bytes(data[:4], "little")
-        return _KEY + 4 * dimensions if dimensions else 0
-
-
-def _key(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
-
-
-def _format(entry: _Entry) -> bytes:
-    fact_id, user = (json.dumps(name) for name in (entry.fact.id, entry.user))
-    lines = [f"> {line}" if line else ">" for line in _escape(entry.fact.text).split("\n")]
-    head = f"[fact {fact_id} of {user} at {entry.fact.created.isoformat()}]"
-    return "\n".join(["", head, *lines, _END, ""]).encode()
-
-
-def _escape(text: str) -> str:
-    def escape(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return "\\\\" if found[0] == "\\" else rf"\x{code:02x}" if code < 256 else rf"\u{code:04x}"
-
-    return _UNPRINTABLE.sub(escape, text)
-
-
-def _unescape(line: str) -> str:
-    return _ESCAPED.sub(lambda m: "\\" if m[3] else chr(int(m[1] or m[2], 16)), line)
-
-
-def _parse(data: bytes, embedder: str) -> tuple[list[_Entry], bool]:
-    """The entries of a file, and whether it ends as it should; an entry that was cut off at the end is left out."""
-    lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
-    _check_first_line(lines[0], embedder)
-    last = max((number for number, line in enumerate(lines) if line == _END.encode()), default=0)
-    entries: list[_Entry] = []
-    seen: set[tuple[str, str]] = set()
-    head: tuple[str, str, datetime] | None = None
-    text: list[str] = []
-    for number, raw in enumerate(lines[1 : last + 1], start=2):
-        try:
-            line = raw.decode()
-            if head is None:
-                if line:
-                    head, text = _parse_head(line, seen), []
-            elif line == _END:
-                fact_id, user, created = head
-                seen.add((user, fact_id))
-                entries.append(_Entry(user, Fact(id=fact_id, text="\n".join(text), created=created)))
-                head = None
-            elif line.startswith(">"):
-                text.append(_unescape(line[1:].removeprefix(" ")))
-            else:
-                raise _Damaged("a line of a fact begins with '> '")
-        except (ValueError, _Damaged) as error:
-            raise _Damaged(f"line {number}: {error}") from error
-    rest = b"\n".join(lines[last + 1 :]).strip()
-    if rest and not (rest.startswith(_START) or _START.startswith(rest)):
-        raise _Damaged(f"line {last + 2}: what follows is no fact")
-    return entries, not rest and data.endswith(b"\n")
-
-
-def _parse_head(line: str, seen: set[tuple[str, str]]) -> tuple[str, str, datetime]:
-    found = _HEAD.fullmatch(line)
-    if found is None:
-        raise _Damaged('expected [fact "ID" of "USER" at TIME]')
-    fact_id, user = json.loads(found[1]), json.loads(found[2])
-    if (user, fact_id) in seen:
-        raise _Damaged(f"the id {fact_id!r} is there twice")
-    return fact_id, user, datetime.fromisoformat(found[3])
-
-
-def _check_first_line(line: bytes, embedder: str) -> None:
-    first = line.decode(errors="replace")
-    if not first.startswith(_FIRST):
-        raise _Damaged(f"line 1: expected '{_FIRST}...'")
-    if first.removeprefix(_FIRST) != embedder:
-        holds = first.removeprefix(_FIRST)
-        raise _Damaged(f"holds vectors of {holds}, not of {embedder}: use the same embedder or another folder")
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _append(path: Path, data: bytes) -> None:
-    with path.open("r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(end)
-            raise
+    lines = [
+        _OLD_ESCAPE.sub(lambda code: chr(int(code[1] or code[2] or "5c", 16)), line[1:].removeprefix(" "))
+        for line in found[4].removesuffix("\n").split("\n")
+    ]
+    facts = {"user": json.loads(found[2]), "id": json.loads(found[1])}
+    entry = Entry(module=_MODULE, time=datetime.fromisoformat(found[3]), text="\n".join(lines), facts=facts)
+    return written([entry]).decode()

@@ -24,7 +24,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
-from agentlab.memory.unavailable import open_or_away
+from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
 from agentlab.session.history import ConversationDatabase
@@ -167,18 +167,16 @@ class Workbench:
                     # Built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
                     self._scratch = self._scratch or tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
                     folder = Path(self._scratch.name)
-                opened = await open_index(
+                self._indexes[key] = await open_index(
                     documents,
                     self.embedder,
                     folder=folder,
+                    # A cached query would make the flow that asks second look faster.
+                    query_embedder=self._queries,
                     method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
                     progress=progress,
                 )
-                if opened.embedder is not None:
-                    # A cached query would make the flow that asks second look faster.
-                    opened.embedder = self._queries
-                self._indexes[key] = opened
         return self._indexes[key]
 
     @contextlib.asynccontextmanager
@@ -202,7 +200,7 @@ class Workbench:
         if variant.memory is None:
             return None
         backend = plugins.resolve("memory", variant.memory)
-        return await open_or_away(variant.memory, lambda: backend.connect(str(folder), self._queries))
+        return await open_or_unavailable(variant.memory, lambda: backend.connect(str(folder), self._queries))
 
     async def session(
         self,

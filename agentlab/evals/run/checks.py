@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import Dataset
-from agentlab.data.lint import doubts
+from agentlab.data.lint import lint
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -20,7 +20,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         for variant in bench.variants:
             _check_needs(variant, dataset)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
-        found = list(doubts(dataset))
+        found = list(lint(dataset))
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s: %s%s", dataset.name, found[0], more)

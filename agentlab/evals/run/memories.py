@@ -17,7 +17,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
 from agentlab.evals.results.rows import Play
-from agentlab.memory.unavailable import Away
+from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import Respond, TurnDriver, log_failure
 from agentlab.workbench.variants import Variant
@@ -71,7 +71,7 @@ class Memories:
         try:
             snapshot = await self._filled[key].snapshot()
         except MemoryUnavailable as gone:
-            snapshot = Away(str(variant.memory), str(gone))
+            snapshot = UnavailableMemory(str(variant.memory), str(gone))
         try:
             yield snapshot
         finally:
@@ -107,7 +107,7 @@ class Memories:
             except MemoryUnavailable as gone:
                 # Should it come back, it is still empty: each question says that there is no memory, and is marked.
                 log.warning("what was told could not be written to memory: %s", gone)
-                return Away(str(variant.memory), str(gone))
+                return UnavailableMemory(str(variant.memory), str(gone))
         return memory
 
     async def _write_down(self, sessions: Sequence[ToldSession], memory: Memory) -> None:

@@ -88,7 +88,7 @@ class EgoMemory:
         """Put something into long-term memory, with a summary and tags by the model."""
         found = await ask(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
         summary = text_of(found, "summary") or " ".join(text.split())[:200]
-        facts = {"summary": summary, "tags": ", ".join(texts_of(found, "tags", 5))}
+        facts = {"summary": " ".join(summary.split()), "tags": " ".join(", ".join(texts_of(found, "tags", 5)).split())}
         self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
@@ -171,7 +171,7 @@ class EgoMemory:
         return f"{told} {evaluation}".strip()
 
     def _consolidated(self, session: Session, text: str, tag: str) -> None:
-        facts = {"summary": text, "tags": tag}
+        facts = {"summary": " ".join(text.split()), "tags": tag}
         self.long.add(Entry(module="memoryMaintenance", time=session.now, text=text, facts=facts))
 
     def end_session(self) -> None:

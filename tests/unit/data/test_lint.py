@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import agentlab as al
 from agentlab.data.datasets import load_dataset
-from agentlab.data.lint import doubts
+from agentlab.data.lint import lint
 from agentlab.models.scripted import Scripted
 from support.conversation_sets import GOOD, write
 
@@ -24,7 +24,7 @@ def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, ca
         ],
     }
     folder = write(tmp_path / "set", GOOD, odd, corpus=[{"doc_id": "d", "title": "", "text": "Closed on Monday."}])
-    assert list(doubts(load_dataset(folder))) == [
+    assert list(lint(load_dataset(folder))) == [
         "turn 0 of odd: no_call: calls are expected all the same",
         "turn 1 of odd: call_order: 'sequenc' is not graded; 'sequence' is",
         "turn 1 of odd: expected_calls: cancel is no tool of the conversation",
