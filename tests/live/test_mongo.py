@@ -1,18 +1,16 @@
-"""MongoDB over a server of its wire protocol: death and restart, leases, vector search."""
+"""MongoDB over a server of its wire protocol: death and restart, writers at once, older documents."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from typing import Any
 
 import pymongo
 import pytest
 
-from agentlab.core.errors import ConfigError, MemoryUnavailable
+from agentlab.core.errors import MemoryUnavailable
 from agentlab.memory import mongo
-from support.memories import EMBEDDER, LateIndex, add, every_call, ids, texts
+from support.memories import EMBEDDER, add, every_call, ids, texts
 from support.mongo_server import MongoServer
 
 pytestmark = pytest.mark.slow
@@ -44,52 +42,30 @@ async def test_a_server_that_dies_is_an_error_and_after_a_restart_everything_is_
         running.stop()
 
 
-async def test_the_lease_of_a_dead_writer_runs_out(mongodb):
-    memory = mongo.connect(f"lease-{uuid.uuid4().hex}", EMBEDDER, uri=mongodb)
-    await add(memory, "one thing", ids())
-    began = time.monotonic()
-    memory._turns.update_one({"_id": memory._owner}, {"$set": {"holder": "dead", "until": time.time() + 1.0}})
-    assert await texts(memory) == ["one thing"], "readers do not wait"
-    assert (await add(memory, "another matter", ids())).is_new
-    assert time.monotonic() - began > 0.9
-    memory._documents.delete_many({})
-    memory._turns.delete_many({})
-    with pytest.raises(MemoryUnavailable, match="gone"):
-        await memory.facts()
-    with pytest.raises(MemoryUnavailable, match="gone"):
-        await add(memory, "more", ids())
-    await memory.close()
+async def test_a_writer_waits_for_another_on_this_machine_and_no_longer_than_it_has_to(mongodb, monkeypatch):
+    monkeypatch.setattr(mongo, "LOCK_SECONDS", 0.2)
+    store = f"waiting-{uuid.uuid4().hex}"
+    one, two = (mongo.connect(store, EMBEDDER, uri=mongodb) for _ in range(2))
+    await add(one, "one thing", ids())
+    with one._writers:
+        assert await texts(two) == ["one thing"], "readers do not wait"
+        with pytest.raises(MemoryUnavailable, match="could not be acquired"):
+            await add(two, "another matter", ids())
+    assert (await add(two, "another matter", ids())).is_new
+    assert await texts(one) == ["one thing", "another matter"]
+    await one.drop()
+    await two.close()
 
 
-async def test_vector_search_is_taken_where_it_is_and_missed_where_it_is_demanded(mongodb, monkeypatch):
-    plain = mongo.connect("none", EMBEDDER, uri=mongodb, vector_search=True)
-    with pytest.raises(ConfigError, match="no vector search"):
-        await plain.facts()
-    await plain.close()
-    made: list[Any] = []
-
-    class Building(LateIndex):
-        def list_search_indexes(self, name: str) -> list[dict[str, Any]]:
-            return [{"name": name, "queryable": False}] if made else []
-
-        def create_search_index(self, model: Any) -> None:
-            made.append(model.document)
-
-    for _ in range(2):
-        memory: Any = mongo.connect("building", EMBEDDER, uri=mongodb)
-        memory._documents = Building(memory._documents)
-        assert await memory.facts() == () and memory._index is None
-        await memory.close()
-    assert [index["name"] for index in made] == ["agentlab_memory_64"]
-    monkeypatch.setattr(mongo, "_LOOK", 0.0)
-    memory = mongo.connect("building", EMBEDDER, uri=mongodb)
-    memory._documents = Building(memory._documents)
-    await memory.facts()
-    memory._documents = LateIndex(memory._documents._documents)
-    await memory.facts()
-    assert memory._index == "agentlab_memory_64", "taken as soon as it is ready"
-    await memory.drop()
+async def test_what_an_older_version_stored_is_found_and_comes_before_what_is_new(mongodb):
+    store = f"older-{uuid.uuid4().hex}"
+    memory = mongo.connect(store, EMBEDDER, uri=mongodb)
+    for text in ("one thing", "another matter"):
+        await add(memory, text, ids())
     with pymongo.MongoClient(mongodb) as client:
-        turns = client.get_default_database("agentlab")["agentlab_memory_turns"]
-        assert not list(turns.find({"_id": {"$regex": "building"}})), "nothing is left of it"
-    assert made[0]["definition"]["fields"][0]["numDimensions"] == 64 and made[0]["type"] == "vectorSearch"
+        documents = client.get_default_database("agentlab")["agentlab_memory"]
+        mine = {"owner": {"$regex": store}, "text": "another matter"}
+        documents.update_one(mine, {"$set": {"number": 3_000_000}, "$unset": {"embedder": ""}})
+    await add(memory, "a third case", ids())
+    assert await texts(memory) == ["another matter", "one thing", "a third case"]
+    await memory.drop()

@@ -11,9 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pymongo
-from bson.binary import Binary
 
 from agentlab.core.protocols import Memory
 from agentlab.memory import chroma, mongo, sqlite, textfile
@@ -23,7 +21,7 @@ EMBEDDER = hashing.connect("hashing-64")
 NOW = datetime(2026, 1, 5, 10, 30, 0, 123456)
 REAL_URI = os.environ.get("MONGODB_URI")
 FILES = ["chroma", "sqlite", "textfile"]
-BACKENDS = [*FILES, "mongo", "mongo_index", *(["mongo_uri"] if REAL_URI else [])]
+BACKENDS = [*FILES, "mongo", *(["mongo_uri"] if REAL_URI else [])]
 
 
 def vector(text: str) -> Any:
@@ -52,32 +50,6 @@ async def texts(memory: Memory) -> list[str]:
     return [fact.text for fact in await memory.facts()]
 
 
-class LateIndex:
-    """A collection with vector search, as Atlas documents it: it knows the facts up to a few changes ago, fetches their
-    documents as they are now, and leaves out those that are gone."""
-
-    def __init__(self, documents: Any) -> None:
-        self._documents = documents
-        self._known: dict[Any, tuple[str, Any]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._documents, name)
-
-    def list_search_indexes(self, name: str) -> list[dict[str, Any]]:
-        return [{"name": name, "queryable": True}]
-
-    def aggregate(self, pipeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        stage = pipeline[0]["$vectorSearch"]
-        owner, asked = stage["filter"]["owner"]["$eq"], np.array(stage["queryVector"])
-        assert stage["numCandidates"] >= stage["limit"] and stage["path"] == "vector"
-        found = list(self._documents.find({"owner": owner}))
-        changed = {document["_id"] for document in found}.symmetric_difference(self._known)
-        if len(changed) > 5:
-            self._known = {d["_id"]: np.array(Binary.as_vector(d["vector"]).data) for d in found}
-        near = sorted(self._known, key=lambda name: -(self._known[name] @ asked))[: stage["limit"]]
-        return list(self._documents.find({"_id": {"$in": near}}, pipeline[1]["$project"]))
-
-
 class Backend:
     """Opens memories of one kind in one place, and closes what was opened."""
 
@@ -90,10 +62,7 @@ class Backend:
     def open(self, user: str = "ann", embedder: Any = EMBEDDER) -> Memory:
         memory: Any
         if "mongo" in self.name:
-            index = self.name == "mongo_index"
-            memory = mongo.connect(self.where, embedder, user=user, uri=self.uri, vector_search=index or None)
-            if index:
-                memory._documents = LateIndex(memory._documents)
+            memory = mongo.connect(self.where, embedder, user=user, uri=self.uri)
         else:
             memory = {"chroma": chroma, "sqlite": sqlite, "textfile": textfile}[self.name].connect(
                 self.where, embedder, user=user
@@ -109,7 +78,6 @@ class Backend:
                 database = client.get_default_database("agentlab")
                 mine = {"$regex": str(self.where)}
                 database["agentlab_memory"].delete_many({"owner": mine})
-                database["agentlab_memory_turns"].delete_many({"_id": mine})
 
 
 async def every_call(memory: Memory) -> list[BaseException | object]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from agentlab.core.protocols import Memory
-from agentlab.memory import mongo
 from agentlab.memory.base import unit
 from support.hostile_texts import HOSTILE
 from support.memories import BACKENDS, NOW, Backend, ids, vector
@@ -105,7 +104,7 @@ class MemoryMachine(RuleBasedStateMachine):
         if len({round(score, 5) for _, score in expected}) < len({score for _, score in expected}):
             return  # Chroma rounds vectors in its own way: what differs in the sixth place may change places
         # An index does not reach all of many equals, so it may not know which is the oldest of those at the cut.
-        cut = scores[-1] if self.kept.name in ("chroma", "mongo_index") and scores else -2.0
+        cut = scores[-1] if self.kept.name == "chroma" and scores else -2.0
         sure = [name for name, score in expected[:top_k] if score > cut]
         assert [fact.id for fact in found][: len(sure)] == sure
 
@@ -142,9 +141,8 @@ class MemoryMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BACKENDS)
-def test_any_sequence_of_operations_ends_where_a_plain_list_does(name, tmp_path, request, monkeypatch):
-    monkeypatch.setattr(mongo, "_NEWEST", 8)
-    uri = request.getfixturevalue("mongodb") if name in ("mongo", "mongo_index") else None
+def test_any_sequence_of_operations_ends_where_a_plain_list_does(name, tmp_path, request):
+    uri = request.getfixturevalue("mongodb") if name == "mongo" else None
     folders = (tmp_path / str(number) for number in itertools.count())
 
     class Machine(MemoryMachine):

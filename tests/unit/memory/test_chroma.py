@@ -1,35 +1,56 @@
-"""Chroma: updates that a crash cut short, and copies that take their folder along."""
+"""Chroma: updates that fail, folders of an older version, and a database that somebody else has been at."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
-from agentlab.memory import chroma
-from support.memories import NOW, Backend, add, ids, texts, vector
+import pytest
+from chromadb import Collection
+
+from agentlab.core.errors import MemoryUnavailable
+from support.memories import NOW, Backend, add, ask, ids, texts, vector
 
 
-async def test_chroma_finishes_an_update_that_a_crash_cut_short(tmp_path, monkeypatch):
+async def test_an_update_that_fails_leaves_the_fact_as_it_was(tmp_path, monkeypatch):
     backend = Backend("chroma", tmp_path, None)
     memory, new_id = backend.open(), ids()
     await add(memory, "Ann lives in Rome", new_id)
-    monkeypatch.setattr(chroma._Store, "settle", lambda self: None)
-    collection = memory._store.collection(memory._collection)
-    monkeypatch.setattr(type(collection), "delete", lambda self, **_: None)
-    await memory.update("memory_1", "Ann lives in Lyon", vector("Ann lives in Lyon"), created=NOW, new_id=new_id)
+    text = "Ann lives in Lyon"
+
+    def fail(self: object, **record: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(Collection, "update", fail)
+    with pytest.raises(MemoryUnavailable, match="the disk is full"):
+        await memory.update("memory_1", text, vector(text), created=NOW, new_id=new_id)
     monkeypatch.undo()
-    assert await texts(memory) == ["Ann lives in Lyon"]
+    assert await texts(memory) == ["Ann lives in Rome"]
+    assert await memory.update("memory_1", text, vector(text), created=NOW, new_id=new_id) is not None
     assert await texts(memory) == ["Ann lives in Lyon"]
     await memory.close()
 
 
-async def test_a_copy_of_chroma_takes_its_folder_with_it(tmp_path):
-    memory = Backend("chroma", tmp_path, None).open()
-    await add(memory, "one thing", ids())
-    copy: Any = await memory.snapshot()
-    folder = copy._store.folder
-    assert folder.exists()
-    await copy.close()
-    await copy.close()
-    assert not folder.parent.exists()
+async def test_a_folder_of_an_older_version_is_read(tmp_path):
+    backend = Backend("chroma", tmp_path, None)
+    memory, new_id = backend.open(), ids()
+    await add(memory, "one thing", new_id)
     await memory.close()
-    assert not chroma._Store._all
+    about = tmp_path / "chroma" / "agentlab.json"
+    about.write_text(json.dumps({"embedder": "hashing/hashing-64", "writes": 1, "moving": None}))
+    memory = backend.open()
+    assert await ask(memory, "one thing") == ["one thing"]
+    assert (await add(memory, "another matter", new_id)).is_new
+    await memory.close()
+
+
+async def test_of_two_memories_in_one_folder_each_can_be_closed(tmp_path):
+    backend = Backend("chroma", tmp_path, None)
+    one, two = backend.open(), backend.open("bob")
+    await add(one, "one thing", ids())
+    await one.close()
+    await one.close()
+    await add(two, "another matter", ids())
+    assert await texts(two) == ["another matter"]
+    await two.close()
+    assert await texts(backend.open()) == ["one thing"]
+    await backend.opened[-1].close()

@@ -6,26 +6,26 @@ import numpy as np
 
 from agentlab.core.messages import Fact
 from agentlab.memory.base import unit
-from agentlab.memory.exact import Shelf
+from agentlab.memory.exact import VectorTable
 from support.memories import NOW
 
 
-def test_a_shelf_ranks_like_the_plain_formula_and_moves_house_without_a_loss():
+def test_a_table_ranks_like_the_plain_formula_whatever_is_put_and_removed():
     random = np.random.default_rng(3)
-    shelf, plain = Shelf(), {}
+    table, plain = VectorTable(), {}
     for number in range(300):
         row = unit(random.integers(-2, 3, 8))
-        shelf.put([Fact(id=str(number), text="t", created=NOW)], [row])
+        table.put([Fact(id=str(number), text="t", created=NOW)], [row])
         plain[str(number)] = row
         if number % 3 == 0:
             gone = str(random.choice(list(plain)))
-            shelf.remove(gone)
+            table.remove(gone)
             del plain[gone]
         if number % 50 == 49:
-            twin = shelf.copy()
+            twin = table.copy()
             twin.clear()
             asked = unit(random.integers(-2, 3, 8))
             best = sorted(plain, key=lambda name: -round(float(np.float64(plain[name]) @ np.float64(asked)), 6))
             for count in (1, 7, 1000):
-                assert [fact.id for fact in shelf.nearest(asked, count)] == best[:count]
-            assert [fact.id for fact in shelf.all()] == list(plain)
+                assert [fact.id for fact in table.nearest(asked, count)] == best[:count]
+            assert [fact.id for fact in table.all()] == list(plain)

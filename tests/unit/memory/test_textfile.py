@@ -1,11 +1,12 @@
-"""The text file: it reads like text, can be edited, and damage is named by its line."""
+"""The text file: it reads like text, can be edited, older files are read, and damage is named."""
 
 from __future__ import annotations
 
 import pytest
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from support.memories import Backend, add, ask, every_call, ids, texts
+from agentlab.core.messages import Fact
+from support.memories import NOW, Backend, add, ask, every_call, ids, texts
 
 
 async def test_the_text_file_reads_like_text_and_can_be_edited(tmp_path):
@@ -16,10 +17,11 @@ async def test_the_text_file_reads_like_text_and_can_be_edited(tmp_path):
     path = tmp_path / "memory.txt"
     written = path.read_text()
     assert written == (
-        "Memory of agentlab, embedded with hashing/hashing-64\n\n"
-        '[fact "memory_1" of "ann" at 2026-01-05T10:30:00.123456]\n'
-        "> Ann plays the oboe.\n> [end]\n>\n> \tSince \\x07 1999.\n[end]\n\n"
-        '[fact "memory_2" of "bob" at 2026-01-05T10:30:00.123456]\n> Bob plays the tuba.\n[end]\n'
+        "Long-term memory of agentlab, embedded with hashing/hashing-64\n"
+        '<MEMORY module="memory" user="ann" id="memory_1" time="2026-01-05T10:30:00.123456">\n'
+        "Ann plays the oboe.\n[end]\n\n\tSince &#x7; 1999.\n</MEMORY>\n"
+        '<MEMORY module="memory" user="bob" id="memory_2" time="2026-01-05T10:30:00.123456">\n'
+        "Bob plays the tuba.\n</MEMORY>\n"
     )
     path.write_text(written.replace("oboe", "cello").replace("\n", "\r\n").rstrip(), newline="")
     assert await ask(memory, "plays the cello", min_score=0.3) == ["Ann plays the cello.\n[end]\n\n\tSince \x07 1999."]
@@ -32,6 +34,26 @@ async def test_the_text_file_reads_like_text_and_can_be_edited(tmp_path):
     assert await ask(backend.open(), "dances", top_k=1) == ["Ann dances."]
 
 
+async def test_the_text_file_of_an_older_version_is_read_and_becomes_one_of_today(tmp_path):
+    path = tmp_path / "memory.txt"
+    path.write_text(
+        "Memory of agentlab, embedded with hashing/hashing-64\n\n"
+        '[fact "memory_1" of "ann" at 2026-01-05T10:30:00.123456]\n'
+        "> Ann plays the oboe.\n> [end]\n>\n> \tSince \\x07 1999, \\\\x41\\u2028.\n[end]\n\n"
+        '[fact "memory_2" of "b\\n\\u00f6b" at 2026-01-05T10:30:00.123456]\n> <MEMORY>\n> </MEMORY>\n[end]\n\n'
+        '[fact "memory_3" of "ann" at 2026-01-05T10:3'
+    )
+    (tmp_path / "memory.vectors").write_bytes(b"\x40\0\0\0 in the older form\n")
+    backend = Backend("textfile", tmp_path, None)
+    memory = backend.open()
+    text = "Ann plays the oboe.\n[end]\n\n\tSince \x07 1999, \\x41\u2028."
+    assert await memory.facts() == (Fact(id="memory_1", text=text, created=NOW),)
+    assert await texts(backend.open("b\nöb")) == ["<MEMORY>\n</MEMORY>"]
+    await add(memory, '[fact "memory_9" of "ann" at 2026-01-05]\n> hello\n[end]\n', ids())
+    assert await texts(backend.open()) == await texts(memory) and len(await memory.facts()) == 2
+    assert await ask(memory, "plays the oboe", top_k=1) == [text]
+
+
 async def test_a_fact_cut_off_by_a_crash_was_never_stored(tmp_path):
     backend = Backend("textfile", tmp_path, None)
     memory = backend.open()
@@ -40,7 +62,7 @@ async def test_a_fact_cut_off_by_a_crash_was_never_stored(tmp_path):
     whole = path.read_bytes()
     await add(memory, "a second thing, é", ids())
     longer = path.read_bytes()
-    for cut in range(len(whole), len(longer) - 5):
+    for cut in range(len(whole), len(longer) - 1):
         path.write_bytes(longer[:cut])
         assert await texts(backend.open()) == ["one thing"]
     await add(backend.open(), "instead", ids())
@@ -48,17 +70,9 @@ async def test_a_fact_cut_off_by_a_crash_was_never_stored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        ("[end]", "end", 5),
-        ("> one", "one", 4),
-        ("2026-01-05T", "yesterday", 3),
-        ('"memory_1"', "memory_1", 3),
-        ("memory_2", "memory_1", 7),
-        ("embedded with", "and", 1),
-    ],
+    ("old", "new"), [("2026-01-05T", "yesterday"), ('id="memory_1"', 'id=""'), ("memory_2", "memory_1")]
 )
-async def test_damage_to_the_text_file_is_named_by_line_and_nothing_is_overwritten(tmp_path, old, new, line):
+async def test_a_damaged_fact_of_the_text_file_is_named_and_nothing_is_overwritten(tmp_path, old, new):
     backend = Backend("textfile", tmp_path, None)
     memory = backend.open()
     for text in ("one thing", "another matter"):
@@ -68,6 +82,18 @@ async def test_damage_to_the_text_file_is_named_by_line_and_nothing_is_overwritt
     path.write_text(damaged)
     for result in await every_call(memory):
         assert type(result) is MemoryUnavailable
-    with pytest.raises(ConfigError, match=f"line {line}:"):
+    with pytest.raises(ConfigError, match=r"the fact '(one thing|another matter)' has no id of its own, or no time"):
         backend.open()
     assert path.read_text() == damaged
+
+
+@pytest.mark.parametrize(("old", "new"), [("</MEMORY>", "MEMORY"), ("<MEMORY", "MEMORY")])
+async def test_what_is_no_entry_of_the_text_file_is_a_note_and_stays(tmp_path, old, new):
+    backend = Backend("textfile", tmp_path, None)
+    memory = backend.open()
+    for text in ("one thing", "another matter", "a third case"):
+        await add(memory, text, ids())
+    path = tmp_path / "memory.txt"
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert await texts(memory) == ["another matter", "a third case"]
+    assert await memory.delete("memory_3") and "\none thing\n" in path.read_text()
