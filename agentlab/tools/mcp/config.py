@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.tools.mcp.listing import plain
-from agentlab.wire.recordings import KNOWN_SECRETS
 
 _IGNORED = {"type", "transport", "disabled", "description", "name"}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
@@ -107,5 +107,5 @@ def expanded(value: str, name: str) -> str:
     text = _VARIABLE.sub(lambda found: os.environ[found[1]], value).strip()
     if _SECRET.search(name) or any(_SECRET.search(variable) for variable in _VARIABLE.findall(value)):
         # Of `Bearer KEY` the key alone as well.
-        KNOWN_SECRETS.update((text, text.split()[-1]) if text else ())
+        secrets.register((text, text.split()[-1]) if text else (), f"the MCP setting {name}")
     return text
