@@ -1,9 +1,21 @@
-"""Checks the arguments of a tool call against the tool's JSON schema, with an error a model can act on."""
+"""JSON schemas of tools and replies: the one place that walks them, checks arguments against them and makes them plain.
+
+    simplify_schema({"type": "dict", "properties": {"n": {"type": "float", "pattern": "x"}}})
+    # {"type": "object", "properties": {"n": {"type": "number"}}, "required": [], "additionalProperties": False}
+
+They come from strangers' servers and data sets: with Python's type names, half-filled objects, dead references and
+keywords that a grammar cannot express. Nothing here trusts a schema to be sound, and nothing fetches what it refers to.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 # Not where it is used, which would be in the first call of a tool: a second of its latency.
 import jsonschema
@@ -14,9 +26,40 @@ from agentlab.core.messages import ToolSpec
 
 log = logging.getLogger(__name__)
 
+_ONE = (
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+_ALTERNATIVES = ("anyOf", "oneOf")
+
+_TYPES = {
+    "object": ("object", "dict", "dictionary", "map", "hashmap", "mapping", "struct", "record"),
+    "array": ("array", "list", "tuple", "set", "arraylist", "sequence"),
+    "string": ("string", "str", "text", "char", "character", "date", "datetime", "time", "uri", "url", "uuid", "email"),
+    "integer": ("integer", "int", "long", "short", "byte", "bigint", "int32", "int64"),
+    "number": ("number", "float", "double", "decimal", "real"),
+    "boolean": ("boolean", "bool"),
+    "null": ("null", "none", "nonetype", "void"),
+}
+_KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in spellings}
+_DEEPEST = 12
+_MOST_PARTS = 2000
+_MOST_ITEMS = 64
+
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
-    """Raise ToolError where `arguments` break the schema of `spec`."""
+    """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`."""
     # A registry of its own, because the default one fetches what a schema refers to.
     validator = jsonschema.Draft202012Validator(spec.parameters, registry=referencing.Registry())
     try:
@@ -29,3 +72,168 @@ def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
         first = problems[0]
         where = ".".join(str(part) for part in first.absolute_path) or "arguments"
         raise ToolError(f"{spec.name}: {where}: {first.message[:300]}")
+
+
+def properties_of(schema: Any) -> Mapping[str, Any]:
+    """The properties a schema describes; none where it describes none or is not sound."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def closed_object(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """The schema of an object with these properties and no others, all required but the `optional` ones."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def subschemas(node: Mapping[str, Any]) -> Iterator[Any]:
+    """The schemas directly inside `node`, references not followed. A property may be called like a keyword."""
+    yield from (node[keyword] for keyword in _ONE if keyword in node)
+    for keyword in _BY_NAME:
+        if isinstance(node.get(keyword), Mapping):
+            yield from node[keyword].values()
+    for keyword in _LISTED:
+        if isinstance(node.get(keyword), list):
+            yield from node[keyword]
+
+
+def referenced(root: Any, reference: Any) -> Any:
+    """What a `$ref` within the document `root` points to; None if that is no schema there."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = root
+    for part in reference.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(key)
+        elif isinstance(found, list) and re.fullmatch("[0-9]{1,5}", key) and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return None
+    return found if isinstance(found, (Mapping, bool)) else None
+
+
+def simplify_schema(schema: Any) -> dict[str, Any]:
+    """An equally shaped schema of types, properties, items, enums, alternatives and bounds; `{}` allows anything.
+
+    What is kept shapes a constrained reply; what is dropped only makes it less constrained. References are written out
+    in place; below 12 levels or after 2,000 parts, anything goes. Objects become closed where their properties are
+    known.
+    """
+    return _Simplifier(schema).plain(schema, _DEEPEST)
+
+
+class _Simplifier:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._parts_left = _MOST_PARTS
+        """References can multiply."""
+
+    def plain(self, node: Any, depth: int) -> dict[str, Any]:
+        self._parts_left -= 1
+        if not isinstance(node, Mapping) or depth == 0 or self._parts_left < 0:
+            return {}
+        if isinstance(node.get("$ref"), str):
+            return self.plain(referenced(self._root, node["$ref"]), depth - 1)
+        if "const" in node and _is_json(node["const"]):
+            return {"const": node["const"]}
+        choices = node.get("enum")
+        if isinstance(choices, list) and (choices := [choice for choice in choices if _is_json(choice)]):
+            return {"enum": choices}
+        for keyword in _ALTERNATIVES:
+            if isinstance(options := node.get(keyword), list) and options:
+                return _any_of([self.plain(_with_siblings(option, node), depth - 1) for option in options])
+        if isinstance(parts := node.get("allOf"), list) and parts:
+            return self.plain(self._merged([node, *parts]), depth - 1)
+        return _any_of([{"type": name, **self._details(name, node, depth)} for name in _type_names(node)])
+
+    def _details(self, name: str, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        match name:
+            case "object":
+                return self._object(node, depth)
+            case "array":
+                return self._array(node, depth)
+            case "integer" | "number":
+                return _bounds(node, whole=name == "integer")
+        return {}
+
+    def _merged(self, parts: list[Any]) -> dict[str, Any]:
+        """One schema that says what all parts say; where two of them differ, the first counts."""
+        whole: dict[str, Any] = {}
+        for part in parts:
+            if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
+                part = referenced(self._root, part["$ref"])
+            for key, value in part.items() if isinstance(part, Mapping) else ():
+                if key == "properties" and isinstance(value, Mapping):
+                    whole[key] = {**whole.get(key, {}), **value}
+                elif key == "required" and isinstance(value, list):
+                    whole[key] = [*whole.get(key, []), *value]
+                elif key != "allOf":
+                    whole.setdefault(key, value)
+        return whole
+
+    def _object(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        properties = {str(name): self.plain(value, depth - 1) for name, value in properties_of(node).items()}
+        required = node.get("required")
+        needed = [name for name in properties if isinstance(required, list) and name in required]
+        others = node.get("additionalProperties")
+        more: Any = not properties  # an object nobody described may hold anything
+        if others is False:
+            more = False
+        elif isinstance(others, Mapping):
+            more = self.plain(others, depth - 1)
+        return {"properties": properties, "required": needed, "additionalProperties": more}
+
+    def _array(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        items = node.get("items")
+        # Of a tuple, every position may hold what any of them may.
+        either = items if isinstance(items, list) else [items]
+        inner = _any_of([self.plain(item, depth - 1) for item in either])
+        least, most = node.get("minItems"), node.get("maxItems")
+        limits = {}
+        if type(least) is int and 0 < least <= _MOST_ITEMS:
+            limits["minItems"] = least
+        if type(most) is int and limits.get("minItems", 0) <= most <= _MOST_ITEMS:
+            limits["maxItems"] = most
+        return {"items": inner, **limits}
+
+
+def _with_siblings(option: Any, node: Mapping[str, Any]) -> Any:
+    """An alternative inherits the type and properties written beside the list of alternatives."""
+    if not isinstance(option, Mapping):
+        return option
+    return {key: value for key, value in node.items() if key not in (*_ALTERNATIVES, "allOf")} | dict(option)
+
+
+def _type_names(node: Mapping[str, Any]) -> list[str]:
+    declared = node.get("type")
+    spelled = declared if isinstance(declared, list) else [declared]
+    names = [_KNOWN[s.strip().lower()] for s in spelled if isinstance(s, str) and s.strip().lower() in _KNOWN]
+    names = names or [name for name, keyword in (("object", "properties"), ("array", "items")) if keyword in node][:1]
+    return list(dict.fromkeys([*names, "null"] if node.get("nullable") is True else names))
+
+
+def _bounds(node: Mapping[str, Any], whole: bool) -> dict[str, Any]:
+    found = {key: node[key] for key in ("minimum", "maximum") if _is_finite(node.get(key))}
+    if whole:
+        found = {key: math.ceil(bound) if key == "minimum" else math.floor(bound) for key, bound in found.items()}
+    return found if found.get("minimum", -math.inf) <= found.get("maximum", math.inf) else {}
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _any_of(options: list[dict[str, Any]]) -> dict[str, Any]:
+    distinct = [option for index, option in enumerate(options) if option not in options[:index]]
+    if {} in distinct or not distinct:
+        return {}
+    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.models.keys import KeyRing, server_and_keys
-from agentlab.models.provider import Provider
-from agentlab.models.tool_names import wire_names
+from agentlab.models.keys import KeyRing, server_and_keys, server_identity
+from agentlab.models.provider import Provider, error_of_status, seconds_in, wire_names
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -35,8 +34,7 @@ _FILTERED = re.compile("SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED|SPII|ESC
 
 
 def identity(name: str) -> tuple[str, str]:
-    """What the model answers under, and the kind of server: Google's own and a compatible one are told apart."""
-    return f"gemini/{name}", "compatible" if os.environ.get("GEMINI_BASE_URL") else "gemini"
+    return server_identity("gemini", name)
 
 
 def connect(
@@ -289,26 +287,20 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
 
     if isinstance(problem, TimeoutError):
         return errors.Unreachable("no answer in time", model)
-    said = keys.hide(" ".join(str(getattr(problem, "message", None) or problem).split()))
-    said = re.sub(r"AIza[\w-]{6,}", "<key>", said)[:300]
+    said = keys.quote(str(getattr(problem, "message", None) or problem))
     if isinstance(problem, (aiohttp.ClientError, OSError)):
         begun = not isinstance(problem, aiohttp.ClientConnectorError)
         return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
         return errors.ServerFault(f"the server sent what cannot be read: {type(problem).__name__}", model)
-    if problem.code == 429:
-        return errors.RateLimited(said, model, _retry_after(problem))
-    if problem.code in (401, 402, 403) or (problem.code == 400 and "API key" in said):
+    if problem.code == 400 and "API key" in said:
         return errors.Refused(said, model)
-    if problem.code >= 500:
-        return errors.ServerFault(f"HTTP {problem.code}: {said}", model)
     if problem.code in (400, 413) and re.search(r"token count.*exceeds|maximum number of tokens|payload size", said):
         return errors.ContextOverflow(said, model)
-    return errors.BadRequest(f"HTTP {problem.code}: {said}", model)
+    return error_of_status(problem.code, said, model, _retry_after(problem))
 
 
 def _retry_after(problem: Any) -> float | None:
     """Seconds, from the error's RetryInfo (`"retryDelay": "7s"`) or from the header."""
-    header = getattr(problem.response, "headers", {}).get("Retry-After", "")
-    found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(problem.details)) or re.match(r"(\d+)$", header)
-    return float(found[1]) if found else None
+    found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(problem.details))
+    return float(found[1]) if found else seconds_in(getattr(problem.response, "headers", {}), "Retry-After")

@@ -77,12 +77,18 @@ class KeyRing:
             return RateLimited(told, error.model, retry_after=soon)
         return error
 
-    def hide(self, text: str) -> str:
-        """`text` without any of the keys."""
+    def quote(self, said: str) -> str:
+        """What a server said, on one line and shortened, without any of the keys or what looks like one."""
+        text = " ".join(said.split())
         for key in sorted(self.keys, key=len, reverse=True):
             if len(key) > 4:
                 text = text.replace(key, "<key>")
-        return text
+        return re.sub(r"sk-[A-Za-z0-9_*-]{6,}|AIza[\w-]{6,}", "<key>", text)[:300]
+
+
+def server_identity(provider: str, name: str) -> tuple[str, str]:
+    """What a model or embedder answers under, and the kind of server: the provider's own, or a compatible one."""
+    return f"{provider}/{name}", "compatible" if os.environ.get(f"{provider.upper()}_BASE_URL") else provider
 
 
 def server_and_keys(

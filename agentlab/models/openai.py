@@ -1,32 +1,18 @@
-"""`openai/<model>`: any server that speaks OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY` or key file).
-
-The official SDK does the talking, on its aiohttp transport (six times faster than its default one with many calls in
-flight) and with its own retries off: the session makes a call again that may go through later.
-"""
+"""`openai/<model>`: any server with OpenAI's chat completions (`OPENAI_BASE_URL`, `OPENAI_API_KEY` or key file)."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.errors import (
-    BadRequest,
-    ContextOverflow,
-    ModelError,
-    RateLimited,
-    Refused,
-    ServerFault,
-    Unreachable,
-)
+from agentlab.core.errors import Unreachable
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.models.keys import KeyRing, server_and_keys
-from agentlab.models.provider import Provider
-from agentlab.models.tool_names import wire_names
+from agentlab.models.keys import KeyRing, server_and_keys, server_identity
+from agentlab.models.openai_connection import Connection
+from agentlab.models.provider import Provider, wire_names
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -42,8 +28,7 @@ _FINISH: dict[str | None, FinishReason] = {
 
 
 def identity(name: str) -> tuple[str, str]:
-    """What the model answers under, and the kind of server: OpenAI's own and a compatible one are told apart."""
-    return f"openai/{name}", "compatible" if os.environ.get("OPENAI_BASE_URL") else "openai"
+    return server_identity("openai", name)
 
 
 def connect(
@@ -83,15 +68,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
         self.name = f"openai/{model}"
         self.parallel = None
         self._model = model
-        self._base_url = base_url
-        self._keys = keys
-        self._timeout = timeout
-        self._client: AsyncOpenAI | None = None
-
-    def _connected(self) -> AsyncOpenAI:
-        if self._client is None:
-            self._client = sdk_client(self._base_url, self._timeout)
-        return self._client
+        self._connection = Connection(base_url, keys, timeout)
 
     def translate(self, request: Request) -> _Wired:
         called = (call.name for message in request.messages for call in message.tool_calls)
@@ -99,21 +76,10 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
         return _Wired(self._body(request, names), {wire: name for name, wire in names.items()})
 
     async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
-        import httpx2
-        import openai
+        async def send(client: AsyncOpenAI) -> _Streamed:
+            return await self._read(await client.chat.completions.create(**wired.body), emit, wired.tool_names)
 
-        key = self._keys.take()
-        try:
-            client = self._connected().with_options(api_key=key)
-            stream = await client.chat.completions.create(**wired.body)
-            return await self._read(stream, emit, wired.tool_names)
-        except openai.APIError as problem:
-            # Without its cause: servers quote the key they refuse, and a log would print it.
-            raise self._keys.blame(key, translate_error(problem, self.name, self._keys)) from None
-        except httpx2.HTTPError as problem:
-            raise Unreachable(f"the connection broke: {type(problem).__name__}", self.name) from None
-        except json.JSONDecodeError as problem:
-            raise ServerFault(f"the server sent what is not JSON: {problem.msg}", self.name) from None
+        return await self._connection.ask(self.name, send)
 
     def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -142,7 +108,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
                 "json_schema": {"name": "reply", "schema": request.output_schema, "strict": False},
             }
         # OpenAI's own reasoning models refuse `max_tokens`; many compatible servers know nothing else.
-        limit = "max_completion_tokens" if self._base_url is None else "max_tokens"
+        limit = "max_completion_tokens" if self._connection.base_url is None else "max_tokens"
         for key, value in (("temperature", request.temperature), ("seed", request.seed), (limit, request.max_tokens)):
             if value is not None:
                 body[key] = value
@@ -204,18 +170,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
         return wired
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
-
-
-def sdk_client(base_url: str | None, timeout: float) -> AsyncOpenAI:
-    """Without a key of its own: each call brings the one whose turn it is."""
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-
-    return AsyncOpenAI(
-        base_url=base_url, api_key="none", timeout=timeout, max_retries=0, http_client=DefaultAioHttpClient()
-    )
+        await self._connection.close()
 
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
@@ -236,33 +191,3 @@ def read_usage(usage: Any) -> Usage:
         cached_tokens=prompt.cached_tokens if prompt else None,
         reasoning_tokens=output.reasoning_tokens if output else None,
     )
-
-
-def translate_error(problem: Any, model: str, keys: KeyRing) -> ModelError:
-    """Our error for an exception of the SDK; the message keeps what the server said, shortened, never a key."""
-    import openai
-
-    said = keys.hide(" ".join(str(getattr(problem, "message", problem)).split()))
-    said = re.sub(r"sk-[A-Za-z0-9_*-]{6,}", "<key>", said)[:300]
-    # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
-    if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):
-        return Unreachable("no answer in time", model)
-    if isinstance(problem, openai.APIConnectionError):
-        return Unreachable(f"cannot reach the server: {said}", model)
-    status = getattr(problem, "status_code", None)
-    if status == 429 and getattr(problem, "code", None) != "insufficient_quota":
-        try:
-            retry_after = float(problem.response.headers.get("retry-after", ""))
-        except ValueError:
-            retry_after = None
-        return RateLimited(said, model, retry_after)
-    if status in (401, 402, 403, 429):
-        return Refused(said, model)
-    if status is not None and status >= 500:
-        return ServerFault(f"HTTP {status}: {said}", model)
-    overflow = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
-    if status in (400, 413) and any(mark in f"{getattr(problem, 'code', '')} {said}" for mark in overflow):
-        return ContextOverflow(said, model)
-    if status is None:
-        return ServerFault(said, model)
-    return BadRequest(f"HTTP {status}: {said}", model)

@@ -6,14 +6,17 @@
     format_tool_result   the answer to one tool call, in the provider's words
 
 `complete` puts them one after the other. It runs inside the session's traced verb, so that retries, recordings and the
-ledger are the same for every provider, and an orchestration knows none of them.
+ledger are the same for every provider, and an orchestration knows none of them. Below stands what adapters share.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault
 from agentlab.core.messages import Completion, Request
 from agentlab.core.protocols import Emit
 
@@ -47,3 +50,38 @@ class Provider(ABC, Generic[Wired, Raw]):
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
         return self.parse(await self.call(self.translate(request), emit))
+
+
+def wire_names(names: Iterable[str]) -> dict[str, str]:
+    """Tool names as providers take them, each still its own: 1 to 64 letters, digits, `_` and `-`."""
+    wired: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+        # Gemini wants a letter or `_` first; the others do not mind.
+        plain = (plain if re.match("[a-zA-Z_]", plain) else f"_{plain}")[:64]
+        number = 2
+        candidate = plain
+        while candidate in wired.values():
+            candidate = f"{plain[:60]}_{number}"
+            number += 1
+        wired[name] = candidate
+    return wired
+
+
+def error_of_status(status: int, said: str, model: str, retry_after: float | None = None) -> ModelError:
+    """What an HTTP status means where the provider has no word of its own for it; `retry_after` is in seconds."""
+    if status == 429:
+        return RateLimited(said, model, retry_after)
+    if status in (401, 402, 403):
+        return Refused(said, model)
+    if status >= 500:
+        return ServerFault(f"HTTP {status}: {said}", model)
+    return BadRequest(f"HTTP {status}: {said}", model)
+
+
+def seconds_in(headers: Mapping[str, str], name: str) -> float | None:
+    """The seconds that a header such as Retry-After asks to wait; None where it is not there, or is a date."""
+    try:
+        return float(headers.get(name, ""))
+    except ValueError:
+        return None

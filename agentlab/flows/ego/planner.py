@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import simplify_schema
 from agentlab.flows.asking import ask, closed, sentence_of, sentences_of
-from agentlab.models.schemas import simplify_schema
 from agentlab.session.session import Session
 from agentlab.tools.mcp.registry import tool_manual
 

@@ -1,15 +1,11 @@
 """Embeddings of OpenAI, or of any server with its embeddings protocol (`OPENAI_BASE_URL`, `OPENAI_API_KEY`).
 
-    connect("text-embedding-3-small")
-    connect("text-embedding-3-large", dimensions=256)       # asks the server for shorter vectors
-
-The SDK runs on its aiohttp transport with its own retries off: what may go through later is asked again by the queue
-that stands before every embedder, with the next of several keys (`agentlab.models.keys`).
+connect("text-embedding-3-small")
+connect("text-embedding-3-large", dimensions=256)       # asks the server for shorter vectors
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,11 +13,12 @@ import numpy as np
 
 from agentlab.core.errors import ModelError
 from agentlab.core.vectors import Vectors, unit_rows
-from agentlab.models.keys import KeyRing, server_and_keys
-from agentlab.models.openai import sdk_client, translate_error
+from agentlab.models.keys import server_and_keys, server_identity
+from agentlab.models.openai_connection import Connection
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+    from openai.types import CreateEmbeddingResponse
 
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _BATCH = 256
@@ -30,8 +27,7 @@ _MAX_CHARACTERS = 24_000
 
 
 def identity(name: str) -> tuple[str, str]:
-    """What the embedder answers under, and the kind of server: OpenAI's own and a compatible one are told apart."""
-    return f"openai/{name}", "compatible" if os.environ.get("OPENAI_BASE_URL") else "openai"
+    return server_identity("openai", name)
 
 
 def connect(
@@ -47,17 +43,16 @@ def connect(
     `dimensions` is sent to the server only if given; `timeout` is in seconds.
     """
     address, keys = server_and_keys("openai", "OPENAI_API_KEY", base_url, api_key)
-    return OpenAIEmbedder(name, sdk_client(address, timeout), keys, dimensions)
+    return OpenAIEmbedder(name, Connection(address, keys, timeout), dimensions)
 
 
 class OpenAIEmbedder:
-    def __init__(self, model: str, client: AsyncOpenAI, keys: KeyRing, dimensions: int | None) -> None:
+    def __init__(self, model: str, connection: Connection, dimensions: int | None) -> None:
         self.name = f"openai/{model}" if dimensions is None else f"openai/{model}@{dimensions}"
         self.dimensions = dimensions or _DIMENSIONS.get(model, 0)
         """0 until the first vectors are here, for a model whose size is not known."""
         self._model = model
-        self._client = client
-        self._keys = keys
+        self._connection = connection
         self._wanted = dimensions
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -74,17 +69,16 @@ class OpenAIEmbedder:
 
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
-        key = self._keys.take()
-        try:
-            answer = await self._client.with_options(api_key=key).embeddings.create(
+
+        async def send(client: AsyncOpenAI) -> CreateEmbeddingResponse:
+            return await client.embeddings.create(
                 model=self._model,
                 input=inputs,
                 encoding_format="float",
                 dimensions=openai.omit if self._wanted is None else self._wanted,
             )
-        except openai.APIError as problem:
-            # Without its cause: servers quote the key they refuse, and a log would print it.
-            raise self._keys.blame(key, translate_error(problem, self.name, self._keys)) from None
+
+        answer = await self._connection.ask(self.name, send)
         rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
         if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
             raise ModelError(
@@ -93,4 +87,4 @@ class OpenAIEmbedder:
         return rows
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._connection.close()

@@ -4,9 +4,9 @@
     completion = await model.complete(Request(messages=(Message(role="user", text="Hello!"),)), emit=print)
     await model.close()
 
-The first call fetches the weights and starts `llama_server` as a child process that ends with this one. One request
+The first call fetches the weights and starts `server` as a child process that ends with this one. One request
 runs at a time. `AGENTLAB_LOCAL_MODEL=/path/to.gguf` runs that file whatever the name. How tools are offered and calls
-are read is in `_tool_protocol`; at temperature 0 the same request gets the same reply.
+are read is in `tool_protocol`; at temperature 0 the same request gets the same reply.
 """
 
 from __future__ import annotations
@@ -26,20 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.errors import (
-    BadRequest,
-    ConfigError,
-    ContextOverflow,
-    ModelError,
-    ServerFault,
-    Unreachable,
-    WeightsError,
-)
+from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, ServerFault, Unreachable, WeightsError
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
 from agentlab.models import weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.provider import Provider
+from agentlab.models.provider import Provider, error_of_status
 
 if TYPE_CHECKING:
     import aiohttp
@@ -106,7 +98,7 @@ class _Wired:
 
 @dataclass
 class _Streamed:
-    reader: protocol.ToolReader | protocol.PlainReader
+    reader: protocol.ReplyReader
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
 
@@ -155,15 +147,14 @@ class LocalModel(Provider[_Wired, _Streamed]):
     async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
         """A child that died since the last call is started anew; raises what `start` raises, too."""
         await self.start()
-        reader = protocol.ToolReader(wired.request, wired.offered) if wired.offered else protocol.PlainReader()
-        read = _Streamed(reader)
+        read = _Streamed(protocol.ReplyReader(wired.request, wired.offered))
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
                     read.usage = _usage(chunk["usage"])
                 for choice in chunk["choices"]:
                     read.finish = choice["finish_reason"] or read.finish
-                    if visible := reader.feed(choice["delta"].get("content") or ""):
+                    if visible := read.reader.feed(choice["delta"].get("content") or ""):
                         emit(visible)
         return read
 
@@ -231,9 +222,7 @@ class LocalModel(Provider[_Wired, _Streamed]):
     def _error(self, status: int, said: str) -> ModelError:
         if "exceed_context_size" in said or "context size" in said:
             return ContextOverflow(said, self.name)
-        if status >= 500:
-            return ServerFault(f"HTTP {status}: {said}", self.name)
-        return BadRequest(f"HTTP {status}: {said}", self.name)
+        return error_of_status(status, said, self.name)
 
     def _launch(self) -> None:
         if importlib.util.find_spec("xllamacpp") is None:

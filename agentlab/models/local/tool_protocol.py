@@ -20,7 +20,7 @@ from typing import Any
 
 from agentlab.core.errors import BadRequest
 from agentlab.core.messages import Request, ToolCall, ToolSpec
-from agentlab.models.schemas import simplify_schema
+from agentlab.core.schemas import closed_object, properties_of, simplify_schema
 
 Tools = Sequence[ToolSpec]
 
@@ -50,10 +50,14 @@ ANSWER_BIAS = {"qwen2.5-coder-0.5b": -4.0}
 _GRAMMAR = "%llguidance {}\nstart: %json "
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _CALL = re.compile(r'\{"tool": ("(?:[^"\\]|\\.)*"), "arguments": ')
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_PLAIN = re.compile(r'[^"\\]+')
-_UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _CUT_NAME = re.compile(r'\{"tool": "((?:[^"\\]|\\.)*)')
+_CHARACTERS = re.compile(
+    r"""\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}   # a surrogate pair
+    | (?P<half>\\u[dD] ([c-fC-F][0-9a-fA-F]{2} | [89abAB][0-9a-fA-F]{2} (?!(\\(u[0-9a-fA-F]{0,3})?)?\Z)))
+    | \\u(?![dD][89a-fA-F])[0-9a-fA-F]{4} | \\["\\/bfnrt] | [^"\\]+""",
+    re.VERBOSE,
+)
+"""Inside a JSON string: what can be decoded without knowing what comes after it."""
 
 
 def offered_tools(request: Request) -> Tools:
@@ -145,7 +149,7 @@ def _spoken(call: ToolCall) -> str:
 
 def _parameters(schema: Any) -> str:
     """`query: string (what to look for), limit?: integer`: a third of the tokens of the JSON schema."""
-    if not isinstance(schema, Mapping) or not isinstance(properties := schema.get("properties"), Mapping):
+    if not (properties := properties_of(schema)):
         return ""
     required = schema.get("required") or ()
     shown = []
@@ -170,134 +174,78 @@ def _type(schema: Any) -> str:
 
 
 def _reply_schema(request: Request, offered: Tools) -> dict[str, Any]:
-    def closed(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
-        required = [key for key in properties if key not in optional]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-    def call(tool: ToolSpec) -> dict[str, Any]:
-        arguments = simplify_schema({"type": "object", **tool.parameters})
-        return {"tool": {"const": tool.name}, "arguments": arguments}
-
-    each = {"anyOf": [closed(call(tool)) for tool in offered]}
+    calls = [
+        {"tool": {"const": tool.name}, "arguments": simplify_schema({"type": "object", **tool.parameters})}
+        for tool in offered
+    ]
+    each = {"anyOf": [closed_object(call) for call in calls]}
     more = {"type": "array", "items": each, "minItems": 1, "maxItems": MAX_CALLS - 1}
-    replies = [closed({**call(tool), "more": more}, "more") for tool in offered]
+    replies = [closed_object({**call, "more": more}, "more") for call in calls]
     if request.tool_choice == "auto":
         text = {"type": "string"} if request.output_schema is None else simplify_schema(request.output_schema)
-        replies.insert(0, closed({"tool": {"const": _answer_name(offered)}, "text": text}))
+        replies.insert(0, closed_object({"tool": {"const": _answer_name(offered)}, "text": text}))
     return {"anyOf": replies}
 
 
-class PlainReader:
-    """Collects a reply that is all answer."""
+class ReplyReader:
+    """Reads a reply while it streams, whole or cut off: the text of the answer, or the calls.
 
-    def __init__(self) -> None:
-        self._text: list[str] = []
-
-    def feed(self, piece: str) -> str:
-        """Take the next piece of the reply and return the part of the answer that became visible."""
-        self._text.append(piece)
-        return piece
-
-    def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
-        return "".join(self._text), ()
-
-
-class ToolReader:
-    """Reads a constrained reply while it streams, whole or cut off: the text of the answer, or the calls."""
+    Without tools on offer the reply is all answer.
+    """
 
     def __init__(self, request: Request, offered: Tools) -> None:
-        self._opening = json.dumps({"tool": _answer_name(offered), "text": ""})[:-2]
+        self._with_tools = bool(offered)
         self._structured = request.output_schema is not None
-        if self._structured:
-            self._opening = self._opening[:-1]
+        opening = json.dumps({"tool": _answer_name(offered), "text": ""}).removesuffix('"}')
+        self._opening = opening.removesuffix('"') if self._structured else opening
         self._calls_before = sum(len(message.tool_calls) for message in request.messages)
         self._raw = ""
-        self._answer: JsonStringDecoder | None = None
+        self._shown = ""
 
     def feed(self, piece: str) -> str:
         """Take the next piece of the reply and return the part of the answer that became visible."""
         self._raw += piece
-        if self._answer is None and not self._structured and self._raw.startswith(self._opening):
-            self._answer = JsonStringDecoder()
-            piece = self._raw[len(self._opening) :]
-        return self._answer.feed(piece) if self._answer is not None else ""
+        if not self._with_tools:
+            return piece
+        if self._structured or not self._raw.startswith(self._opening):
+            return ""
+        before = len(self._shown)
+        self._shown = _string_so_far(self._raw[len(self._opening) :])
+        return self._shown[before:]
 
     def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
         """The answer's text and the calls; a call that was cut off carries what there is of it as `malformed`."""
-        if self._answer is not None:
-            return self._answer.text, ()
-        if self._structured and self._raw.startswith(self._opening):
-            return self._raw[len(self._opening) :].removesuffix("}"), ()
-        return "", self._calls()
+        if not self._with_tools:
+            return self._raw, ()
+        if not self._raw.startswith(self._opening):
+            return "", self._calls()
+        return self._raw[len(self._opening) :].removesuffix("}") if self._structured else self._shown, ()
 
     def _calls(self) -> tuple[ToolCall, ...]:
-        calls: list[ToolCall] = []
+        made: list[dict[str, Any]] = []
         position = 0
-
-        def add(name: str, **what: Any) -> None:
-            calls.append(ToolCall(id=f"call_{self._calls_before + len(calls) + 1}", name=name, **what))
-
         while match := _CALL.search(self._raw, position):
+            name = json.loads(match[1])
             try:
                 arguments, position = json.JSONDecoder().raw_decode(self._raw, match.end())
+                made.append({"name": name, "arguments": arguments})
             except ValueError:
-                add(json.loads(match[1]), malformed=self._raw[match.end() :])
-                return tuple(calls)
-            add(json.loads(match[1]), arguments=arguments)
+                made.append({"name": name, "malformed": self._raw[match.end() :]})
+                position = len(self._raw)
         if cut := _CUT_NAME.search(self._raw, position):
-            add(cut[1], malformed=self._raw[cut.start() :])
-        elif not calls and self._raw:
-            add("", malformed=self._raw)
-        return tuple(calls)
+            made.append({"name": cut[1], "malformed": self._raw[cut.start() :]})
+        elif not made and self._raw:
+            made.append({"name": "", "malformed": self._raw})
+        return tuple(ToolCall(id=f"call_{number}", **call) for number, call in enumerate(made, self._calls_before + 1))
 
 
-class JsonStringDecoder:
-    """Decodes the inside of a JSON string that arrives in arbitrary pieces, up to its closing quote.
+def _string_so_far(inside: str) -> str:
+    """The characters of a JSON string of which there may be only the beginning; `inside` starts after its quote.
 
     Half a surrogate pair has no meaning and could not be stored, so it becomes U+FFFD.
     """
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.closed = False
-        self._rest = ""
-
-    def feed(self, piece: str) -> str:
-        """Return the characters that became known with this piece."""
-        self._rest += piece
-        known = ""
-        while self._rest and not self.closed:
-            decoded, length = self._next()
-            if not length:
-                break
-            known += decoded
-            self._rest = self._rest[length:]
-        self.text += known
-        return known
-
-    def _next(self) -> tuple[str, int]:
-        """The next decoded characters and how many they take up; a length of 0: more has to arrive first."""
-        rest = self._rest
-        if rest[0] == '"':
-            self.closed = True
-            return "", 1
-        if plain := _PLAIN.match(rest):
-            return plain[0], plain.end()
-        if len(rest) < 2 or (rest[1] == "u" and len(rest) < 6):
-            return "", 0
-        first = _UNICODE.match(rest)
-        if first is None:
-            return _ESCAPES.get(rest[1], rest[1]), 2
-        code = int(first[1], 16)
-        if not 0xD800 <= code < 0xE000:
-            return chr(code), 6
-        if code >= 0xDC00:
-            return "\ufffd", 6
-        second = _UNICODE.match(rest, 6)
-        if second is None:
-            undecided = len(rest) < 12 and re.fullmatch(r"(\\(u[0-9a-fA-F]{0,3})?)?", rest[6:])
-            return ("", 0) if undecided else ("\ufffd", 6)
-        low = int(second[1], 16)
-        if not 0xDC00 <= low < 0xE000:
-            return "\ufffd", 6
-        return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), 12
+    text, position = "", 0
+    while found := _CHARACTERS.match(inside, position):
+        text += "\ufffd" if found["half"] else json.loads(f'"{found[0]}"', strict=False)
+        position = found.end()
+    return text
