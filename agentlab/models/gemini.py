@@ -58,7 +58,7 @@ def connect(
 
 
 @dataclass(frozen=True)
-class _Wired:
+class WiredContents:
     contents: list[dict[str, Any]]
     config: dict[str, Any]
     tool_names: dict[str, str]
@@ -67,10 +67,10 @@ class _Wired:
 
 
 @dataclass
-class _Streamed:
+class StreamedContents:
     """What the chunks of an answer add up to."""
 
-    asked: _Wired
+    asked: WiredContents
     model: str
     parts: list[Any] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -78,7 +78,7 @@ class _Streamed:
     blocked: bool = False
 
 
-class GeminiModel(Provider[_Wired, _Streamed]):
+class GeminiModel(Provider[WiredContents, StreamedContents]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
@@ -101,13 +101,13 @@ class GeminiModel(Provider[_Wired, _Streamed]):
             self._client = Client(vertexai=False, api_key="none", http_options=options)
         return self._client
 
-    def translate(self, request: Request) -> _Wired:
+    def translate(self, request: Request) -> WiredContents:
         calls = [call for message in request.messages for call in message.tool_calls]
         names = wire_names([*(tool.name for tool in request.tools), *(call.name for call in calls)])
         # Gemini takes no turn without parts, and what says nothing would be one.
         said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names)]
         system = list(itertools.takewhile(lambda message: message.role == "system", said))
-        return _Wired(
+        return WiredContents(
             contents=self._contents(said[len(system) :], names),
             config=_config(request, system, names),
             tool_names={wire: name for name, wire in names.items()},
@@ -141,8 +141,8 @@ class GeminiModel(Provider[_Wired, _Streamed]):
         response = {"error" if result.startswith("Error:") else "result": result}
         return {"function_response": ({"id": call_id} if call_id else {}) | {"name": name, "response": response}}
 
-    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
-        read = _Streamed(wired, self._model)
+    async def call(self, wired: WiredContents, emit: Emit) -> StreamedContents:
+        read = StreamedContents(wired, self._model)
         async with aclosing(self._chunks(wired)) as chunks:
             async for chunk in chunks:
                 read.model = chunk.model_version or read.model
@@ -156,7 +156,7 @@ class GeminiModel(Provider[_Wired, _Streamed]):
                             emit(part.text)
         return read
 
-    async def _chunks(self, wired: _Wired) -> AsyncGenerator[Any, None]:
+    async def _chunks(self, wired: WiredContents) -> AsyncGenerator[Any, None]:
         from google.genai import types
 
         key = self._keys.take()
@@ -178,7 +178,7 @@ class GeminiModel(Provider[_Wired, _Streamed]):
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self._keys.blame(key, error)
 
-    def parse(self, raw: _Streamed) -> Completion:
+    def parse(self, raw: StreamedContents) -> Completion:
         if raw.finish is None and not raw.blocked:
             raise errors.Unreachable("the stream ended before the answer did", self.name)
         message = read_message(raw.parts, raw.asked.tool_names, raw.asked.call_ids)

@@ -43,14 +43,14 @@ def connect(
 
 
 @dataclass(frozen=True)
-class _Wired:
+class WiredChat:
     body: dict[str, Any]
     tool_names: dict[str, str]
     """Ours, by what the provider is told."""
 
 
 @dataclass
-class _Streamed:
+class StreamedChat:
     """What the chunks of an answer add up to."""
 
     tool_names: Mapping[str, str]
@@ -61,7 +61,7 @@ class _Streamed:
     finish: str | None = None
 
 
-class OpenAIModel(Provider[_Wired, _Streamed]):
+class OpenAIModel(Provider[WiredChat, StreamedChat]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
@@ -70,13 +70,13 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
         self._model = model
         self._connection = Connection(base_url, keys, timeout)
 
-    def translate(self, request: Request) -> _Wired:
+    def translate(self, request: Request) -> WiredChat:
         called = (call.name for message in request.messages for call in message.tool_calls)
         names = wire_names([*(tool.name for tool in request.tools), *called])
-        return _Wired(self._body(request, names), {wire: name for name, wire in names.items()})
+        return WiredChat(self._body(request, names), {wire: name for name, wire in names.items()})
 
-    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
-        async def send(client: AsyncOpenAI) -> _Streamed:
+    async def call(self, wired: WiredChat, emit: Emit) -> StreamedChat:
+        async def send(client: AsyncOpenAI) -> StreamedChat:
             return await self._read(await client.chat.completions.create(**wired.body), emit, wired.tool_names)
 
         return await self._connection.ask(self.name, send)
@@ -114,8 +114,8 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
                 body[key] = value
         return body
 
-    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> _Streamed:
-        read = _Streamed(tool_names, self._model)
+    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> StreamedChat:
+        read = StreamedChat(tool_names, self._model)
         async with stream:
             async for chunk in stream:
                 read.model = chunk.model or read.model
@@ -133,7 +133,7 @@ class OpenAIModel(Provider[_Wired, _Streamed]):
                         call["arguments"] += (part.function and part.function.arguments) or ""
         return read
 
-    def parse(self, raw: _Streamed) -> Completion:
+    def parse(self, raw: StreamedChat) -> Completion:
         if raw.finish is None:
             raise Unreachable("the stream ended before the answer did", self.name)
         made = tuple(

@@ -23,7 +23,7 @@ from agentlab.core.errors import BadRequest, ConfigError
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 
-Reply = str | Message | Completion | Exception | Callable[[Request], "Reply"]
+ScriptedReply = str | Message | Completion | Exception | Callable[[Request], "ScriptedReply"]
 
 
 def call(name: str, call_id: str = "call_1", **arguments: Any) -> Message:
@@ -36,7 +36,7 @@ class Scripted:
 
     parallel = None
 
-    def __init__(self, replies: Iterable[Reply], *, loop: bool = False, name: str = "scripted") -> None:
+    def __init__(self, replies: Iterable[ScriptedReply], *, loop: bool = False, name: str = "scripted") -> None:
         self.name = name
         self.requests: list[Request] = []
         self._replies = list(replies)
@@ -96,7 +96,7 @@ def connect(name: str) -> Scripted:
     return Scripted(replies, loop=bool(script.get("loop", False)), name=f"scripted/{name}")
 
 
-def _reply(entry: Any, where: str) -> Reply:
+def _reply(entry: Any, where: str) -> ScriptedReply:
     if isinstance(entry, str):
         return entry
     if isinstance(entry, Mapping) and set(entry) <= {"text", "tool_calls"}:

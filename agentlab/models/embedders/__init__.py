@@ -1,5 +1,5 @@
 """Sentence embedders, one a file; each file has `connect(name, **options) -> Embedder`.
 
 The file name is the provider: `local/all-minilm-l6-v2` is `local.connect("all-minilm-l6-v2")`. Vectors are unit rows
-rounded to float16 (`_vectors.py`), so that a recorded vector and a live one are the same numbers.
+rounded to float16 (`agentlab.core.vectors`), so that a recorded vector and a live one are the same numbers.
 """

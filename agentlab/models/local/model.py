@@ -90,20 +90,20 @@ def seconds_per_call(name: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Wired:
+class WiredPrompt:
     body: dict[str, Any]
     request: Request
     offered: protocol.Tools
 
 
 @dataclass
-class _Streamed:
+class StreamedReply:
     reader: protocol.ReplyReader
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
 
 
-class LocalModel(Provider[_Wired, _Streamed]):
+class LocalModel(Provider[WiredPrompt, StreamedReply]):
     """A chat model in a child process; `weights_file` is called, in a thread, when the child first starts."""
 
     def __init__(
@@ -139,15 +139,15 @@ class LocalModel(Provider[_Wired, _Streamed]):
                 await self.close()
                 await asyncio.to_thread(self._launch)
 
-    def translate(self, request: Request) -> _Wired:
+    def translate(self, request: Request) -> WiredPrompt:
         """Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
-        return _Wired(self._body(request, offered), request, offered)
+        return WiredPrompt(self._body(request, offered), request, offered)
 
-    async def call(self, wired: _Wired, emit: Emit) -> _Streamed:
+    async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
         """A child that died since the last call is started anew; raises what `start` raises, too."""
         await self.start()
-        read = _Streamed(protocol.ReplyReader(wired.request, wired.offered))
+        read = StreamedReply(protocol.ReplyReader(wired.request, wired.offered))
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
@@ -158,7 +158,7 @@ class LocalModel(Provider[_Wired, _Streamed]):
                         emit(visible)
         return read
 
-    def parse(self, raw: _Streamed) -> Completion:
+    def parse(self, raw: StreamedReply) -> Completion:
         if raw.finish is None:
             raise Unreachable("the model server ended before the answer did", self.name)
         text, calls = raw.reader.finish()
