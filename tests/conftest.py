@@ -45,6 +45,7 @@ def _guarded(self: socket.socket, address: Any) -> None:
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
     monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.0)
+    monkeypatch.setattr("agentlab.core.secrets._registered", {})
     shared_ring.cache_clear()
     for name in [*os.environ]:
         if _SETTINGS.match(name) and name not in _KEPT:

@@ -11,17 +11,12 @@ import pytest
 
 from agentlab.tools.mcp import transports as _mcp_transports
 from agentlab.tools.mcp.folder import ToolManager
-from agentlab.wire.recordings import KNOWN_SECRETS
 from support.mcp_servers import OURS, Open, OverHttp
 
 
 @pytest.fixture(autouse=True)
-def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_mcp_transports, "GRACE", 0.3)
-    known = set(KNOWN_SECRETS)
-    yield
-    KNOWN_SECRETS.clear()
-    KNOWN_SECRETS.update(known)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.models.schemas import simplify_schema
+from agentlab.core.schemas import simplify_schema
 
 
 class TestSchemas:

@@ -12,7 +12,7 @@ from agentlab.core.errors import BadRequest, ConfigError, RateLimited, Refused
 from agentlab.core.messages import Completion, Message, Request
 from agentlab.core.trace import Trace
 from agentlab.models.embedders import openai as embeddings
-from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys
+from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys, shared_ring
 from agentlab.models.openai import connect
 from agentlab.session.session import Session
 from support.doubles import gateway_to
@@ -195,12 +195,16 @@ async def test_a_key_that_comes_back_is_waited_for_whatever_is_wrong_with_the_ot
 async def test_a_provider_has_one_ring_for_all_its_models_and_embedders(here):
     write(here, {"openai": ["key-one", "key-two"]})
     async with serving(lambda body: text("Hi")) as fake:
-        models = [connect(name, base_url=fake.base_url) for name in ("m", "n")]
-        for model in models:
+        for name in ("m", "n"):
+            model = connect(name, base_url=fake.base_url)
             await model.complete(HELLO, lambda piece: None)
             await model.close()
+        embedder = embeddings.connect("e", base_url=fake.base_url)
+        with pytest.raises(BadRequest):  # this server has no vectors
+            await embedder.embed(["offside"])
+        await embedder.close()
     assert [headers["Authorization"] for headers in fake.headers] == ["Bearer key-one", "Bearer key-two"]
-    assert embeddings.connect("e", base_url=fake.base_url)._keys is models[0]._keys
+    assert shared_ring("openai", ("key-one", "key-two")).take() == "key-two", "the embedder took the first one again"
 
 
 async def test_the_last_of_the_keys_that_are_refused_ends_the_call_at_once():

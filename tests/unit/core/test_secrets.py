@@ -1,0 +1,31 @@
+"""What counts as a secret of this process, and how a text that holds one is found."""
+
+from __future__ import annotations
+
+import json
+
+from agentlab.core import secrets
+from agentlab.models.openai import connect
+
+
+def test_the_environment_is_searched_by_the_names_of_its_variables(monkeypatch):
+    monkeypatch.setenv("MY_API_KEYS", "first-long-key, second-long-key")
+    monkeypatch.setenv("MY_PLACE", "somewhere-harmless")
+    assert secrets.name_in("it said second-long-key") == "MY_API_KEYS"
+    assert secrets.name_in("it said somewhere-harmless") is None
+
+
+def test_what_was_read_elsewhere_is_found_once_it_is_registered():
+    assert secrets.name_in("a-key-of-a-file") is None
+    secrets.register(["a-key-of-a-file", 'quo"ted-key', "short"], "a key of mine")
+    assert secrets.name_in("[a-key-of-a-file]") == "a key of mine"
+    assert secrets.name_in('quo"ted-key') == secrets.name_in(json.dumps('quo"ted-key')) == "a key of mine"
+    assert secrets.name_in("short") is None
+
+
+def test_keys_of_the_key_file_and_keys_given_are_registered(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llm_api_keys.json").write_text(json.dumps({"openai": ["key-of-the-file"]}))
+    connect("m")
+    connect("m", api_key="key-as-given")
+    assert secrets.name_in("key-of-the-file") == secrets.name_in("key-as-given") == "a key of openai"
