@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import MEMORY_TOOLS
-from agentlab.flows.two_step.orchestrator import PROMPTS as PROMPTS
-from agentlab.flows.two_step.orchestrator import Profile, Settings, personality, process_memory, process_message
+from agentlab.flows.two_step.orchestrator import process_memory, process_message
+from agentlab.flows.two_step.profile import PROMPTS, Profile, TwoStepSettings, personality
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond", "write_memory"]
@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "CHATBOX_LLM_MODEL": "model",
     "CHATBOX_MAX_TOOL_CALLS": "max_tool_calls",
 }
+Settings = TwoStepSettings
 
 
 class ChatBox(Profile):

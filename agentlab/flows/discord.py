@@ -9,11 +9,12 @@ from annotated_types import Ge
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import MEMORY_TOOLS
-from agentlab.flows.two_step import orchestrator as _orchestrator
-from agentlab.flows.two_step.orchestrator import PROMPTS as PROMPTS
-from agentlab.flows.two_step.orchestrator import Profile, personality, process_message
+from agentlab.flows.two_step.orchestrator import process_message
+from agentlab.flows.two_step.profile import PROMPTS, Profile, TwoStepSettings, personality
 from agentlab.session.session import Session
 from agentlab.tools.recollection import one_line
+
+__all__ = ["PROMPTS", "Settings", "respond"]
 
 TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
 ALLOWED = ("fetch_memory", "search_web", "get_current_time")
@@ -28,7 +29,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(_orchestrator.Settings):
+class Settings(TwoStepSettings):
     max_tool_calls: Annotated[int, Ge(0)] = 3
     master_id: str = "master"
     """The id of the one user the assistant belongs to."""

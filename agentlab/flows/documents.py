@@ -10,12 +10,11 @@ from annotated_types import Ge
 
 from agentlab.core.events import Phase, ToolRun
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, Passage, Reply, UserTurn
+from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.data.catalogue import document_list
 from agentlab.data.context import format_context
 from agentlab.knowledge.citations import cite, format_citations
 from agentlab.session.session import Session
-
-LOOKUP = "lookup_documents"
 
 PROMPTS = {
     "system": (
@@ -45,7 +44,7 @@ PROMPTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DocumentSettings:
     history: Annotated[int, Ge(0)] = 6
     """How many earlier messages the model sees."""
     rewrite_query: bool = False
@@ -53,7 +52,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolSettings(Settings):
+class DocumentToolSettings(DocumentSettings):
     max_rounds: Annotated[int, Ge(1)] = 3
     """How many replies with tool calls are carried out in a turn; the next reply must be an answer."""
     initial_context: bool = False
@@ -73,11 +72,11 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
         if not session.decide("should_use_retrieval", searchable, "" if searchable else "there are no words to search"):
             return ()
         if session.settings.rewrite_query and history:
-            query = await _rewritten(session, turn, history)
+            query = await _rewritten_query(session, turn, history)
         return await session.retrieve(query)
 
 
-async def _rewritten(session: Session, turn: UserTurn, history: Sequence[Message]) -> str:
+async def _rewritten_query(session: Session, turn: UserTurn, history: Sequence[Message]) -> str:
     messages = (Message(role="system", text=session.prompt("rewrite")), *history, Message(role="user", text=turn.text))
     rewritten = (await session.complete(messages, phase="rewrite", max_tokens=64)).message.text
     return " ".join(rewritten.split()) or turn.text
@@ -100,16 +99,14 @@ async def generate_from_passages(
 
 async def generate_with_tools(session: Session, turn: UserTurn, history: Sequence[Message]) -> str:
     """The agentic loop: the model calls tools until it answers, for `max_rounds` rounds at the most."""
-    settings: ToolSettings = session.settings
+    settings: DocumentToolSettings = session.settings
     passages = await retrieve_documents(session, turn, history) if settings.initial_context else ()
     with session.step("generate_response_with_tools"):
         with session.step("list_documents"):
             documents = session.index.documents if session.index else ()
-            listed = document_list(
-                documents, lambda text: len(text) // CHARACTERS_PER_TOKEN + 1, settings.document_list_tokens
-            )
-            if LOOKUP in session.tools:
-                system = session.prompt("system_with_tools", tool=LOOKUP, documents=listed)
+            listed = document_list(documents, _tokens, settings.document_list_tokens)
+            if LOOKUP_DOCUMENTS in session.tools:
+                system = session.prompt("system_with_tools", tool=LOOKUP_DOCUMENTS, documents=listed)
             else:
                 system = session.prompt("system_with_other_tools")
         messages = [Message(role="system", text=system), *history, _question(session, turn, passages)]
@@ -133,10 +130,10 @@ def _question(session: Session, turn: UserTurn, passages: Sequence[Passage]) -> 
 
 def lookup_was_called(session: Session) -> bool:
     """True once the model has called the look-up tool in this turn, even where the call was rejected."""
-    return any(isinstance(event, ToolRun) and event.call.name == LOOKUP for event in session.events_of_turn())
+    return any(isinstance(event, ToolRun) and event.call.name == LOOKUP_DOCUMENTS for event in session.events_of_turn())
 
 
-def finish(session: Session, turn: UserTurn, text: str) -> Reply:
+def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
     """Append citations, send the reply, store both messages, tell the listeners."""
     with session.step("append_citations"):
         citations = cite(text, session.passages_of_turn())

@@ -6,7 +6,7 @@ One embedding call, one search and one model call a turn.
 from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.flows.documents import PROMPTS, Settings, finish, generate_from_passages, retrieve_documents
+from agentlab.flows.documents import PROMPTS, DocumentSettings, finish_turn, generate_from_passages, retrieve_documents
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond"]
@@ -14,10 +14,11 @@ __all__ = ["PROMPTS", "Settings", "respond"]
 NEEDS = ("documents",)
 TOOLS = ()
 CALLS_PER_TURN = 1.0
+Settings = DocumentSettings
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
     passages = await retrieve_documents(session, turn, history)
     text = await generate_from_passages(session, turn, history, passages)
-    return finish(session, turn, text)
+    return finish_turn(session, turn, text)

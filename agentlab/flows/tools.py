@@ -6,18 +6,19 @@ Two model calls and one embedding call a turn where it searches once; one model 
 from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.flows.documents import LOOKUP, PROMPTS, ToolSettings, finish, generate_with_tools
+from agentlab.core.names import LOOKUP_DOCUMENTS
+from agentlab.flows.documents import PROMPTS, DocumentToolSettings, finish_turn, generate_with_tools
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 
 NEEDS = ("documents or tools",)
-TOOLS = (LOOKUP,)
+TOOLS = (LOOKUP_DOCUMENTS,)
 CALLS_PER_TURN = 2.0
-Settings = ToolSettings
+Settings = DocumentToolSettings
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
     text = await generate_with_tools(session, turn, history)
-    return finish(session, turn, text)
+    return finish_turn(session, turn, text)

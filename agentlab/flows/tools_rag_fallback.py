@@ -6,11 +6,11 @@ Two model calls and one embedding call a turn, on either path; where nothing is 
 from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.documents import (
-    LOOKUP,
     PROMPTS,
-    ToolSettings,
-    finish,
+    DocumentToolSettings,
+    finish_turn,
     generate_from_passages,
     generate_with_tools,
     lookup_was_called,
@@ -21,9 +21,9 @@ from agentlab.session.session import Session
 __all__ = ["PROMPTS", "Settings", "respond"]
 
 NEEDS = ("documents",)
-TOOLS = (LOOKUP,)
+TOOLS = (LOOKUP_DOCUMENTS,)
 CALLS_PER_TURN = 2.0
-Settings = ToolSettings
+Settings = DocumentToolSettings
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
@@ -33,4 +33,4 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         passages = await retrieve_documents(session, turn, history)
         if session.decide("passages found", bool(passages), "" if passages else "the first reply stands"):
             text = await generate_from_passages(session, turn, history, passages, phase="fallback")
-    return finish(session, turn, text)
+    return finish_turn(session, turn, text)

@@ -40,6 +40,7 @@ from agentlab.core.trace import Trace
 from agentlab.session.background import BackgroundWork
 from agentlab.session.clock import Clock
 from agentlab.session.remembering import MemoryVerbs
+from agentlab.session.slot import Slot
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -93,8 +94,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self.settings = settings
         self.now = now
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
-        self.state: dict[str, Any] = {}
-        """Whatever a flow keeps from turn to turn of this conversation."""
+        self._kept: dict[Slot[Any], Any] = {}
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
         self._gateway = gateway
         self._clock = Clock(trace, gateway.recorded_duration)
@@ -123,6 +123,12 @@ class Session(MemoryVerbs, BackgroundWork):
         self._store("user", user)
         if reply is not None:
             self._store("agent", reply)
+
+    def kept(self, slot: Slot[T]) -> T:
+        """What `slot` holds in this conversation; opened at first use."""
+        if slot not in self._kept:
+            self._kept[slot] = slot.opened(self)
+        return cast("T", self._kept[slot])
 
     def new_id(self, prefix: str) -> str:
         self._ids += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.messages import ToolSpec
-from agentlab.tools.workspace import read_text, workspace_of
+from agentlab.tools.workspace import WORKSPACE, read_text
 
 if TYPE_CHECKING:
     from agentlab.session.session import Session
@@ -30,7 +30,7 @@ class ReadFile:
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """The content as it stands; raises ToolError for what is no text file inside the workspace."""
-        return read_text(workspace_of(session), arguments["file_path"]) or "(The file is empty.)"
+        return read_text(session.kept(WORKSPACE), arguments["file_path"]) or "(The file is empty.)"
 
 
 def build() -> ReadFile:

@@ -12,27 +12,16 @@ import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
 from agentlab.core.errors import ToolError
 from agentlab.core.files import folder_of
-
-if TYPE_CHECKING:
-    from agentlab.session.session import Session
+from agentlab.session.slot import Slot
 
 LIMIT = 1_000_000
 """Bytes of the largest file that is read or written."""
 _DEEPEST = 32
 """Folders on the way to a file: each is held open, and nobody can delete a tree that is thousands deep."""
-STATE = "workspace"
-"""Where a session's own folder is kept, for both tools and for a flow that wants to choose it."""
-
-
-def workspace_of(session: Session) -> Path:
-    """The session's own folder: the one a flow chose, or a temporary one that goes when the session does."""
-    if STATE not in session.state:
-        session.state[STATE] = folder_of(session, "agentlab-workspace-")
-    return Path(session.state[STATE])
+WORKSPACE: Slot[Path] = Slot(lambda session: folder_of(session, "agentlab-workspace-"))
+"""The session's own folder, a temporary one that goes when the session does."""
 
 
 def read_text(workspace: Path, file_path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.messages import ToolSpec
-from agentlab.tools.workspace import workspace_of, write_text
+from agentlab.tools.workspace import WORKSPACE, write_text
 
 if TYPE_CHECKING:
     from agentlab.session.session import Session
@@ -35,7 +35,7 @@ class WriteFile:
 
     async def run(self, arguments: dict[str, Any], session: Session) -> str:
         """Raises ToolError for a path that is not inside the workspace and for what is no text."""
-        write_text(workspace_of(session), arguments["file_path"], arguments["content"])
+        write_text(session.kept(WORKSPACE), arguments["file_path"], arguments["content"])
         return f"Written: {arguments['file_path']}"
 
 

@@ -17,6 +17,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
 from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.protocols import Tool
 from agentlab.session.session import Session
 from agentlab.workbench.prompt_files import read_prompt_files
 from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
@@ -40,7 +41,8 @@ class Variant:
     retrieval: RetrievalSpec
     generation: GenerationSpec
     needs: tuple[str, ...]
-    tools: tuple[str, ...]
+    tools: tuple[str | Tool, ...]
+    """Names of built-in tools, and tools that are the flow's own."""
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
     memory: str | None

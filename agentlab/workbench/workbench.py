@@ -226,7 +226,7 @@ class Workbench:
 
         given = {tool.spec.name for tool in tools}
         found = () if tools else await self.found_tools(variant)
-        built_in = [name for name in variant.tools if offered(name)]
+        built_in = {tool.spec.name: tool for tool in map(_tool, variant.tools) if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
         generation = variant.generation
@@ -250,7 +250,7 @@ class Workbench:
             top_k=variant.retrieval.top_k,
             memory=memory,
             folder=folder,
-            tools=[*(plugins.resolve("tools", name).build() for name in built_in), *brought, *found],
+            tools=[*built_in.values(), *brought, *found],
             tools_are_brought=bool(tools),
             settings=variant.settings,
             prompts=variant.prompts,
@@ -262,7 +262,7 @@ class Workbench:
         """The scripts and MCP servers of the flow's data folder, opened once for all its sessions; () without one."""
         if variant.tool_folder is None:
             return ()
-        own = tuple(plugins.resolve("tools", name).build().spec.name for name in variant.tools)
+        own = tuple(tool.spec.name for tool in map(_tool, variant.tools))
         async with self._opening:
             if (key := (variant.tool_folder, own)) not in self._managers:
                 self._managers[key] = await ToolManager.open(variant.tool_folder, reserved=own)
@@ -289,6 +289,10 @@ async def close_each(things: Sequence[Any]) -> None:
                 await thing.close()
         except Exception:
             log.warning("%r could not be closed", thing, exc_info=True)
+
+
+def _tool(given: str | Tool) -> Tool:
+    return plugins.resolve("tools", given).build() if isinstance(given, str) else given
 
 
 def _behind(room: str, name: str, given: Any) -> tuple[str, str, Callable[[], Any]]:

@@ -12,6 +12,7 @@ one result once `answer_open_calls` was called. What a provider calls the agent 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -74,32 +75,37 @@ class ChatHistory:
         elif role == self.agent:
             if len({call.id for call in tool_calls}) < len(tool_calls):
                 raise ValueError("two tool calls of one message have the same id")
-            told = Message(
-                role="agent", text=content, name=self.agent, tool_calls=tuple(tool_calls), extra=dict(extra or {})
+            self._messages.append(
+                Message(role="agent", text=content, name=self.agent, tool_calls=tuple(tool_calls), extra=extra or {})
             )
-            self._messages.append(told)
         else:
             raise ValueError(f"role {role!r}: the roles are user, {self.agent} and tool")
 
     def open_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the agent's last message that have no result yet."""
-        answered: set[str | None] = set()
+        with_result: set[str | None] = set()
         for message in reversed(self._messages):
-            if message.role == "tool":
-                answered.add(message.tool_call_id)
-            else:
-                return tuple(call for call in message.tool_calls if call.id not in answered)
+            if message.role != "tool":
+                return tuple(call for call in message.tool_calls if call.id not in with_result)
+            with_result.add(message.tool_call_id)
         return ()
 
-    def answer_open_calls(self, result: str) -> int:
-        """Give every open call `result`, so that the next turn finds a history it can use; returns how many."""
-        waiting = self.open_calls()
-        for call in waiting:
+    def answer_open_calls(self, result: str) -> None:
+        """Give every open call `result`, so that the next turn finds a history it can use."""
+        for call in self.open_calls():
             self.add_message("tool", result, name=call.name, tool_call_id=call.id)
-        return len(waiting)
 
     def get_history(self) -> tuple[Message, ...]:
         return tuple(self._messages)
+
+    def newest_reply(self) -> str:
+        """The last words of the agent since the user spoke; "" where it has said nothing."""
+        for message in reversed(self._messages):
+            if message.role == "user":
+                break
+            if message.role == "agent" and message.text:
+                return message.text
+        return ""
 
     def export(self) -> list[dict[str, Any]]:
         """The messages as plain dicts, the agent under its own name: role, content, and what else there is."""
@@ -132,24 +138,21 @@ class ChatHistory:
         An exchange is what a user said and all that followed: what is left begins with a user, and no result is parted
         from its call. The newest exchange stays however long it is. `chunk_size` 0 drops only what has to go.
         """
-        if self.get_token_count() <= max_tokens:
-            return 0
-        starts = [at for at, message in enumerate(self._messages) if message.role == "user"]
         left = self.get_token_count()
-        goal = left - max_tokens if chunk_size == 0 else left - (max_tokens - chunk_size) + 1
-        cut = dropped = chunk = 0
-        for begin, end in zip([0, *starts], starts, strict=False):
-            if dropped >= goal and chunk >= chunk_size:
-                break
+        if left <= max_tokens:
+            return 0
+        enough = max_tokens if chunk_size == 0 else max_tokens - chunk_size - 1
+        starts = [at for at, message in enumerate(self._messages) if message.role == "user"]
+        chunk = cut = 0
+        for begin, end in itertools.pairwise([0, *starts]):
             if chunk >= chunk_size:
+                if left <= enough:
+                    break
                 chunk = 0
             size = sum(map(estimate_tokens, self._messages[begin:end]))
-            dropped, chunk, cut = dropped + size, chunk + size, end
+            left, chunk, cut = left - size, chunk + size, end
         del self._messages[:cut]
         return cut
 
     def clear(self) -> None:
         self._messages.clear()
-
-    def __len__(self) -> int:
-        return len(self._messages)

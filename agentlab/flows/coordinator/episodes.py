@@ -1,7 +1,7 @@
 """Memory around the coordinator: what it remembers before a turn, and what it does with a turn once it is over.
 
     before   build_context    the facts nearest to the prompt, or those that an earlier search has brought
-    beside   stream           with `read: stream`, the search for this prompt, while the reply is made
+    beside   stream           with `memory_read: stream`, the search for this prompt, while the reply is made
     after    gate             is the turn worth keeping
              store            an episode: when, what was said, what was answered
              consolidate      now and then: lasting facts are drawn from the last episodes, newer replace older
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.flows.two_step.settings import read_object
+from agentlab.flows.coordinator.settings import Settings
+from agentlab.flows.json_replies import read_object
 from agentlab.session.session import Session
 
 PROMPTS = {
@@ -34,8 +35,9 @@ PROMPTS = {
         " none.\n\n{episodes}"
     ),
 }
-EPISODE = " | user: "
-NEAR = 6
+EPISODE_MARK = " | user: "
+"""By which an episode is told from a fact."""
+MOST_NEAR = 6
 """Memories that are looked at for an older version of a fact."""
 GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
 FACTS_SCHEMA = {
@@ -51,41 +53,35 @@ MIN_WORDS = 4
 class Episodes:
     """The coordinator's memory in one conversation."""
 
-    agent: str
-    facts: int
-    read: Literal["direct", "ahead", "stream"]
-    gate: Literal["all", "words", "model"]
-    consolidate_every: int
-    stores: bool
-    merge_at: float
-    """Cosine similarity from which a new fact takes the place of an old one."""
+    settings: Settings
     _found: dict[str, Fact] | None = None
     """What the last search in the background has brought; None before the first."""
     _loose: list[str] = field(default_factory=list)
     """Episodes that no fact was drawn from yet."""
 
     async def build_context(self, prompt: str, session: Session) -> str:
+        """The facts nearest to the prompt, on one line."""
         facts: Sequence[Fact]
-        if self._found is not None or self.read == "stream":
+        most = self.settings.memory_facts
+        if self._found is not None or self.settings.memory_read == "stream":
             found = (self._found or {}).values()
-            facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[: self.facts]
+            facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[:most]
             session.decide("memories", "found before", f"{len(facts)} facts")
         else:
             try:
-                facts = await session.recall(prompt, top_k=self.facts)
+                facts = await session.recall(prompt, top_k=most)
             except MemoryUnavailable as gone:
                 session.notify(MEMORY_UNAVAILABLE, str(gone))
                 facts = ()
         # One line without brackets: a memory cannot end the context and go on as if it were the user.
-        told = (" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
-        return "; ".join(told)
+        return "; ".join(" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
 
     async def beside(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
-        """The reply; with `read: stream` memories are searched meanwhile, and those found by its end wait for the next.
+        """The reply; with `memory_read: stream` memories are searched meanwhile, for the prompt after this one.
 
         The two are joined at the end of the turn, so that what a prompt holds is not a matter of speed.
         """
-        if self.read != "stream" or not self.facts:
+        if session.memory is None or self.settings.memory_read != "stream" or not self.settings.memory_facts:
             return await reply
 
         async def stream() -> str:
@@ -100,9 +96,9 @@ class Episodes:
         return text
 
     def after_turn(self, prompt: str, reply: str, session: Session) -> None:
-        if self.stores:
+        if self.settings.store_turns:
             session.background(self._store(prompt, reply, session), "store turn")
-        if self.read == "ahead" and self.facts:
+        if self.settings.memory_read == "ahead" and self.settings.memory_facts:
             session.background(self._search((prompt, reply), session), "fetch memories ahead", only_here=True)
 
     def reset(self) -> None:
@@ -112,51 +108,51 @@ class Episodes:
     async def _search(self, texts: Sequence[str], session: Session) -> None:
         found: dict[str, Fact] = {}
         for text in texts:
-            for fact in await session.recall(text, top_k=self.facts) if text else ():
+            for fact in await session.recall(text, top_k=self.settings.memory_facts) if text else ():
                 found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
         self._found = found
 
     async def _store(self, prompt: str, reply: str, session: Session) -> None:
         if not await self._is_worth_keeping(prompt, reply, session):
             return
-        episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE}{prompt} | {self.agent}: {reply}"
+        episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         added = await session.remember(episode)
         if added is None:
             return
         # One too near to another to be kept may still tell something new.
         self._loose.append(episode)
-        if self.consolidate_every and len(self._loose) >= self.consolidate_every:
-            await self._consolidate(self._loose, session)
+        if self.settings.consolidate_every and len(self._loose) >= self.settings.consolidate_every:
+            await self._consolidate(session)
             self._loose = []
 
     async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
-        if self.gate == "all":
+        if self.settings.gate == "all":
             return True
-        if self.gate == "words":
+        if self.settings.gate == "words":
             kept = len(prompt.split()) >= MIN_WORDS
             return bool(session.decide("keep turn", kept, f"at least {MIN_WORDS} words"))
-        exchange = f"user: {prompt}\n{self.agent}: {reply}"
-        found = await self._ask("gate", GATE_SCHEMA, "memory_write", session, exchange=exchange)
+        exchange = f"user: {prompt}\n{self.settings.agent}: {reply}"
+        asked = session.prompt("gate", exchange=exchange)
+        found = await _reply_to(asked, GATE_SCHEMA, "memory_write", session)
         return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))
 
-    async def _consolidate(self, episodes: Sequence[str], session: Session) -> None:
-        told = "\n".join(episodes)
-        found = await self._ask("extract", FACTS_SCHEMA, "consolidate", session, agent=self.agent, episodes=told)
+    async def _consolidate(self, session: Session) -> None:
+        asked = session.prompt("extract", agent=self.settings.agent, episodes="\n".join(self._loose))
+        found = await _reply_to(asked, FACTS_SCHEMA, "consolidate", session)
         facts = found.get("facts")
         for text in facts if isinstance(facts, list) else ():
             if not isinstance(text, str) or not text.strip():
                 continue
-            near = await session.recall(text, top_k=NEAR, min_score=self.merge_at, phase="consolidate")
+            near = await session.recall(text, top_k=MOST_NEAR, min_score=self.settings.merge_at, phase="consolidate")
             # The episode that a fact was drawn from is nearer than any older fact.
-            older = [fact for fact in near if EPISODE not in fact.text]
+            older = [fact for fact in near if EPISODE_MARK not in fact.text]
             if older:
                 await session.revise(older[0].id, text, phase="consolidate")
             else:
                 await session.remember(text, phase="consolidate")
 
-    async def _ask(
-        self, prompt: str, schema: dict[str, Any], phase: Phase, session: Session, **values: str
-    ) -> dict[str, Any]:
-        message = Message(role="user", text=session.prompt(prompt, **values))
-        reply = await session.complete((message,), output_schema=schema, phase=phase)
-        return read_object(reply.message.text) or {}
+
+async def _reply_to(prompt: str, schema: dict[str, Any], phase: Phase, session: Session) -> dict[str, Any]:
+    message = Message(role="user", text=prompt)
+    reply = await session.complete((message,), output_schema=schema, phase=phase)
+    return read_object(reply.message.text) or {}

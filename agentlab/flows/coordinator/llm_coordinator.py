@@ -16,28 +16,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from agentlab.core.errors import ContextOverflow
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.flows.coordinator.chat_history import ChatHistory
-from agentlab.flows.two_step.settings import answered, refuse
+from agentlab.flows.coordinator.settings import Settings
+from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.session.session import Session
 
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
 FAILED = "Error: the turn broke off; if the tool had begun, it may have taken effect."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a provider allows a conversation, in estimated tokens."""
-
-    max_history_tokens: int = 8000
-    max_tool_turns: int = 5
-    """Calls of the model within one turn of the user."""
-    trim_chunk_size: int = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +36,7 @@ class LLMCoordinator:
 
     history: ChatHistory
     system_instruction: str
-    limits: Limits = Limits()
-    context_in: Literal["user", "system"] = "user"
-    """Where date and memories stand: before the prompt, or after the system instruction, which then never is stable."""
-    parallel_tools: bool = False
+    settings: Settings = Settings()
     build_context: Callable[[str, Session], Awaitable[str]] | None = None
     """Given the prompt: what is remembered about it, on one line."""
     store_turn: Callable[[str, str, Session], None] | None = None
@@ -75,13 +62,13 @@ class LLMCoordinator:
             # The prompt was said, whatever came of looking for memories.
             self.history.add_message("user", prompt)
             raise
+        in_prompt = self.settings.context_in == "user"
         with session.step("add_to_history"):
-            self.history.add_message("user", f"[{context}]\n\n{prompt}" if self.context_in == "user" else prompt)
-        instruction = self.system_instruction
-        if self.context_in == "system":
-            instruction = f"{instruction}\n\n[{context}]"
-        self.trim(session, self.limits.max_history_tokens, self.limits.trim_chunk_size)
-        turn = _Turn(self, session, tools, Message(role="system", text=instruction), on_chunk, interrupt_check)
+            self.history.add_message("user", f"[{context}]\n\n{prompt}" if in_prompt else prompt)
+        instruction = self.system_instruction if in_prompt else f"{self.system_instruction}\n\n[{context}]"
+        _trim(self.history, session, self.settings.max_history_tokens, self.settings.trim_chunk_size)
+        system = Message(role="system", text=instruction)
+        turn = _Turn(self.history, self.settings, session, tools, system, on_chunk, interrupt_check)
         try:
             reply = await turn.play()
         except asyncio.CancelledError:
@@ -101,21 +88,13 @@ class LLMCoordinator:
                 memories = await self.build_context(prompt, session)
         return f"CONTEXT: {now}, {memories}" if memories else f"CONTEXT: {now}"
 
-    def trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
-        """Trim the history, and say so in the trace; False where nothing had to go, or could."""
-        before = self.history.get_token_count()
-        gone = self.history.trim_to_limit(max_tokens, chunk_size)
-        if gone:
-            now = self.history.get_token_count()
-            session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
-        return gone > 0
-
 
 @dataclass
 class _Turn:
     """The loop of one turn."""
 
-    coordinator: LLMCoordinator
+    history: ChatHistory
+    settings: Settings
     session: Session
     tools: Sequence[ToolSpec]
     system: Message
@@ -124,22 +103,20 @@ class _Turn:
     interrupted: bool = False
 
     async def play(self) -> str:
-        history = self.coordinator.history
         said = ""
-        for _ in range(self.coordinator.limits.max_tool_turns):
+        for _ in range(self.settings.max_tool_turns):
             if self._asked_to_stop():
                 return said
-            completion = await self._complete()
-            message = completion.message
+            message = (await self._complete()).message
             said = message.text or said
             if message.text or message.tool_calls:
                 calls = _distinct(message.tool_calls, self.session)
-                history.add_message(history.agent, message.text, tool_calls=calls, extra=message.extra)
+                self.history.add_message(self.history.agent, message.text, tool_calls=calls, extra=message.extra)
             if not message.tool_calls or self.interrupted:
-                history.answer_open_calls(INTERRUPTED)
+                self.history.answer_open_calls(INTERRUPTED)
                 return said
-            await self._run_tools(history.open_calls())
-        self.session.decide("turn limit reached", True, f"{self.coordinator.limits.max_tool_turns} calls of the model")
+            await self._run_tools(self.history.open_calls())
+        self.session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
         return said
 
     async def _complete(self) -> Completion:
@@ -151,34 +128,38 @@ class _Turn:
             if not self.interrupted and task is not None and self._asked_to_stop():
                 task.cancel()
 
-        asked = (self.system, *self.coordinator.history.get_history())
-        whole: Completion | None = None
+        completion: Completion | None = None
         try:
-            try:
-                whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
-            except ContextOverflow:
-                # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
-                half = self.coordinator.history.get_token_count() // 2
-                if not self.coordinator.trim(self.session, half, 0, "the provider's limit; "):
-                    raise
-                asked = (self.system, *self.coordinator.history.get_history())
-                whole = await self.session.complete(asked, tools=self.tools, on_text=hear)
+            completion = await self._ask(hear)
             if self.interrupted:
                 # An answer that came in one piece was here before the interrupt could reach it.
                 await asyncio.sleep(0)
-            return whole
+            return completion
         except asyncio.CancelledError:
-            partial = whole or _partial(self.session)
+            partial = completion or _partial(self.session)
             if self.interrupted and task is not None and task.uncancel() == 0:
                 return partial
             if partial.message.text:
-                self.coordinator.history.add_message(self.coordinator.history.agent, partial.message.text)
+                self.history.add_message(self.history.agent, partial.message.text)
             raise
+
+    async def _ask(self, hear: Callable[[str], None]) -> Completion:
+        try:
+            return await self._ask_once(hear)
+        except ContextOverflow:
+            # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
+            half = self.history.get_token_count() // 2
+            if not _trim(self.history, self.session, half, 0, "the provider's limit; "):
+                raise
+            return await self._ask_once(hear)
+
+    async def _ask_once(self, hear: Callable[[str], None]) -> Completion:
+        return await self.session.complete((self.system, *self.history.get_history()), tools=self.tools, on_text=hear)
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
         """Step 12: the results enter the history in the order of the calls."""
         with self.session.step("run_tools"):
-            if self.coordinator.parallel_tools:
+            if self.settings.parallel_tools:
                 await self._run_side_by_side(calls)
                 return
             for call in calls:
@@ -189,7 +170,7 @@ class _Turn:
     async def _call(self, call: ToolCall) -> Message:
         if call.name in self.session.tools and call.name not in {tool.name for tool in self.tools}:
             # Some models call what they remember from earlier turns, or make up.
-            return answered(call, refuse(self.session, call))
+            return answer_to(call, refuse_call(self.session, call))
         return await self.session.call_tool(call)
 
     async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:
@@ -207,11 +188,21 @@ class _Turn:
                     self._keep(done[call.id])
 
     def _keep(self, result: Message) -> None:
-        self.coordinator.history.add_message("tool", result.text, name=result.name, tool_call_id=result.tool_call_id)
+        self.history.add_message("tool", result.text, name=result.name, tool_call_id=result.tool_call_id)
 
     def _asked_to_stop(self) -> bool:
         self.interrupted = self.interrupted or self.interrupt_check()
         return self.interrupted
+
+
+def _trim(history: ChatHistory, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
+    """Trim the history, and say so in the trace; False where nothing had to go, or could."""
+    before = history.get_token_count()
+    gone = history.trim_to_limit(max_tokens, chunk_size)
+    if gone:
+        now = history.get_token_count()
+        session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
+    return gone > 0
 
 
 def _partial(session: Session) -> Completion:
@@ -227,7 +218,4 @@ def _distinct(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ..
     """The calls with an id each: some servers give none, or the same to two, and results could not be told apart."""
     if len({call.id for call in calls}) == len(calls) and all(call.id for call in calls):
         return tuple(calls)
-    return tuple(
-        ToolCall(id=session.new_id("call"), name=c.name, arguments=c.arguments, malformed=c.malformed, extra=c.extra)
-        for c in calls
-    )
+    return tuple(replace(call, id=session.new_id("call")) for call in calls)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentlab.core.messages import ToolSpec
-from agentlab.core.schemas import simplify_schema
-from agentlab.flows.asking import ask, closed, sentence_of, sentences_of
+from agentlab.flows.ego.asking import ask, object_schema, sentence_of, sentences_of
+from agentlab.flows.json_replies import text_of
+from agentlab.models.schemas import simplify_schema
 from agentlab.session.session import Session
 from agentlab.tools.mcp.registry import tool_manual
 
@@ -41,42 +42,43 @@ class Strategy:
     success_criteria: tuple[str, ...] = ()
     steps: tuple[PlannedStep, ...] = ()
 
+    def listed_steps(self) -> str:
+        return "; ".join(f"{step.tool}: {step.purpose}" for step in self.steps)
 
-async def make_plan(
-    session: Session, message: str, tools: Sequence[ToolSpec], *, max_replans: int, earlier: Sequence[str] = ()
-) -> Strategy:
+
+async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], earlier: Sequence[str]) -> Strategy:
     """A strategy whose steps name tools that exist; asked for anew, with the reason, while they do not.
 
-    `earlier`: what went wrong before, and what was learned from it. After `max_replans` the steps nobody can carry out
-    are left out, and what is to be done in their place is found on the way.
+    `earlier`: what went wrong before, and what was learned from it. After the last attempt the steps nobody can carry
+    out are left out, and what is to be done in their place is found on the way.
     """
     names = [tool.name for tool in tools]
-    told = list(earlier)
-    for attempt in range(1 + max_replans):
+    lines = list(earlier)
+    for attempt in range(1 + session.settings.max_replans):
         found = await ask(
             session,
             "plan",
-            schema(tools),
+            _plan_schema(tools),
             "plan",
             message=message,
-            tools=tool_manual([session.tools[name] for name in names]) or "(none)",
-            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in told) if told else "",
+            tools=tool_manual([session.tools[name] for name in names]),
+            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in lines) if lines else "",
         )
-        strategy = _read(found)
+        strategy = _strategy_in(found)
         unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
-        shown = "; ".join(f"{step.tool}: {step.purpose}" for step in strategy.steps)
-        session.notify("subsystemMessage", f"{strategy.approach} ({shown})"[:500], title=f"plan: {strategy.complexity}")
+        text = f"{strategy.approach} ({strategy.listed_steps()})"
+        session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
         if not unknown:
             return strategy
-        told.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names) or 'none'}")
+        lines.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names)}")
         session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
     known = tuple(step for step in strategy.steps if step.tool in names)
     return replace(strategy, complexity="moderate", steps=known)
 
 
-def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
-    """Of a plan. A model that is bound to it can name no tool that does not exist; others can, and are told."""
-    return closed(
+def _plan_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """A model that is bound to it can name no tool that does not exist; others can, and are told."""
+    return object_schema(
         approach={"type": "string"},
         complexity={"enum": list(COMPLEXITIES)},
         success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
@@ -87,33 +89,34 @@ def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
     return [
-        closed(purpose={"type": "string"}, tool={"const": tool.name}, parameters=simplify_schema(tool.parameters))
+        object_schema(
+            purpose={"type": "string"}, tool={"const": tool.name}, parameters=simplify_schema(tool.parameters)
+        )
         for tool in tools
     ]
 
 
 def read_step(found: dict[str, Any]) -> PlannedStep:
     """A step as a model wrote it; without a tool where it names none."""
-    tool = found.get("tool")
+    tool = text_of(found, "tool")
     parameters = found.get("parameters")
     if isinstance(parameters, str):
         # One text in place of an object: which parameter it is, the tool's schema knows.
         parameters = {"": parameters}
-    named = tool.strip() if isinstance(tool, str) else ""
     return PlannedStep(
-        tool=named if named and named.lower() not in ("none", "null") else None,
+        tool=None if tool.lower() in ("", "none", "null") else tool,
         purpose=sentence_of(found, "purpose"),
         parameters=parameters if isinstance(parameters, dict) else {},
     )
 
 
-def _read(found: dict[str, Any]) -> Strategy:
+def _strategy_in(found: dict[str, Any]) -> Strategy:
     steps = found.get("steps")
-    given = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    written = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     complexity = str(found.get("complexity")).lower()
     return Strategy(
         approach=sentence_of(found, "approach"),
         complexity=next((known for known in COMPLEXITIES if known == complexity), "moderate"),
         success_criteria=sentences_of(found, "success_criteria", 3),
-        steps=tuple(step for step in given if step.tool is not None)[:MOST_STEPS],
+        steps=tuple(step for step in written if step.tool is not None)[:MOST_STEPS],
     )

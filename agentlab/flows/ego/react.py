@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentlab.core.messages import ToolCall, ToolSpec
 from agentlab.core.names import INVALID
-from agentlab.flows.asking import TEXT, ask, closed, cut, number_of, sentence_of, truth_of
+from agentlab.flows.ego.asking import UNREADABLE, ask, cut_to_bytes, object_schema, sentence_of
+from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
-from agentlab.flows.two_step.settings import run_tool
+from agentlab.flows.json_replies import number_of, truth_of
+from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
-from agentlab.tools.mcp.registry import tool_manual
+from agentlab.tools.mcp.registry import find_tool, tool_manual
 
 PROMPTS = {
     "next_step": (
@@ -38,15 +40,15 @@ PROMPTS = {
         " {message}\n\nSuccess means: {criteria}\n\nSteps so far:\n{steps}"
     ),
 }
-EVALUATION = closed(
+EVALUATION = object_schema(
     score={"type": "integer", "minimum": 0, "maximum": 100},
     complete={"type": "boolean"},
     confidence={"type": "number", "minimum": 0, "maximum": 1},
     comment={"type": "string"},
 )
-ROOM = 10_000
+ROOM_FOR_RESULTS = 10_000
 """Bytes that the results of all steps together may take in a prompt."""
-SURE = 0.8
+CONFIDENT = 0.8
 NO_STEP = "(none)"
 """What stands for the tool of a step that could not be read."""
 
@@ -56,12 +58,12 @@ class Evaluation:
     score: float | None
     """Out of 100; None where the model gave none."""
     complete: bool
-    confidence: float = 0.0
-    comment: str = ""
+    confidence: float
+    comment: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+@dataclass
+class StepTaken:
     planned: PlannedStep
     result: str
     failed: bool
@@ -69,13 +71,10 @@ class Step:
 
 
 @dataclass
-class Outcome:
+class Execution:
     """What became of a strategy."""
 
-    steps: list[Step] = field(default_factory=list)
-    score: float | None = None
-    """Of the last evaluation; None where nothing was evaluated, or what was said of it could not be read."""
-    comment: str = ""
+    steps: list[StepTaken] = field(default_factory=list)
     limit_reached: bool = False
 
     @property
@@ -83,64 +82,58 @@ class Outcome:
         return bool(self.steps) and all(step.failed for step in self.steps)
 
     @property
-    def judged(self) -> bool:
-        return any(step.evaluation is not None for step in self.steps)
+    def judgement(self) -> Evaluation | None:
+        """The last evaluation; None where nothing was evaluated."""
+        return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
     def rank(self) -> tuple[bool, float]:
         """The greater, the better; a judgement that could not be read is below all others."""
-        unknown = -1.0 if self.judged else 100.0
-        return not self.failed, unknown if self.score is None else self.score
+        if self.judgement is None:
+            return not self.failed, 100.0
+        return not self.failed, -1.0 if self.judgement.score is None else self.judgement.score
 
-    def told(self) -> str:
-        share = ROOM // max(1, len(self.steps))
-        return "\n".join(_told(number, step, share) for number, step in enumerate(self.steps, 1)) or "(none)"
+    def listed_steps(self) -> str:
+        room = ROOM_FOR_RESULTS // max(1, len(self.steps))
+        return "\n".join(_listed(number, step, room) for number, step in enumerate(self.steps, 1)) or "(none)"
 
 
 async def execute_react(
-    session: Session,
-    message: str,
-    strategy: Strategy,
-    tools: Sequence[ToolSpec],
-    *,
-    max_iterations: int,
-    evaluate: bool,
-    lessons: Sequence[str] = (),
-) -> Outcome:
-    """Carry out `strategy`, with at most `max_iterations` steps; raises what the model raises."""
-    outcome = Outcome()
+    session: Session, message: str, strategy: Strategy, tools: Sequence[ToolSpec], lessons: Sequence[str]
+) -> Execution:
+    """Carry out `strategy`, within the limit of the settings; raises what the model raises."""
+    execution = Execution()
+    is_simple = strategy.complexity == "simple"
     planned = list(strategy.steps)
-    if not tools or (strategy.complexity == "simple" and not planned):
+    most = session.settings.max_iterations
+    if not tools or (is_simple and not planned):
         session.decide("next step", "none", "the strategy needs none" if tools else "there are no tools")
-        return outcome
-    for iteration in range(max_iterations):
-        if strategy.complexity == "simple" and planned:
+        return execution
+    for iteration in range(most):
+        if is_simple and planned:
             step = planned.pop(0)
         else:
-            step = await _next_step(session, message, strategy, tools, outcome, lessons)
+            step = await _next_step(session, message, strategy, tools, execution, lessons)
         if step.tool is None:
             session.decide("next step", "none", step.purpose)
-            return outcome
+            return execution
         session.decide("next step", INVALID if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
-        result, failed = await _act(session, step, tools)
-        outcome.steps.append(Step(planned=step, result=result, failed=failed))
-        if not evaluate or step.tool == NO_STEP:
-            if strategy.complexity == "simple" and not planned and not failed:
-                return outcome
+        taken = StepTaken(step, *await _act(session, step, tools))
+        execution.steps.append(taken)
+        if not session.settings.evaluation or step.tool == NO_STEP:
+            if is_simple and not planned and not taken.failed:
+                return execution
             continue
-        found = await _evaluate(session, message, strategy, outcome)
-        outcome.steps[-1] = replace(outcome.steps[-1], evaluation=found)
-        outcome.score, outcome.comment = found.score, found.comment
-        first_of_simple = strategy.complexity == "simple" and iteration == 0
-        sure_enough = found.confidence >= SURE or not (first_of_simple or strategy.complexity == "complex")
-        if found.complete and sure_enough:
+        found = taken.evaluation = await _evaluate(session, message, strategy, execution)
+        has_to_be_sure = strategy.complexity == "complex" or (is_simple and iteration == 0)
+        if found.complete and (found.confidence >= CONFIDENT or not has_to_be_sure):
             session.decide("complete", True, f"score {found.score}, confidence {found.confidence:g}")
-            return outcome
-    outcome.limit_reached = True
-    session.decide("iteration limit reached", True, f"{max_iterations} steps")
-    session.notify("systemError", f"{max_iterations} steps were not enough", title="coordinator: iteration limit")
-    return outcome
+            return execution
+    execution.limit_reached = True
+    session.decide("iteration limit reached", True, f"{most} steps")
+    session.notify("systemError", f"{most} steps were not enough", title="coordinator: iteration limit")
+    return execution
 
 
 async def _next_step(
@@ -148,83 +141,51 @@ async def _next_step(
     message: str,
     strategy: Strategy,
     tools: Sequence[ToolSpec],
-    outcome: Outcome,
+    execution: Execution,
     lessons: Sequence[str],
 ) -> PlannedStep:
-    steps = "; ".join(f"{step.tool}: {step.purpose}" for step in strategy.steps)
+    steps = f"({strategy.listed_steps()})" if strategy.steps else ""
+    may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     found = await ask(
         session,
         "next_step",
-        closed(
-            step={"anyOf": step_schemas(tools) + ([{"type": "null"}] if outcome.steps or not strategy.steps else [])}
-        ),
+        object_schema(step={"anyOf": step_schemas(tools) + may_end}),
         "step",
         message=message,
-        strategy=f"{strategy.approach} {f'({steps})' if steps else ''}".strip() or "(none)",
+        strategy=f"{strategy.approach} {steps}".strip() or "(none)",
         lessons="".join(f"Lesson: {lesson}\n" for lesson in lessons),
         tools=tool_manual([session.tools[tool.name] for tool in tools]),
-        steps=outcome.told(),
+        steps=execution.listed_steps(),
     )
     step = found.get("step")
-    if TEXT in found or not (step is None or isinstance(step, dict)):
+    if UNREADABLE in found or not (step is None or isinstance(step, dict)):
         # Not the same as wanting none: it is told, counts as a step, and the next prompt is another.
         return PlannedStep(tool=NO_STEP, purpose="the answer could not be read")
     return read_step(step or {})
 
 
 async def _act(session: Session, step: PlannedStep, tools: Sequence[ToolSpec]) -> tuple[str, bool]:
-    spec = next((tool for tool in tools if tool.name == step.tool), None)
+    """The result, and whether it is an error."""
+    name = str(step.tool)
+    spec = find_tool(tools, name)
     if spec is None:
         # A tool that is there but not offered does not run either.
-        result, failed = f"Error: there is no tool {step.tool}; there are: {', '.join(t.name for t in tools)}", True
+        result, failed = f"Error: there is no tool {name}; there are: {', '.join(t.name for t in tools)}", True
     else:
         arguments = map_parameters(spec, step.parameters)
-        call = ToolCall(id=session.new_id("call"), name=spec.name, arguments=arguments)
+        call = ToolCall(id=session.new_id("call"), name=name, arguments=arguments)
         result, failed = await run_tool(session, call)
-    tell_of_run(session, str(step.tool), result, failed)
+    notify_of_run(session, name, result, failed)
     return result, failed
 
 
-def tell_of_run(session: Session, tool: str, result: str, failed: bool) -> None:
+def notify_of_run(session: Session, tool: str, result: str, failed: bool) -> None:
     """The event of a tool that ran, or failed to."""
     name, outcome = ("systemError", "failed") if failed else ("subsystemMessage", "ran")
     session.notify(name, result[:500], title=f"tool {tool}: {outcome}")
 
 
-def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
-    """`given` in the form the tool wants, as far as what is meant cannot be in doubt.
-
-    Parameters wrapped once more are unwrapped. A single text under a wrong name gets the name of the one text that is
-    lacking: `question`, which wants `{"question": ...}`, understands `{"query": ...}`, and `llmquery` the other way
-    round. A required list that is left out or null is empty; what a closed schema does not know is left out.
-    """
-    properties = spec.parameters.get("properties")
-    if not isinstance(properties, dict):
-        return given
-    required = spec.parameters.get("required")
-    required = required if isinstance(required, list) else []
-    if len(given) == 1 and (wrapper := next(iter(given))) in ("parameters", "arguments") and wrapper not in properties:
-        inner = given[wrapper]
-        given = inner if isinstance(inner, dict) else given
-    given = dict(given)
-    for name in required:
-        if given.get(name) is None and _type_of(properties.get(name)) == "array":
-            given[name] = []
-    lacking = [name for name in required or properties if name not in given]
-    strange = [name for name in given if name not in properties]
-    one_text = len(lacking) == len(strange) == 1 and isinstance(given[strange[0]], str)
-    if one_text and _type_of(properties.get(lacking[0])) in ("string", ""):
-        given[lacking[0]] = given.pop(strange[0])
-    if spec.parameters.get("additionalProperties") is False:
-        given = {name: value for name, value in given.items() if name in properties}
-    return given
-
-
-def _type_of(schema: Any) -> Any:
-    return schema.get("type", "") if isinstance(schema, dict) else ""
-
-
-async def _evaluate(session: Session, message: str, strategy: Strategy, outcome: Outcome) -> Evaluation:
+async def _evaluate(session: Session, message: str, strategy: Strategy, execution: Execution) -> Evaluation:
     found = await ask(
         session,
         "evaluate_step",
@@ -232,7 +193,7 @@ async def _evaluate(session: Session, message: str, strategy: Strategy, outcome:
         "evaluate",
         message=message,
         criteria="; ".join(strategy.success_criteria) or "the request is answered",
-        steps=outcome.told(),
+        steps=execution.listed_steps(),
     )
     return Evaluation(
         score=number_of(found, "score", 0, 100),
@@ -242,8 +203,8 @@ async def _evaluate(session: Session, message: str, strategy: Strategy, outcome:
     )
 
 
-def _told(number: int, step: Step, share: int) -> str:
+def _listed(number: int, step: StepTaken, room: int) -> str:
     parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
-    result = cut(step.result.replace("\n", "\n    "), share)
+    result = cut_to_bytes(step.result.replace("\n", "\n    "), room)
     judged = f"\n  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}" if step.evaluation else ""
     return f"{number}. {step.planned.tool}({parameters})\n  result: {result}{judged}"

@@ -1,0 +1,73 @@
+"""The layered agent's tools for itself: it looks back at what happened, and tidies its long-term memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlab.core.messages import ToolSpec
+from agentlab.flows.ego.asking import ask, object_schema, sentences_of
+from agentlab.flows.ego.memory import MEMORY
+from agentlab.session.session import Session
+
+PROMPTS = {
+    "reflection": (
+        "Look back at what was just said and done, and at what you know. Reply with one JSON object: insights, lessons"
+        " for the next time, questions worth asking, and directives to yourself, each a list of short sentences,"
+        " empty where there is nothing.\n\nJust now:\n{recent}\n\nKnown:\n{known}{evaluation}"
+    ),
+}
+_LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
+REFLECTION = object_schema(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
+NOTED = 2_000
+"""Characters of a result or a response that short-term memory keeps."""
+NO_ARGUMENTS = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+
+class MemoryMaintenance:
+    spec = ToolSpec(
+        name="memoryMaintenance",
+        description="Consolidate long-term memory: merge what is said twice, prune what is out of date. When asked to.",
+        parameters=NO_ARGUMENTS,
+    )
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        """What was done."""
+        return await session.kept(MEMORY).maintain(session)
+
+
+class Reflection:
+    spec = ToolSpec(
+        name="reflection",
+        description="Look back at what was just said and done, and keep what can be learned from it.",
+        parameters=NO_ARGUMENTS,
+    )
+
+    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+        """The lessons."""
+        return "\n".join(await reflect(session)) or "Nothing to learn from this."
+
+
+MAINTENANCE_TOOL = MemoryMaintenance()
+REFLECTION_TOOL = Reflection()
+
+
+async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:
+    """The lessons of a look at what happened, which are kept for good."""
+    memory = session.kept(MEMORY)
+    recent = memory.recent()
+    known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
+    found = await ask(
+        session,
+        "reflection",
+        REFLECTION,
+        "reflect",
+        recent=recent or "(nothing)",
+        known=known or "(nothing)",
+        evaluation=evaluation,
+    )
+    learned = {name: sentences_of(found, name, 3) for name in REFLECTION["required"]}
+    lines = "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)
+    if lines:
+        memory.note(session, "reflection", "insight", lines[:NOTED])
+        await memory.keep(session, "reflection", lines)
+    return learned["lessons"]

@@ -1,0 +1,78 @@
+"""Reads JSON objects out of a model's replies, as if the model had never heard of the schema it was given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+LONGEST_REPLY = 100_000
+MOST_BRACES = 100
+"""Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
+
+
+def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
+    """The first JSON object in `text`, whatever stands around it, or the first that has `key` where one has.
+
+    None without one in its first braces.
+    """
+    decoder = json.JSONDecoder()
+    text = text[:LONGEST_REPLY]
+    first: dict[str, Any] | None = None
+    at = text.find("{")
+    for _ in range(MOST_BRACES):
+        if at < 0:
+            break
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            if key is None or key in found:
+                return dict(found)
+            first = first or found
+        at = text.find("{", end)
+    return first
+
+
+def read_unfinished_object(text: str) -> dict[str, Any]:
+    """The object whose beginning `text` holds, with the last text in it as far as it goes; {} where there is none."""
+    try:
+        found = from_json(text[max(0, text.find("{")) :].encode("utf-8", "replace"), allow_partial="trailing-strings")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def text_of(found: Mapping[str, Any], key: str) -> str:
+    """The text under `key`, stripped; "" where it is none."""
+    value = found.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def texts_of(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
+    """The first texts of the list under `key` that are not empty, `most` of them at the most."""
+    values = found.get(key)
+    texts = (value.strip() for value in values if isinstance(value, str)) if isinstance(values, list) else ()
+    return tuple(text for text in texts if text)[:most]
+
+
+def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
+    """The number under `key`, also one written as text or in percent, kept between `low` and `high`; else None."""
+    value = found.get(key)
+    if isinstance(value, str):
+        try:
+            value = float(value.strip().removesuffix("%"))
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return None
+    return float(min(max(value, low), high))
+
+
+def truth_of(found: Mapping[str, Any], key: str) -> bool:
+    """Whether there is a yes under `key`, as a truth value or in words."""
+    value = found.get(key)
+    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes"))
