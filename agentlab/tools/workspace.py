@@ -12,6 +12,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
 from agentlab.core.errors import ToolError
 from agentlab.core.files import folder_of
 from agentlab.session.slot import Slot

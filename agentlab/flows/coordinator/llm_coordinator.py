@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentlab.core.errors import ContextOverflow
 from agentlab.core.events import ModelCall
@@ -36,7 +36,7 @@ class LLMCoordinator:
 
     history: ChatHistory
     system_instruction: str
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     build_context: Callable[[str, Session], Awaitable[str]] | None = None
     """Given the prompt: what is remembered about it, on one line."""
     store_turn: Callable[[str, str, Session], None] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.ego import agent, memory, own_tools, planner, react
-from agentlab.flows.ego.settings import Settings
+from agentlab.flows.ego.agent import Settings
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "PROMPT_MODULES", "Settings", "respond"]

@@ -14,7 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 from agentlab.core.messages import Reply, ToolCall, ToolSpec
 from agentlab.core.names import AFTER_RESPONSE
@@ -30,9 +34,8 @@ from agentlab.flows.ego.own_tools import (
 )
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, execute_react, notify_of_run
-from agentlab.flows.ego.settings import Settings
 from agentlab.flows.json_replies import read_object, text_of
-from agentlab.flows.text_files import read_file
+from agentlab.flows.text_files import TextFile, read_file
 from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
@@ -46,6 +49,32 @@ PROMPTS = {
     ),
 }
 BUBBLE = object_schema(chat={"type": "string"}, canvas={"type": "string"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    relevance: bool = True
+    """Have the model choose the memories that matter; without it the newest are shown."""
+    planning: bool = True
+    """Make a strategy first; without it every step is chosen as it comes."""
+    evaluation: bool = True
+    """Judge every step against the criteria of success; without it the agent goes on until it wants no tool."""
+    reflection: bool = True
+    """Look back after each response, and before each new attempt."""
+    max_iterations: Annotated[int, Gt(0)] = 10
+    max_replans: Annotated[int, Ge(0)] = 2
+    """How often a plan is asked for anew that names tools that do not exist."""
+    max_retries: Annotated[int, Ge(0)] = 1
+    """Further attempts while the score is at or below the threshold."""
+    success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
+    token_limit: Annotated[int, Gt(0)] = 10_000
+    """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
+    personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
+    maintain_every: Annotated[int, Ge(0)] = 0
+    """Tidy long-term memory after so many responses; 0: only when it is asked for or planned."""
+    data: str | None = None
+    """The agent's data folder, or LLM_AGENT_DATA_DIR: tools, servers, prompts, and in a chat its memory. In a
+    comparison each conversation starts with an empty memory of its own."""
 
 
 async def process_message(text: str, session: Session) -> Reply:
@@ -85,8 +114,9 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = await _strategy(message, tools, session, lessons)
+        execution = Execution(message, strategy, tools, tuple(lessons))
         with session.step("execute_react"):
-            execution = await execute_react(session, message, strategy, tools, lessons)
+            await execute_react(execution, session)
         attempts.append(execution)
         for step in execution.steps:
             memory.note(session, "coordinator", "result", f"{step.planned.tool}: {step.result[:NOTED]}")

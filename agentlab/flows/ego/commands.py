@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 
-POLITE = frozenset("please kindly now then ok okay just could can would will you".split())
-VERBS = frozenset("consolidate reflect maintain prune evaluate analyze analyse".split())
-OBJECTS = frozenset("memory memories feedback consolidation".split())
-OPERATIONS = frozenset("consolidation feedback analysis maintenance evaluation pruning reflection".split())
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+POLITE = frozenset(_words("please kindly now then ok okay just could can would will you"))
+VERBS = frozenset(_words("consolidate reflect maintain prune evaluate analyze analyse"))
+OBJECTS = frozenset(_words("memory memories feedback consolidation"))
+OPERATIONS = frozenset(_words("consolidation feedback analysis maintenance evaluation pruning reflection"))
 BESIDE = frozenset(
-    "the your my our all of on in from about at what is that this long short term recent last latest stored session"
-    " conversation results insights interactions entries day week month today yesterday now again please".split()
+    _words(
+        "the your my our all of on in from about at what is that this long short term recent last latest stored session"
+        " conversation results insights interactions entries day week month today yesterday now again please"
+    )
 )
 LONGEST_COMMAND = 200
 """Characters."""
@@ -23,12 +30,12 @@ def is_command(text: str) -> bool:
     """
     if len(text) > LONGEST_COMMAND:
         return False
-    words = re.findall(r"\w+", text.lower())
+    words = _words(text)
     polite = next((at for at, word in enumerate(words) if word not in POLITE), len(words))
     if polite == len(words) or ("?" in text and not polite):
         return False
     first, rest = words[polite], words[polite + 1 :]
-    if not BESIDE | OBJECTS | OPERATIONS >= set(rest):
+    if not set(rest) <= BESIDE | OBJECTS | OPERATIONS:
         return False
     if first in VERBS:
         return not rest or not OBJECTS.isdisjoint(rest)

@@ -116,15 +116,9 @@ class EgoMemory:
         if not filtered:
             session.notify("subsystemMessage", f"{len(short) + len(known)} entries", title="memory: retrieved")
             return _numbered([*known, *short])
-        found = await ask(
-            session,
-            "memory_retrieval",
-            RETRIEVAL,
-            "relevance",
-            query=query,
-            short_term=_numbered(short) or "(nothing)",
-            long_term=_numbered(known, len(short) + 1) or "(nothing)",
-        )
+        shown = {"short_term": _numbered(short), "long_term": _numbered(known, len(short) + 1)}
+        values = {name: text or "(nothing)" for name, text in shown.items()}
+        found = await ask(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
         entries = [*short, *known]
         chosen = _chosen(found.get("relevant"), entries)
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
@@ -140,14 +134,8 @@ class EgoMemory:
         window = entries[begin : begin + KNOWN]
         if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
-        found = await ask(
-            session,
-            "memory_maintenance",
-            MAINTENANCE,
-            "consolidate",
-            entries=_numbered(window),
-            recent=self.recent() or "(nothing)",
-        )
+        values = {"entries": _numbered(window), "recent": self.recent() or "(nothing)"}
+        found = await ask(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
         old = _chosen(found.get("drop"), window)
         merged = texts_of(found, "merged", 5) if old else ()
         if len(old) == len(entries) and not merged:

@@ -56,15 +56,8 @@ async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:
     memory = session.kept(MEMORY)
     recent = memory.recent()
     known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
-    found = await ask(
-        session,
-        "reflection",
-        REFLECTION,
-        "reflect",
-        recent=recent or "(nothing)",
-        known=known or "(nothing)",
-        evaluation=evaluation,
-    )
+    values = {"recent": recent or "(nothing)", "known": known or "(nothing)", "evaluation": evaluation}
+    found = await ask(session, "reflection", REFLECTION, "reflect", **values)
     learned = {name: sentences_of(found, name, 3) for name in REFLECTION["required"]}
     lines = "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)
     if lines:

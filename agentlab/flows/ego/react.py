@@ -72,8 +72,13 @@ class StepTaken:
 
 @dataclass
 class Execution:
-    """What became of a strategy."""
+    """A strategy that is being carried out, and what became of it."""
 
+    message: str
+    strategy: Strategy
+    tools: Sequence[ToolSpec]
+    lessons: Sequence[str]
+    """Of earlier attempts."""
     steps: list[StepTaken] = field(default_factory=list)
     limit_reached: bool = False
 
@@ -98,63 +103,51 @@ class Execution:
         return "\n".join(_listed(number, step, room) for number, step in enumerate(self.steps, 1)) or "(none)"
 
 
-async def execute_react(
-    session: Session, message: str, strategy: Strategy, tools: Sequence[ToolSpec], lessons: Sequence[str]
-) -> Execution:
-    """Carry out `strategy`, within the limit of the settings; raises what the model raises."""
-    execution = Execution()
+async def execute_react(execution: Execution, session: Session) -> None:
+    """Carry out the strategy, within the limit of the settings; raises what the model raises."""
+    strategy, steps = execution.strategy, execution.steps
     is_simple = strategy.complexity == "simple"
     planned = list(strategy.steps)
     most = session.settings.max_iterations
-    if not tools or (is_simple and not planned):
-        session.decide("next step", "none", "the strategy needs none" if tools else "there are no tools")
-        return execution
+    if not execution.tools or (is_simple and not planned):
+        session.decide("next step", "none", "the strategy needs none" if execution.tools else "there are no tools")
+        return
     for iteration in range(most):
-        if is_simple and planned:
-            step = planned.pop(0)
-        else:
-            step = await _next_step(session, message, strategy, tools, execution, lessons)
+        step = planned.pop(0) if is_simple and planned else await _next_step(execution, session)
         if step.tool is None:
             session.decide("next step", "none", step.purpose)
-            return execution
+            return
         session.decide("next step", INVALID if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
-        taken = StepTaken(step, *await _act(session, step, tools))
-        execution.steps.append(taken)
+        taken = StepTaken(step, *await _act(step, execution.tools, session))
+        steps.append(taken)
         if not session.settings.evaluation or step.tool == NO_STEP:
             if is_simple and not planned and not taken.failed:
-                return execution
+                return
             continue
-        found = taken.evaluation = await _evaluate(session, message, strategy, execution)
+        found = taken.evaluation = await _evaluate(execution, session)
         has_to_be_sure = strategy.complexity == "complex" or (is_simple and iteration == 0)
         if found.complete and (found.confidence >= CONFIDENT or not has_to_be_sure):
             session.decide("complete", True, f"score {found.score}, confidence {found.confidence:g}")
-            return execution
+            return
     execution.limit_reached = True
     session.decide("iteration limit reached", True, f"{most} steps")
     session.notify("systemError", f"{most} steps were not enough", title="coordinator: iteration limit")
-    return execution
 
 
-async def _next_step(
-    session: Session,
-    message: str,
-    strategy: Strategy,
-    tools: Sequence[ToolSpec],
-    execution: Execution,
-    lessons: Sequence[str],
-) -> PlannedStep:
+async def _next_step(execution: Execution, session: Session) -> PlannedStep:
+    strategy = execution.strategy
     steps = f"({strategy.listed_steps()})" if strategy.steps else ""
     may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     found = await ask(
         session,
         "next_step",
-        object_schema(step={"anyOf": step_schemas(tools) + may_end}),
+        object_schema(step={"anyOf": step_schemas(execution.tools) + may_end}),
         "step",
-        message=message,
+        message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",
-        lessons="".join(f"Lesson: {lesson}\n" for lesson in lessons),
-        tools=tool_manual([session.tools[tool.name] for tool in tools]),
+        lessons="".join(f"Lesson: {lesson}\n" for lesson in execution.lessons),
+        tools=tool_manual([session.tools[tool.name] for tool in execution.tools]),
         steps=execution.listed_steps(),
     )
     step = found.get("step")
@@ -164,7 +157,7 @@ async def _next_step(
     return read_step(step or {})
 
 
-async def _act(session: Session, step: PlannedStep, tools: Sequence[ToolSpec]) -> tuple[str, bool]:
+async def _act(step: PlannedStep, tools: Sequence[ToolSpec], session: Session) -> tuple[str, bool]:
     """The result, and whether it is an error."""
     name = str(step.tool)
     spec = find_tool(tools, name)
@@ -185,16 +178,10 @@ def notify_of_run(session: Session, tool: str, result: str, failed: bool) -> Non
     session.notify(name, result[:500], title=f"tool {tool}: {outcome}")
 
 
-async def _evaluate(session: Session, message: str, strategy: Strategy, execution: Execution) -> Evaluation:
-    found = await ask(
-        session,
-        "evaluate_step",
-        EVALUATION,
-        "evaluate",
-        message=message,
-        criteria="; ".join(strategy.success_criteria) or "the request is answered",
-        steps=execution.listed_steps(),
-    )
+async def _evaluate(execution: Execution, session: Session) -> Evaluation:
+    criteria = "; ".join(execution.strategy.success_criteria) or "the request is answered"
+    values = {"message": execution.message, "criteria": criteria, "steps": execution.listed_steps()}
+    found = await ask(session, "evaluate_step", EVALUATION, "evaluate", **values)
     return Evaluation(
         score=number_of(found, "score", 0, 100),
         complete=truth_of(found, "complete"),

@@ -8,61 +8,133 @@
     6  final response                           base messages, history, the facts last
 
 `protocol: native` has steps 4 to 6 in the provider's own tool calling: the reply that calls nothing is the response, so
-that memory is written after it.
+that memory is written after it. What tools returned enters the history as the two-step protocol tells it, for the turns
+to come; within the turn the provider's own form is better.
 """
 
 from __future__ import annotations
 
-from agentlab.core.messages import Message, Reply, UserTurn
-from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS
-from agentlab.flows.two_step.asking import get_next_action, use_tool
-from agentlab.flows.two_step.native import reply_natively, write_memory_natively
-from agentlab.flows.two_step.prepared_turn import PreparedTurn, prepare_turn, without
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentlab.core.errors import MemoryUnavailable, ModelError
+from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
+from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
+from agentlab.flows.tool_calls import answer_to, refuse_call
+from agentlab.flows.two_step.asking import ToolUse, get_next_action, refused, run_call, use_tool
 from agentlab.flows.two_step.profile import Profile, TwoStepSettings
 from agentlab.session.session import Session
+from agentlab.tools.mcp.registry import tool_names
+from agentlab.tools.recollection import entry
+
+OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
+WRITES = (SAVE_MEMORY, UPDATE_MEMORY)
+
+
+@dataclass(frozen=True)
+class PreparedTurn:
+    """What the steps of one turn work on."""
+
+    session: Session
+    messages: list[Message]
+    """The conversation as the model sees it, results of tools included."""
+    tools: Sequence[ToolSpec]
+    """Those the profile allows."""
+    facts: Sequence[Fact]
+    """Of long-term memory, those nearest to the message."""
+
+    def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
+        """Put a message into the conversation, and store it at once."""
+        self.messages.append(Message(role=role, text=text, name=speaker))
+        self.session.save_message(role, text, speaker=speaker)
+
+    @property
+    def memory_context(self) -> list[Message]:
+        """The system message that tells the facts, where there are any."""
+        if not self.facts:
+            return []
+        return [Message(role="system", text=self.session.prompt("facts", facts=self.listed_facts()))]
+
+    def listed_facts(self) -> str:
+        return "\n".join(map(entry, self.facts))
+
+    def tools_that_write(self) -> list[ToolSpec]:
+        return [tool for tool in self.tools if tool.name in WRITES]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
     settings: TwoStepSettings = session.settings
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
-    prepared = await prepare_turn(profile, turn, session)
+    prepared = await _prepare(profile, turn, session)
     if settings.protocol == "native":
-        text = await reply_natively(prepared, base)
+        text = await _reply_natively(prepared, base)
         await _final_memory(profile, prepared)
     else:
         with session.step("main_loop"):
             await _main_loop(prepared)
         await _final_memory(profile, prepared)
         with session.step("final_response"):
-            asked = (*base, *prepared.transcript.messages, *prepared.memory_context)
+            asked = (*base, *prepared.messages, *prepared.memory_context)
             text = (await session.complete(asked, phase="answer")).message.text
-    prepared.transcript.add("agent", text)
+    prepared.add("agent", text)
     return Reply(text=text)
 
 
 async def process_memory(profile: Profile, turn: UserTurn, session: Session) -> None:
     """Steps 2, 3 and 5 alone: what was said long ago and needs no reply."""
-    await _final_memory(profile, await prepare_turn(profile, turn, session))
+    await _final_memory(profile, await _prepare(profile, turn, session))
+
+
+async def _prepare(profile: Profile, turn: UserTurn, session: Session) -> PreparedTurn:
+    """Read memory, take up the stored history and add the message to it."""
+    settings: TwoStepSettings = session.settings
+    facts = await _read_memory(session, turn.text) if settings.automatic_memory else ()
+    earlier = session.load_conversation(settings.history) if settings.history else ()
+    prepared = PreparedTurn(session, list(earlier), _allowed_tools(profile, session), facts)
+    prepared.add("user", profile.prepare(turn), speaker=turn.speaker_name)
+    return prepared
+
+
+async def _read_memory(session: Session, text: str) -> tuple[Fact, ...]:
+    """The facts nearest to the raw message; a memory that is away leaves a notice and no facts."""
+    with session.step("automatic_memory"):
+        try:
+            return await session.recall(text, top_k=session.settings.memory_facts)
+        except MemoryUnavailable as gone:
+            session.notify(MEMORY_UNAVAILABLE, str(gone))
+            return ()
+
+
+def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
+    """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
+    names = None if session.tools_are_brought else profile.allowed_tools()
+    allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
+    return allowed if profile.final_memory_step else _without(allowed, WRITES)
+
+
+def _without(tools: Sequence[ToolSpec], names: Sequence[str]) -> list[ToolSpec]:
+    return [tool for tool in tools if tool.name not in names]
 
 
 async def _main_loop(turn: PreparedTurn) -> None:
-    session, transcript = turn.session, turn.transcript
+    session = turn.session
     settings: TwoStepSettings = session.settings
-    tools = without(turn.tools, MEMORY_TOOLS) if settings.filter_memory_tools else turn.tools
+    tools = _without(turn.tools, MEMORY_TOOLS) if settings.filter_memory_tools else turn.tools
     if not tools:
         session.decide("main loop", False, "there is no tool to choose")
         return
     for _ in range(settings.max_tool_calls):
-        action = await get_next_action(session, transcript.messages, tools, "select_tool")
+        action = await get_next_action(session, turn.messages, tools, "select_tool")
         if action.tool is None:
             session.decide("next action", action.without, action.problem)
             return
         session.decide("next action", action.tool.name)
-        use = await use_tool(session, transcript.messages, action.tool, "tool_args")
+        use = await use_tool(session, turn.messages, action.tool, "tool_args")
         if use.names_unknown_fact:
             known = Message(role="system", text=session.prompt("known_facts", facts=turn.listed_facts() or "(none)"))
-            use = await use_tool(session, transcript.messages, action.tool, "tool_args", known)
-        transcript.add("system", use.for_history())
+            use = await use_tool(session, turn.messages, action.tool, "tool_args", known)
+        turn.add("system", use.for_history())
         if use.failed:
             session.decide("tool failed", use.tool, use.result[:200])
             return
@@ -74,20 +146,20 @@ async def _final_memory(profile: Profile, turn: PreparedTurn) -> None:
     if not (settings.final_memory and profile.final_memory_step):
         return
     if settings.protocol == "native":
-        await write_memory_natively(turn)
+        await _write_memory_natively(turn)
     else:
         with turn.session.step(FINAL_MEMORY):
             await _write_memory(turn)
 
 
 async def _write_memory(turn: PreparedTurn) -> None:
-    session, transcript = turn.session, turn.transcript
+    session = turn.session
     tools = turn.tools_that_write()
     if not tools:
         session.decide("final memory step", False, "there is no memory tool to choose")
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
-    messages = [*transcript.messages, guidance, *turn.memory_context]
+    messages = [*turn.messages, guidance, *turn.memory_context]
     action = await get_next_action(session, messages, tools, "memory_write", "memory_choice")
     if action.tool is None:
         session.decide("memory operation", action.without, action.problem)
@@ -100,4 +172,72 @@ async def _write_memory(turn: PreparedTurn) -> None:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
         failures.append(Message(role="system", text=session.prompt("failed_before", error=use.result)))
-    transcript.add("system", use.for_history())
+    turn.add("system", use.for_history())
+
+
+async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
+    """The model calls tools until it answers; `base` stands before the history in every request."""
+    session = turn.session
+    settings: TwoStepSettings = session.settings
+    tools = tuple(_without(turn.tools, WRITES) if settings.filter_memory_tools else turn.tools)
+    offered = tool_names(tools)
+    calls_left = settings.max_tool_calls
+    within: list[Message] = []
+    uses: list[ToolUse] = []
+    with session.step("native_loop"):
+        while True:
+            choice = "none" if tools and calls_left <= 0 else "auto"
+            asked = (*base, *turn.messages, *within, *turn.memory_context)
+            reply = (await session.complete(asked, tools=tools, tool_choice=choice)).message
+            if not reply.tool_calls or calls_left <= 0:
+                break
+            within.append(reply)
+            for call in reply.tool_calls:
+                if call.name not in offered:
+                    # Some models call what they remember from earlier turns, or make up.
+                    result = refuse_call(session, call)
+                elif calls_left > 0:
+                    uses.append(await run_call(session, call))
+                    result = uses[-1].result
+                else:
+                    result = OVER_LIMIT
+                within.append(answer_to(call, result))
+                calls_left -= 1
+    for use in uses:
+        turn.add("system", use.for_history())
+    return reply.text
+
+
+async def _write_memory_natively(turn: PreparedTurn) -> None:
+    """Let the model call the tools that write to memory, again where a call of it failed."""
+    session = turn.session
+    tools = tuple(turn.tools_that_write())
+    if not tools:
+        return
+    with session.step(FINAL_MEMORY):
+        guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
+        asked = [*turn.messages, guidance, *turn.memory_context]
+        written: list[ToolUse] = []
+        failed: list[ToolUse] = []
+        for attempt in range(1 + session.settings.final_memory_retry):
+            try:
+                reply = (await session.complete(asked, tools=tools, phase="memory_write")).message
+            except ModelError as failure:
+                session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
+                break
+            if not reply.tool_calls:
+                session.decide("memory operation", "none")
+                break
+            uses = [
+                await run_call(session, call) if call.name in tool_names(tools) else refused(session, call)
+                for call in reply.tool_calls
+            ]
+            written += [use for use in uses if not use.failed]
+            failed = [use for use in uses if use.failed]
+            if not failed:
+                break
+            session.decide("memory attempt failed", str(attempt + 1), failed[-1].result[:200])
+            answers = [answer_to(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
+            asked += [reply, *answers]
+        for use in (*written, *failed):
+            turn.add("system", use.for_history())

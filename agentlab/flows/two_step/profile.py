@@ -1,4 +1,4 @@
-"""What can be set of the two-step orchestrator: prompts, settings, and the hooks by which chatbox and discord differ."""
+"""What differs between the places the two-step orchestrator serves: prompts, settings, and the hooks of a profile."""
 
 from __future__ import annotations
 
