@@ -91,7 +91,7 @@ async def generate_from_passages(
 ) -> str:
     """One model call with the standard prompt and the passages beside the question; no tools."""
     with session.step("format_context"):
-        question = _question(session, turn, passages)
+        question = _question_message(session, turn, passages)
     with session.step("generate_response"):
         messages = (Message(role="system", text=session.prompt("system")), *history, question)
         return (await session.complete(messages, phase=phase)).message.text
@@ -104,12 +104,12 @@ async def generate_with_tools(session: Session, turn: UserTurn, history: Sequenc
     with session.step("generate_response_with_tools"):
         with session.step("list_documents"):
             documents = session.index.documents if session.index else ()
-            listed = document_list(documents, _tokens, settings.document_list_tokens)
+            listed = document_list(documents, _estimated_tokens, settings.document_list_tokens)
             if LOOKUP_DOCUMENTS in session.tools:
                 system = session.prompt("system_with_tools", tool=LOOKUP_DOCUMENTS, documents=listed)
             else:
                 system = session.prompt("system_with_other_tools")
-        messages = [Message(role="system", text=system), *history, _question(session, turn, passages)]
+        messages = [Message(role="system", text=system), *history, _question_message(session, turn, passages)]
         tools = session.tool_specs()
         for _ in range(settings.max_rounds):
             reply = (await session.complete(messages, tools=tools)).message
@@ -121,7 +121,7 @@ async def generate_with_tools(session: Session, turn: UserTurn, history: Sequenc
         return (await session.complete(messages, tools=tools, tool_choice="none")).message.text
 
 
-def _question(session: Session, turn: UserTurn, passages: Sequence[Passage]) -> Message:
+def _question_message(session: Session, turn: UserTurn, passages: Sequence[Passage]) -> Message:
     text = turn.text
     if passages:
         text = session.prompt("question", context=format_context(passages), question=turn.text)
@@ -146,5 +146,5 @@ def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
     return Reply(text=text, citations=citations)
 
 
-def _tokens(text: str) -> int:
+def _estimated_tokens(text: str) -> int:
     return len(text) // CHARACTERS_PER_TOKEN + 1

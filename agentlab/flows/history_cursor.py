@@ -29,7 +29,7 @@ class HistoryCursor:
         unseen, self.position = stored[self.position :], len(stored)
         return unseen
 
-    def save(
+    def save_known(
         self,
         session: Session,
         role: str,

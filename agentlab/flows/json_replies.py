@@ -46,20 +46,20 @@ def read_unfinished_object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def text_of(found: Mapping[str, Any], key: str) -> str:
+def text_at(found: Mapping[str, Any], key: str) -> str:
     """The text under `key`, stripped; "" where it is none."""
     value = found.get(key)
     return value.strip() if isinstance(value, str) else ""
 
 
-def texts_of(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
+def texts_at(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
     """The first texts of the list under `key` that are not empty, `most` of them at the most."""
     values = found.get(key)
     texts = (value.strip() for value in values if isinstance(value, str)) if isinstance(values, list) else ()
     return tuple(text for text in texts if text)[:most]
 
 
-def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
+def number_at(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
     """The number under `key`, also one written as text or in percent, kept between `low` and `high`; else None."""
     value = found.get(key)
     if isinstance(value, str):
@@ -72,7 +72,7 @@ def number_of(found: Mapping[str, Any], key: str, low: float, high: float) -> fl
     return float(min(max(value, low), high))
 
 
-def truth_of(found: Mapping[str, Any], key: str) -> bool:
+def truth_at(found: Mapping[str, Any], key: str) -> bool:
     """Whether there is a yes under `key`, as a truth value or in words."""
     value = found.get(key)
     return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes"))

@@ -9,7 +9,7 @@ from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.coordinator.chat_history import ChatHistory
 from agentlab.flows.coordinator.episodes import PROMPTS, Episodes
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
-from agentlab.flows.coordinator.settings import Settings
+from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.history_cursor import HistoryCursor
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
@@ -20,6 +20,7 @@ __all__ = ["PROMPTS", "STATE", "Settings", "State", "respond"]
 TOOLS = (LOOKUP_DOCUMENTS, "get_current_time", "read_file", "write_file", "search_web")
 MEMORY = True
 CALLS_PER_TURN = 1.7
+Settings = CoordinatorSettings
 
 
 @dataclass
@@ -31,8 +32,8 @@ class State:
     cursor: HistoryCursor
 
 
-def _open(session: Session) -> State:
-    settings: Settings = session.settings
+def _open_state(session: Session) -> State:
+    settings: CoordinatorSettings = session.settings
     episodes = Episodes(settings)
     remembers = session.memory is not None
     coordinator = LLMCoordinator(
@@ -45,15 +46,15 @@ def _open(session: Session) -> State:
     return State(coordinator, episodes, HistoryCursor(session.chapter))
 
 
-STATE: Slot[State] = Slot(_open)
+STATE: Slot[State] = Slot(_open_state)
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
-    settings: Settings = session.settings
+    settings: CoordinatorSettings = session.settings
     state = session.kept(STATE)
     _catch_up(state, session)
     text = ""
-    state.cursor.save(session, "user", turn.text, turn.speaker_name)
+    state.cursor.save_known(session, "user", turn.text, turn.speaker_name)
     try:
         reply = state.coordinator.run(turn.text, session, _offered_tools(settings, session))
         text = await state.episodes.beside(reply, turn.text, session)
@@ -61,7 +62,7 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         # An interrupted reply is part of the conversation as far as it came.
         text = text or state.coordinator.history.newest_reply()
         if text:
-            state.cursor.save(session, "agent", text, settings.agent)
+            state.cursor.save_known(session, "agent", text, settings.agent)
     return Reply(text=text)
 
 
@@ -76,7 +77,7 @@ def _catch_up(state: State, session: Session) -> None:
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
 
 
-def _offered_tools(settings: Settings, session: Session) -> tuple[ToolSpec, ...]:
+def _offered_tools(settings: CoordinatorSettings, session: Session) -> tuple[ToolSpec, ...]:
     """Tools that a conversation brings along are all offered."""
     if settings.tools is None or session.tools_are_brought:
         return session.tool_specs()

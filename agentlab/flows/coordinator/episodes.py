@@ -20,7 +20,7 @@ from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.flows.coordinator.settings import Settings
+from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.json_replies import read_object
 from agentlab.session.session import Session
 
@@ -53,7 +53,7 @@ MIN_WORDS = 4
 class Episodes:
     """The coordinator's memory in one conversation."""
 
-    settings: Settings
+    settings: CoordinatorSettings
     _found: dict[str, Fact] | None = None
     """What the last search in the background has brought; None before the first."""
     _loose: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Episodes:
         async def stream() -> str:
             with session.step("stream_memories"):
                 try:
-                    await self._search((prompt,), session)
+                    await self._search_memories((prompt,), session)
                 except MemoryUnavailable as gone:
                     session.notify(MEMORY_UNAVAILABLE, str(gone))
             return ""
@@ -97,22 +97,22 @@ class Episodes:
 
     def after_turn(self, prompt: str, reply: str, session: Session) -> None:
         if self.settings.store_turns:
-            session.background(self._store(prompt, reply, session), "store turn")
+            session.background(self._store_episode(prompt, reply, session), "store turn")
         if self.settings.memory_read == "ahead" and self.settings.memory_facts:
-            session.background(self._search((prompt, reply), session), "fetch memories ahead", only_here=True)
+            session.background(self._search_memories((prompt, reply), session), "fetch memories ahead", only_here=True)
 
     def reset(self) -> None:
         """Forget what was fetched for a conversation that is over; what is stored stays."""
         self._found = None
 
-    async def _search(self, texts: Sequence[str], session: Session) -> None:
+    async def _search_memories(self, texts: Sequence[str], session: Session) -> None:
         found: dict[str, Fact] = {}
         for text in texts:
             for fact in await session.recall(text, top_k=self.settings.memory_facts) if text else ():
                 found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
         self._found = found
 
-    async def _store(self, prompt: str, reply: str, session: Session) -> None:
+    async def _store_episode(self, prompt: str, reply: str, session: Session) -> None:
         if not await self._is_worth_keeping(prompt, reply, session):
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"

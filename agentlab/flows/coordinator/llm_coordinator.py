@@ -22,12 +22,12 @@ from agentlab.core.errors import ContextOverflow
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.flows.coordinator.chat_history import ChatHistory
-from agentlab.flows.coordinator.settings import Settings
+from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.session.session import Session
 
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
-FAILED = "Error: the turn broke off; if the tool had begun, it may have taken effect."
+BROKEN_OFF = "Error: the turn broke off; if the tool had begun, it may have taken effect."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class LLMCoordinator:
 
     history: ChatHistory
     system_instruction: str
-    settings: Settings = field(default_factory=Settings)
+    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     build_context: Callable[[str, Session], Awaitable[str]] | None = None
     """Given the prompt: what is remembered about it, on one line."""
     store_turn: Callable[[str, str, Session], None] | None = None
@@ -68,14 +68,14 @@ class LLMCoordinator:
         instruction = self.system_instruction if in_prompt else f"{self.system_instruction}\n\n[{context}]"
         _trim(self.history, session, self.settings.max_history_tokens, self.settings.trim_chunk_size)
         system = Message(role="system", text=instruction)
-        turn = _Turn(self.history, self.settings, session, tools, system, on_chunk, interrupt_check)
+        turn = _ToolLoop(self.history, self.settings, session, tools, system, on_chunk, interrupt_check)
         try:
             reply = await turn.play()
         except asyncio.CancelledError:
             self.history.answer_open_calls(INTERRUPTED)
             raise
         finally:
-            self.history.answer_open_calls(FAILED)
+            self.history.answer_open_calls(BROKEN_OFF)
         if self.store_turn is not None:
             self.store_turn(prompt, reply, session)
         return reply
@@ -90,11 +90,11 @@ class LLMCoordinator:
 
 
 @dataclass
-class _Turn:
+class _ToolLoop:
     """The loop of one turn."""
 
     history: ChatHistory
-    settings: Settings
+    settings: CoordinatorSettings
     session: Session
     tools: Sequence[ToolSpec]
     system: Message
@@ -103,58 +103,60 @@ class _Turn:
     interrupted: bool = False
 
     async def play(self) -> str:
-        said = ""
+        reply = ""
         for _ in range(self.settings.max_tool_turns):
             if self._asked_to_stop():
-                return said
+                return reply
             message = (await self._complete()).message
-            said = message.text or said
+            reply = message.text or reply
             if message.text or message.tool_calls:
                 calls = _distinct(message.tool_calls, self.session)
                 self.history.add_message(self.history.agent, message.text, tool_calls=calls, extra=message.extra)
             if not message.tool_calls or self.interrupted:
                 self.history.answer_open_calls(INTERRUPTED)
-                return said
+                return reply
             await self._run_tools(self.history.open_calls())
         self.session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
-        return said
+        return reply
 
     async def _complete(self) -> Completion:
         """Steps 8 to 11. What was said before an interrupt is in the trace, and from there gets into the history."""
         task = asyncio.current_task()
 
-        def hear(text: str) -> None:
+        def on_text(text: str) -> None:
             self.on_chunk(text)
             if not self.interrupted and task is not None and self._asked_to_stop():
                 task.cancel()
 
         completion: Completion | None = None
         try:
-            completion = await self._ask(hear)
+            completion = await self._complete_in_bounds(on_text)
             if self.interrupted:
                 # An answer that came in one piece was here before the interrupt could reach it.
                 await asyncio.sleep(0)
             return completion
         except asyncio.CancelledError:
-            partial = completion or _partial(self.session)
+            partial = completion or _broken_reply(self.session)
             if self.interrupted and task is not None and task.uncancel() == 0:
                 return partial
             if partial.message.text:
                 self.history.add_message(self.history.agent, partial.message.text)
             raise
 
-    async def _ask(self, hear: Callable[[str], None]) -> Completion:
+    async def _complete_in_bounds(self, on_text: Callable[[str], None]) -> Completion:
         try:
-            return await self._ask_once(hear)
+            return await self._complete_once(on_text)
         except ContextOverflow:
             # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
             half = self.history.get_token_count() // 2
             if not _trim(self.history, self.session, half, 0, "the provider's limit; "):
                 raise
-            return await self._ask_once(hear)
+            return await self._complete_once(on_text)
 
-    async def _ask_once(self, hear: Callable[[str], None]) -> Completion:
-        return await self.session.complete((self.system, *self.history.get_history()), tools=self.tools, on_text=hear)
+    async def _complete_once(self, on_text: Callable[[str], None]) -> Completion:
+        return await self.session.complete(
+            (self.system, *self.history.get_history()), tools=self.tools, on_text=on_text
+        )
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
         """Step 12: the results enter the history in the order of the calls."""
@@ -205,7 +207,7 @@ def _trim(history: ChatHistory, session: Session, max_tokens: int, chunk_size: i
     return gone > 0
 
 
-def _partial(session: Session) -> Completion:
+def _broken_reply(session: Session) -> Completion:
     """What the model had said when its call was broken off; nothing, where it was not under way."""
     # A read of memory beside the call may have begun after it.
     calls = [event for event in session.events_of_turn() if isinstance(event, ModelCall)]

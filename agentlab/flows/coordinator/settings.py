@@ -14,7 +14,7 @@ from agentlab.flows.text_files import TextFile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CoordinatorSettings:
     agent: Annotated[str, AfterValidator(own_name)] = "miyori"
     """The agent's name in history, logs and exports."""
     system_instruction: TextFile = str(Path(__file__).parent / "instructions" / "coordinator.txt")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.ego import agent, memory, own_tools, planner, react
-from agentlab.flows.ego.agent import Settings
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "PROMPT_MODULES", "Settings", "respond"]
@@ -29,13 +28,14 @@ TOOLS = (
 DATA_TOOLS = True
 CALLS_PER_TURN = 12.0
 ENVIRONMENT = {"LLM_AGENT_DATA_DIR": "data"}
+Settings = agent.EgoSettings
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     session.token_limit = session.settings.token_limit
     remembered = session.kept(memory.MEMORY)
     remembered.catch_up(session)
-    remembered.cursor.save(session, "user", turn.text, turn.speaker_name)
-    reply = await agent.process_message(turn.text, session)
-    remembered.cursor.save(session, "agent", reply.text, citations=reply.citations)
+    remembered.cursor.save_known(session, "user", turn.text, turn.speaker_name)
+    reply = await agent.answer_message(turn.text, session)
+    remembered.cursor.save_known(session, "agent", reply.text, citations=reply.citations)
     return reply

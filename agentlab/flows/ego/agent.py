@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, Le
 
 from agentlab.core.messages import Reply, ToolCall, ToolSpec
 from agentlab.core.names import AFTER_RESPONSE
-from agentlab.flows.ego.asking import UNREADABLE, ask, cut_to_bytes, object_schema
+from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, object_schema
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import (
     MAINTENANCE_TOOL,
@@ -34,7 +34,7 @@ from agentlab.flows.ego.own_tools import (
 )
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, execute_react, notify_of_run
-from agentlab.flows.json_replies import read_object, text_of
+from agentlab.flows.json_replies import read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
 from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
@@ -52,7 +52,7 @@ BUBBLE = object_schema(chat={"type": "string"}, canvas={"type": "string"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class EgoSettings:
     relevance: bool = True
     """Have the model choose the memories that matter; without it the newest are shown."""
     planning: bool = True
@@ -77,8 +77,8 @@ class Settings:
     comparison each conversation starts with an empty memory of its own."""
 
 
-async def process_message(text: str, session: Session) -> Reply:
-    settings: Settings = session.settings
+async def answer_message(text: str, session: Session) -> Reply:
+    settings: EgoSettings = session.settings
     memory = session.kept(MEMORY)
     with session.step("process_message"):
         memory.note(session, "ego", "user", text)
@@ -107,7 +107,7 @@ async def process_message(text: str, session: Session) -> Reply:
 
 async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) -> Execution:
     """Steps 4 to 6; what every attempt found is noted, and the best one returned."""
-    settings: Settings = session.settings
+    settings: EgoSettings = session.settings
     memory = session.kept(MEMORY)
     lessons: list[str] = []
     attempts: list[Execution] = []
@@ -121,10 +121,10 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
         for step in execution.steps:
             memory.note(session, "coordinator", "result", f"{step.planned.tool}: {step.result[:NOTED]}")
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
-            return max(attempts, key=lambda attempt: attempt.rank)
+            return max(attempts, key=lambda attempt: attempt.merit)
         lessons.append(_shortcomings(execution))
         if settings.reflection:
-            evaluation = f"\n\n{_shortcomings(execution)}\n{execution.listed_steps()[:NOTED]}"
+            evaluation = f"\n\n{_shortcomings(execution)}\n{execution.results()[:NOTED]}"
             lessons += await reflect(session, evaluation)
 
 
@@ -178,7 +178,7 @@ async def _handle_bubble(query: str, memories: str, result: str | dict[str, Any]
     with session.step("handle_bubble"):
         shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
         session.notify("bubble", shown[:500], title="result")
-        found = await ask(
+        found = await ask_for_object(
             session,
             "bubble",
             BUBBLE,
@@ -188,8 +188,8 @@ async def _handle_bubble(query: str, memories: str, result: str | dict[str, Any]
             memories=memories,
             result=cut_to_bytes(shown, ROOM_FOR_RESULTS) or "(nothing was done; answer from what you know)",
         )
-    chat, canvas = text_of(found, "chat"), text_of(found, "canvas")
-    return chat or ("" if canvas else _words_of(text_of(found, UNREADABLE))), canvas
+    chat, canvas = text_at(found, "chat"), text_at(found, "canvas")
+    return chat or ("" if canvas else _words_of(text_at(found, UNREADABLE))), canvas
 
 
 def _words_of(raw: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from agentlab.core.errors import ContextOverflow, ModelError
 from agentlab.core.events import Phase
 from agentlab.core.messages import Message
-from agentlab.flows.json_replies import read_object, read_unfinished_object, text_of, texts_of
+from agentlab.flows.json_replies import read_object, read_unfinished_object, text_at, texts_at
 from agentlab.session.session import Session
 
 UNREADABLE = ""
@@ -29,7 +29,7 @@ def object_schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-async def ask(
+async def ask_for_object(
     session: Session, function: str, schema: Mapping[str, Any], phase: Phase, **values: object
 ) -> dict[str, Any]:
     """What the model answers to the prompt called `function`; what cannot be read is under `UNREADABLE`, as it came.
@@ -72,11 +72,11 @@ def cut_to_bytes(text: str, room: int) -> str:
     return text if len(raw) <= room else f"{raw[:room].decode('utf-8', 'ignore')} ... (cut)"
 
 
-def sentence_of(found: Mapping[str, Any], key: str) -> str:
-    """As `text_of`, in the length that later prompts show."""
-    return cut_to_bytes(text_of(found, key), LONGEST_SENTENCE)
+def sentence_at(found: Mapping[str, Any], key: str) -> str:
+    """As `text_at`, in the length that later prompts show."""
+    return cut_to_bytes(text_at(found, key), LONGEST_SENTENCE)
 
 
-def sentences_of(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
-    """As `texts_of`, in the length that later prompts show."""
-    return tuple(cut_to_bytes(text, LONGEST_SENTENCE) for text in texts_of(found, key, most))
+def sentences_at(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
+    """As `texts_at`, in the length that later prompts show."""
+    return tuple(cut_to_bytes(text, LONGEST_SENTENCE) for text in texts_at(found, key, most))

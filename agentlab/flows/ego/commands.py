@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 
-def _words(text: str) -> list[str]:
+def _plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-POLITE = frozenset(_words("please kindly now then ok okay just could can would will you"))
-VERBS = frozenset(_words("consolidate reflect maintain prune evaluate analyze analyse"))
-OBJECTS = frozenset(_words("memory memories feedback consolidation"))
-OPERATIONS = frozenset(_words("consolidation feedback analysis maintenance evaluation pruning reflection"))
+POLITE = frozenset(_plain_words("please kindly now then ok okay just could can would will you"))
+VERBS = frozenset(_plain_words("consolidate reflect maintain prune evaluate analyze analyse"))
+OBJECTS = frozenset(_plain_words("memory memories feedback consolidation"))
+OPERATIONS = frozenset(_plain_words("consolidation feedback analysis maintenance evaluation pruning reflection"))
 BESIDE = frozenset(
-    _words(
+    _plain_words(
         "the your my our all of on in from about at what is that this long short term recent last latest stored session"
         " conversation results insights interactions entries day week month today yesterday now again please"
     )
@@ -30,7 +30,7 @@ def is_command(text: str) -> bool:
     """
     if len(text) > LONGEST_COMMAND:
         return False
-    words = _words(text)
+    words = _plain_words(text)
     polite = next((at for at, word in enumerate(words) if word not in POLITE), len(words))
     if polite == len(words) or ("?" in text and not polite):
         return False

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentlab.core.files import data_folder, folder_of
-from agentlab.flows.ego.asking import ask, cut_to_bytes, object_schema, sentence_of
+from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, object_schema, sentence_at
 from agentlab.flows.ego.commands import is_command
 from agentlab.flows.history_cursor import HistoryCursor
-from agentlab.flows.json_replies import text_of, texts_of
+from agentlab.flows.json_replies import text_at, texts_at
 from agentlab.memory.tagged_log import Entry, TaggedLog
 from agentlab.session.session import Session
 from agentlab.session.slot import Slot
@@ -82,11 +82,11 @@ class EgoMemory:
         self.short.add(Entry(module=module, time=session.now, text=text, facts=facts))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
-    async def keep(self, session: Session, module: str, text: str) -> None:
+    async def keep_for_good(self, session: Session, module: str, text: str) -> None:
         """Put something into long-term memory, with a summary and tags by the model."""
-        found = await ask(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
-        summary = text_of(found, "summary") or " ".join(text.split())[:200]
-        self._add_for_good(session, module, text, summary, ", ".join(texts_of(found, "tags", 5)))
+        found = await ask_for_object(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
+        summary = text_at(found, "summary") or " ".join(text.split())[:200]
+        self._add_for_good(session, module, text, summary, ", ".join(texts_at(found, "tags", 5)))
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
     def _add_for_good(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
@@ -97,7 +97,7 @@ class EgoMemory:
         return [entry for entry in self.short.entries() if entry.facts.get("session") == self.session_id]
 
     def recent(self) -> str:
-        return _numbered(self.of_this_chat()[-RECENT:])
+        return _numbered_lines(self.of_this_chat()[-RECENT:])
 
     def known(self, text: str, most: int = KNOWN) -> list[Entry]:
         """Long-term entries that may matter for `text`."""
@@ -115,14 +115,14 @@ class EgoMemory:
             return ""
         if not filtered:
             session.notify("subsystemMessage", f"{len(short) + len(known)} entries", title="memory: retrieved")
-            return _numbered([*known, *short])
-        shown = {"short_term": _numbered(short), "long_term": _numbered(known, len(short) + 1)}
+            return _numbered_lines([*known, *short])
+        shown = {"short_term": _numbered_lines(short), "long_term": _numbered_lines(known, len(short) + 1)}
         values = {name: text or "(nothing)" for name, text in shown.items()}
-        found = await ask(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
+        found = await ask_for_object(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
         entries = [*short, *known]
         chosen = _chosen(found.get("relevant"), entries)
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
-        return "\n".join(part for part in (sentence_of(found, "summary"), _numbered(chosen)) if part)
+        return "\n".join(part for part in (sentence_at(found, "summary"), _numbered_lines(chosen)) if part)
 
     async def maintain(self, session: Session) -> str:
         """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
@@ -134,14 +134,14 @@ class EgoMemory:
         window = entries[begin : begin + KNOWN]
         if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
-        values = {"entries": _numbered(window), "recent": self.recent() or "(nothing)"}
-        found = await ask(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
+        values = {"entries": _numbered_lines(window), "recent": self.recent() or "(nothing)"}
+        found = await ask_for_object(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
         old = _chosen(found.get("drop"), window)
-        merged = texts_of(found, "merged", 5) if old else ()
+        merged = texts_at(found, "merged", 5) if old else ()
         if len(old) == len(entries) and not merged:
             session.decide("prune", False, "nothing would be left")
             old = []
-        evaluation = text_of(found, "evaluation")
+        evaluation = text_at(found, "evaluation")
         for text in merged:
             self._add_for_good(session, "memoryMaintenance", text, text, "consolidated")
         if evaluation:
@@ -153,9 +153,9 @@ class EgoMemory:
         return f"{done} {evaluation}".strip()
 
 
-def _open(session: Session) -> EgoMemory:
+def _open_memory(session: Session) -> EgoMemory:
     """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
-    folder = _folder(session)
+    folder = _memory_folder(session)
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
     memory = EgoMemory(short, long, HistoryCursor(session.chapter), uuid.uuid4().hex[:12])
     if earlier := short.entries():
@@ -168,10 +168,10 @@ def _open(session: Session) -> EgoMemory:
     return memory
 
 
-MEMORY: Slot[EgoMemory] = Slot(_open)
+MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 
 
-def _folder(session: Session) -> Path:
+def _memory_folder(session: Session) -> Path:
     if session.folder is None:
         return folder_of(session)
     return data_folder(session.settings.data) / "memory" if session.settings.data else session.folder
@@ -187,19 +187,19 @@ def _session_of(entries: Sequence[Entry], said: Sequence[str]) -> str | None:
 
 def _nearest(entries: Sequence[Entry], text: str, most: int) -> list[Entry]:
     """Those that share the most words with `text`, of equals the newest, in the order they stand in."""
-    wanted = _words(text)
+    wanted = _long_words(text)
 
     def nearness(at: int) -> tuple[int, int]:
-        return len(wanted & _words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
+        return len(wanted & _long_words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
 
     return [entries[at] for at in sorted(sorted(range(len(entries)), key=nearness)[-most:])]
 
 
-def _words(text: str) -> set[str]:
+def _long_words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", text.lower()))
 
 
-def _numbered(entries: Sequence[Entry], first: int = 1) -> str:
+def _numbered_lines(entries: Sequence[Entry], first: int = 1) -> str:
     """A line an entry, as prompts show them."""
     lines = []
     for number, entry in enumerate(entries, first):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
-from agentlab.flows.ego.asking import ask, object_schema, sentences_of
+from agentlab.flows.ego.asking import ask_for_object, object_schema, sentences_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.session.session import Session
 
@@ -57,10 +57,10 @@ async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:
     recent = memory.recent()
     known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
     values = {"recent": recent or "(nothing)", "known": known or "(nothing)", "evaluation": evaluation}
-    found = await ask(session, "reflection", REFLECTION, "reflect", **values)
-    learned = {name: sentences_of(found, name, 3) for name in REFLECTION["required"]}
+    found = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
+    learned = {name: sentences_at(found, name, 3) for name in REFLECTION["required"]}
     lines = "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)
     if lines:
         memory.note(session, "reflection", "insight", lines[:NOTED])
-        await memory.keep(session, "reflection", lines)
+        await memory.keep_for_good(session, "reflection", lines)
     return learned["lessons"]

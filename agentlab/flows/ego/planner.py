@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentlab.core.messages import ToolSpec
-from agentlab.flows.ego.asking import ask, object_schema, sentence_of, sentences_of
-from agentlab.flows.json_replies import text_of
+from agentlab.flows.ego.asking import ask_for_object, object_schema, sentence_at, sentences_at
+from agentlab.flows.json_replies import text_at
 from agentlab.models.schemas import simplify_schema
 from agentlab.session.session import Session
 from agentlab.tools.mcp.registry import tool_manual
@@ -42,7 +42,7 @@ class Strategy:
     success_criteria: tuple[str, ...] = ()
     steps: tuple[PlannedStep, ...] = ()
 
-    def listed_steps(self) -> str:
+    def outline(self) -> str:
         return "; ".join(f"{step.tool}: {step.purpose}" for step in self.steps)
 
 
@@ -55,7 +55,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], e
     names = [tool.name for tool in tools]
     lines = list(earlier)
     for attempt in range(1 + session.settings.max_replans):
-        found = await ask(
+        found = await ask_for_object(
             session,
             "plan",
             _plan_schema(tools),
@@ -66,7 +66,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], e
         )
         strategy = _strategy_in(found)
         unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
-        text = f"{strategy.approach} ({strategy.listed_steps()})"
+        text = f"{strategy.approach} ({strategy.outline()})"
         session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
         if not unknown:
             return strategy
@@ -98,14 +98,14 @@ def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 def read_step(found: dict[str, Any]) -> PlannedStep:
     """A step as a model wrote it; without a tool where it names none."""
-    tool = text_of(found, "tool")
+    tool = text_at(found, "tool")
     parameters = found.get("parameters")
     if isinstance(parameters, str):
         # One text in place of an object: which parameter it is, the tool's schema knows.
         parameters = {"": parameters}
     return PlannedStep(
         tool=None if tool.lower() in ("", "none", "null") else tool,
-        purpose=sentence_of(found, "purpose"),
+        purpose=sentence_at(found, "purpose"),
         parameters=parameters if isinstance(parameters, dict) else {},
     )
 
@@ -115,8 +115,8 @@ def _strategy_in(found: dict[str, Any]) -> Strategy:
     written = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     complexity = str(found.get("complexity")).lower()
     return Strategy(
-        approach=sentence_of(found, "approach"),
+        approach=sentence_at(found, "approach"),
         complexity=next((known for known in COMPLEXITIES if known == complexity), "moderate"),
-        success_criteria=sentences_of(found, "success_criteria", 3),
+        success_criteria=sentences_at(found, "success_criteria", 3),
         steps=tuple(step for step in written if step.tool is not None)[:MOST_STEPS],
     )

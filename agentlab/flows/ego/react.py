@@ -19,10 +19,10 @@ from typing import Any
 
 from agentlab.core.messages import ToolCall, ToolSpec
 from agentlab.core.names import INVALID
-from agentlab.flows.ego.asking import UNREADABLE, ask, cut_to_bytes, object_schema, sentence_of
+from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, object_schema, sentence_at
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
-from agentlab.flows.json_replies import number_of, truth_of
+from agentlab.flows.json_replies import number_at, truth_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
 from agentlab.tools.mcp.registry import find_tool, tool_manual
@@ -92,15 +92,15 @@ class Execution:
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
-    def rank(self) -> tuple[bool, float]:
+    def merit(self) -> tuple[bool, float]:
         """The greater, the better; a judgement that could not be read is below all others."""
         if self.judgement is None:
             return not self.failed, 100.0
         return not self.failed, -1.0 if self.judgement.score is None else self.judgement.score
 
-    def listed_steps(self) -> str:
+    def results(self) -> str:
         room = ROOM_FOR_RESULTS // max(1, len(self.steps))
-        return "\n".join(_listed(number, step, room) for number, step in enumerate(self.steps, 1)) or "(none)"
+        return "\n".join(_result_lines(number, step, room) for number, step in enumerate(self.steps, 1)) or "(none)"
 
 
 async def execute_react(execution: Execution, session: Session) -> None:
@@ -137,9 +137,9 @@ async def execute_react(execution: Execution, session: Session) -> None:
 
 async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     strategy = execution.strategy
-    steps = f"({strategy.listed_steps()})" if strategy.steps else ""
+    steps = f"({strategy.outline()})" if strategy.steps else ""
     may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
-    found = await ask(
+    found = await ask_for_object(
         session,
         "next_step",
         object_schema(step={"anyOf": step_schemas(execution.tools) + may_end}),
@@ -148,7 +148,7 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",
         lessons="".join(f"Lesson: {lesson}\n" for lesson in execution.lessons),
         tools=tool_manual([session.tools[tool.name] for tool in execution.tools]),
-        steps=execution.listed_steps(),
+        steps=execution.results(),
     )
     step = found.get("step")
     if UNREADABLE in found or not (step is None or isinstance(step, dict)):
@@ -180,17 +180,17 @@ def notify_of_run(session: Session, tool: str, result: str, failed: bool) -> Non
 
 async def _evaluate(execution: Execution, session: Session) -> Evaluation:
     criteria = "; ".join(execution.strategy.success_criteria) or "the request is answered"
-    values = {"message": execution.message, "criteria": criteria, "steps": execution.listed_steps()}
-    found = await ask(session, "evaluate_step", EVALUATION, "evaluate", **values)
+    values = {"message": execution.message, "criteria": criteria, "steps": execution.results()}
+    found = await ask_for_object(session, "evaluate_step", EVALUATION, "evaluate", **values)
     return Evaluation(
-        score=number_of(found, "score", 0, 100),
-        complete=truth_of(found, "complete"),
-        confidence=number_of(found, "confidence", 0, 1) or 0.0,
-        comment=sentence_of(found, "comment"),
+        score=number_at(found, "score", 0, 100),
+        complete=truth_at(found, "complete"),
+        confidence=number_at(found, "confidence", 0, 1) or 0.0,
+        comment=sentence_at(found, "comment"),
     )
 
 
-def _listed(number: int, step: StepTaken, room: int) -> str:
+def _result_lines(number: int, step: StepTaken, room: int) -> str:
     parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
     result = cut_to_bytes(step.result.replace("\n", "\n    "), room)
     judged = f"\n  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}" if step.evaluation else ""

@@ -66,7 +66,7 @@ class PreparedTurn:
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
     settings: TwoStepSettings = session.settings
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
-    prepared = await _prepare(profile, turn, session)
+    prepared = await _prepare_turn(profile, turn, session)
     if settings.protocol == "native":
         text = await _reply_natively(prepared, base)
         await _final_memory(profile, prepared)
@@ -83,10 +83,10 @@ async def process_message(profile: Profile, turn: UserTurn, session: Session) ->
 
 async def process_memory(profile: Profile, turn: UserTurn, session: Session) -> None:
     """Steps 2, 3 and 5 alone: what was said long ago and needs no reply."""
-    await _final_memory(profile, await _prepare(profile, turn, session))
+    await _final_memory(profile, await _prepare_turn(profile, turn, session))
 
 
-async def _prepare(profile: Profile, turn: UserTurn, session: Session) -> PreparedTurn:
+async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> PreparedTurn:
     """Read memory, take up the stored history and add the message to it."""
     settings: TwoStepSettings = session.settings
     facts = await _read_memory(session, turn.text) if settings.automatic_memory else ()
