@@ -140,7 +140,7 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
         session.begin_turn(turn)
         await coordinator.respond(UserTurn(text=text), session)
     assert next(script, None) is None
-    told = session.state["coordinator"].coordinator.history.export()
+    told = session.kept(coordinator.STATE).coordinator.history.export()
     return numbered(told)
 
 

@@ -43,7 +43,7 @@ async def say(session, *texts):
 
 
 def history(session) -> ChatHistory:
-    return session.state["coordinator"].coordinator.history
+    return session.kept(coordinator.STATE).coordinator.history
 
 
 def both(text: str = "I'll check both."):

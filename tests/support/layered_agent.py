@@ -8,8 +8,9 @@ from typing import Any
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Request, ToolSpec, UserTurn
 from agentlab.flows import ego
+from agentlab.flows.ego.memory import MEMORY
+from agentlab.flows.ego.own_tools import MAINTENANCE_TOOL, REFLECTION_TOOL
 from agentlab.models.scripted import Scripted
-from agentlab.tools import memory_maintenance, reflection
 from support.doubles import session_over
 
 SEARCH = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -83,7 +84,7 @@ def agent(*tools: Any, replies: dict[str, Any] | None = None, **given: Any):
 
     model = Scripted([answer], loop=True)
     offered = tools or (Tool("search", "An oboe is a woodwind."),)
-    own = [reflection.build(), memory_maintenance.build()]
+    own = [REFLECTION_TOOL, MAINTENANCE_TOOL]
     return session_over(ego, model, tools=[*offered, *own], **given), model
 
 
@@ -107,4 +108,4 @@ def prompts(model, name: str) -> list[str]:
 
 
 def entries(session, which: str = "short"):
-    return getattr(session.state["ego"].memory, which).entries()
+    return getattr(session.kept(MEMORY), which).entries()

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from agentlab.session.session import Session
 from agentlab.tools import read_file, write_file
-from agentlab.tools import workspace as _workspace
+from agentlab.tools.workspace import WORKSPACE
 from support.tool_sessions import session_with
 
 
 def files(folder: Path) -> Session:
     session = session_with(read_file.build(), write_file.build())
-    session.state[_workspace.STATE] = folder
+    own = session.kept(WORKSPACE)
+    own.rmdir()
+    own.symlink_to(folder)
     return session

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agentlab.tools import read_file, write_file
 from agentlab.tools import workspace as _workspace
+from agentlab.tools.workspace import WORKSPACE
 from support.tool_sessions import call, session_with
 from support.workspaces import files
 
@@ -221,18 +222,11 @@ async def test_without_a_workspace_a_session_has_one_of_its_own_that_goes_with_i
     await call(one, "write_file", file_path="note.txt", content="mine")
     assert await call(one, "read_file", file_path="note.txt") == "mine"
     assert "there is no file" in await call(two, "read_file", file_path="note.txt")
-    folder = Path(one.state["workspace"])
+    folder = one.kept(WORKSPACE)
     assert (folder / "note.txt").exists() and stat.S_IMODE(folder.stat().st_mode) == 0o700
     del one
     gc.collect()
     assert not folder.exists()
-
-
-async def test_a_flow_may_choose_the_workspace(tmp_path):
-    session = session_with(write_file.build())
-    session.state["workspace"] = tmp_path / "chosen"
-    await call(session, "write_file", file_path="note.txt", content="here")
-    assert (tmp_path / "chosen" / "note.txt").read_text() == "here"
 
 
 PIECES = st.sampled_from(["..", ".", "", "sub", "in.txt", "out", "secret.txt", "link", "back", "new", "~", "a\0", "…"])

@@ -166,8 +166,7 @@ async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_o
     session, _ = setup(["Noted."], gate="all", memory_read="ahead")
     session.memory = memory
     session.settings = replace(session.settings, memory_facts=1)
-    session.state["coordinator"] = coordinator._open(session)
-    state = session.state["coordinator"]
+    state = session.kept(coordinator.STATE)
     state.coordinator = replace(state.coordinator, build_context=None)
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)

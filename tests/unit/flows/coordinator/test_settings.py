@@ -6,13 +6,11 @@ import pytest
 
 from agentlab.core.errors import ConfigError
 from agentlab.flows import coordinator
-from agentlab.flows.coordinator.llm_coordinator import Limits
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
 
 
 async def test_limits_are_the_described_ones_unless_set():
-    assert Limits() == Limits(max_history_tokens=8000, max_tool_turns=5, trim_chunk_size=1000)
     settings = coordinator.Settings()
     assert (settings.max_history_tokens, settings.max_tool_turns, settings.trim_chunk_size) == (8000, 5, 1000)
 

@@ -106,8 +106,9 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     session, model = setup(["First reply.", "Third reply."], gate="all")
     await say(session, "First")
     session.memory = memory
-    session.state["coordinator"].coordinator = replace(
-        session.state["coordinator"].coordinator, build_context=session.state["coordinator"].episodes.build_context
+    session.kept(coordinator.STATE).coordinator = replace(
+        session.kept(coordinator.STATE).coordinator,
+        build_context=session.kept(coordinator.STATE).episodes.build_context,
     )
     session.begin_turn(1)
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Second"), session))

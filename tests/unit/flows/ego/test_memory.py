@@ -8,7 +8,8 @@ import pytest
 
 from agentlab.core.messages import UserTurn
 from agentlab.flows import ego
-from agentlab.flows.ego.memory import is_command
+from agentlab.flows.ego.commands import is_command
+from agentlab.flows.ego.memory import MEMORY
 from support.layered_agent import agent, entries, prompts, say
 
 
@@ -48,7 +49,7 @@ async def test_a_long_message_is_told_from_a_command_at_once():
 async def test_reflection_sees_what_fits_and_not_what_is_newest():
     session, model = agent()
     await say(session, "Hello")
-    memory = session.state["ego"].memory
+    memory = session.kept(MEMORY)
     for text in ("The bassoon is in the attic.", *(f"fact {number}" for number in range(9))):
         memory.long.add(replace(entries(session, "long")[0], text=text, facts={}))
     await say(session, "Where is the bassoon?")
@@ -60,7 +61,7 @@ async def test_reflection_sees_what_fits_and_not_what_is_newest():
 async def test_old_entries_are_found_by_their_words():
     session, model = agent()
     await say(session, "Hello")
-    memory = session.state["ego"].memory
+    memory = session.kept(MEMORY)
     memory.long.add(replace(entries(session, "long")[0], text="The bassoon is in the attic.", facts={}))
     for number in range(40):
         memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))

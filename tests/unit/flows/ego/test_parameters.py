@@ -9,7 +9,7 @@ import pytest
 from agentlab.core.errors import ToolError
 from agentlab.core.events import Notice, ToolRun
 from agentlab.core.messages import ToolSpec
-from agentlab.flows.ego.react import map_parameters
+from agentlab.flows.ego.parameters import map_parameters
 from agentlab.tools import llmquery, question
 from support.layered_agent import SEARCH, Tool, agent, asked, entries, judge, plan, prompts, purpose, say, step
 

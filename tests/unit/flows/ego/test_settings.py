@@ -80,7 +80,6 @@ async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(tex
     session.begin_turn(0)
     await ego.respond(UserTurn(text="Go"), session)
     session.settings = replace(session.settings, planning=False)
-    session.state["ego"].settings = session.settings
     session.begin_turn(1)
     await session.join()
     await ego.respond(UserTurn(text="Go on"), session)
