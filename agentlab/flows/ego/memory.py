@@ -90,7 +90,8 @@ class EgoMemory:
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
     def _add_for_good(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
-        self.long.add(Entry(module=module, time=session.now, text=text, facts={"summary": summary, "tags": tags}))
+        facts = {"summary": " ".join(summary.split()), "tags": " ".join(tags.split())}
+        self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
 
     def of_this_chat(self) -> list[Entry]:
         """Short-term entries."""

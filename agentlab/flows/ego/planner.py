@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import simplify_schema
 from agentlab.flows.ego.asking import ask_for_object, object_schema, sentence_at, sentences_at
 from agentlab.flows.json_replies import text_at
-from agentlab.models.schemas import simplify_schema
 from agentlab.session.session import Session
 from agentlab.tools.mcp.registry import tool_manual
 
