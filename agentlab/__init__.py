@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from agentlab.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from agentlab.core.errors import AgentlabError
     from agentlab.core.messages import Message, Passage, Reply, ToolCall, ToolSpec, UserTurn
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from agentlab.models.scripted import Scripted
     from agentlab.session.session import Session
     from agentlab.workbench.spec import load_spec
-
-__version__ = "0.1.0"
 
 _WHERE = {
     "AgentlabError": "agentlab.core.errors",

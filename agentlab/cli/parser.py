@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
-from agentlab import __version__
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.core.errors import AgentlabError
 from agentlab.core.names import Mode
+from agentlab.core.version import __version__
 
 MODES = get_args(Mode)
 

@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import agentlab
 from agentlab.core.errors import RunError
+from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.run.folder import FORMAT, RunFolder
@@ -55,7 +55,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
 
 
 def _versions() -> dict[str, str]:
-    found = {"agentlab": agentlab.__version__}
+    found = {"agentlab": __version__}
     for name in ("openai", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
