@@ -16,7 +16,7 @@ from agentlab.core.messages import Message, Request, ToolSpec
 from agentlab.wire.keys import Row
 from agentlab.wire.recordings import Recordings
 
-Place = tuple[str, str, int]
+RecordedAt = tuple[str, str, int]
 """Flow, conversation, turn."""
 
 
@@ -55,7 +55,7 @@ class Nearest:
             if row.get("at"):
                 self._by_conversation[row["at"][1]].append(row)
 
-    def explain(self, request: Request, fields: Row, place: Place) -> Explanation | None:
+    def explain(self, request: Request, fields: Row, place: RecordedAt) -> Explanation | None:
         """None where nothing is recorded at all."""
         candidates = self._by_conversation.get(place[1]) or self._all
         if not candidates:
@@ -73,7 +73,7 @@ class Nearest:
         return Explanation(self._recordings.line_of(best["key"]), told)
 
 
-def _likeness(row: Row, fields: Row, wanted: set[str], place: Place) -> tuple[float, ...]:
+def _likeness(row: Row, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
     recorded = row["request"]
     at = row.get("at") or ("", "", -1)
     shared = len(wanted & set(recorded["messages"]))
