@@ -172,7 +172,8 @@ def gate(arguments: argparse.Namespace) -> int:
 def tools(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from agentlab.tools.mcp.folder import ToolManager, describe
+    from agentlab.tools.mcp.folder import ToolManager
+    from agentlab.tools.mcp.listing import describe
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
@@ -181,7 +182,7 @@ def tools(arguments: argparse.Namespace) -> int:
             return manager
 
     manager = asyncio.run(ask())
-    print(describe(manager))
+    print(describe(manager.tools))
     for problem in manager.problems:
         print(f"note: {problem}")
     return 0

@@ -1,13 +1,15 @@
-"""Finds flows, models, embedders, tools and scorers by name: the file's name is the name, no registry is edited.
+"""Finds flows, models, embedders, tools and scorers by name; no registry is edited.
 
 A name is looked up as a file or package of the room (`agentlab/flows/rag_only.py` is `rag_only`, `agentlab/flows/ego/`
 is `ego`), then as an entry point that another package declares (group `agentlab.flows`), then as `module` or
-`module:attribute`.
+`module:attribute`. Tools stand several to a file: there the name is that of a function with the decorator `@tool`.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
+import functools
 import importlib
 import re
 from collections.abc import Callable, Iterable
@@ -31,7 +33,7 @@ _VERBS = {
     "models": ("connect",),
     "models.embedders": ("connect",),
     "memory": ("connect",),
-    "tools": ("build",),
+    "tools": ("spec", "run"),
     "evals.scorers": ("score", "metrics"),
 }
 """What a thing of the room can do; the file of the room is known by the first."""
@@ -40,7 +42,14 @@ LISTED = 40
 
 
 def names(room: str) -> dict[str, str]:
-    """Every name in a room with the first line of its file's docstring; nothing is imported."""
+    """Every name in a room with the first line of its docstring; nothing is imported."""
+    found = {name: summary for name, (_, summary) in _tools().items()} if room == "tools" else _files(room)
+    for entry in metadata.entry_points(group=f"agentlab.{room}"):
+        found.setdefault(entry.name, f"from {entry.value}")
+    return found
+
+
+def _files(room: str) -> dict[str, str]:
     found: dict[str, str] = {}
     verb = _VERBS[room][0]
     defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
@@ -49,9 +58,23 @@ def names(room: str) -> dict[str, str]:
         if defined.search(source):
             said = re.match(r'"""(.*?)("""|\n)', source)
             found[file.parent.name if file.stem == "__init__" else file.stem] = said[1] if said else ""
-    for entry in metadata.entry_points(group=f"agentlab.{room}"):
-        found.setdefault(entry.name, f"from {entry.value}")
     return found
+
+
+@functools.cache
+def _tools() -> dict[str, tuple[str, str]]:
+    """The module that each of our tools stands in, and the first line of its docstring."""
+    found: dict[str, tuple[str, str]] = {}
+    for file in _folder("tools").glob("[a-z]*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.AsyncFunctionDef) and any(_is_tool(mark) for mark in node.decorator_list):
+                summary = (ast.get_docstring(node) or "").partition("\n")[0]
+                found[node.name] = (f"agentlab.tools.{file.stem}", summary)
+    return dict(sorted(found.items()))
+
+
+def _is_tool(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "tool"
 
 
 def _folder(room: str) -> Path:
@@ -60,6 +83,8 @@ def _folder(room: str) -> Path:
 
 def resolve(room: str, name: str) -> Any:
     """The module or object called `name`; raises ConfigError with the nearest known name."""
+    if room == "tools" and name in _tools():
+        return getattr(importlib.import_module(_tools()[name][0]), name)
     # The one file is looked at, not the whole room: a run resolves its tools anew for every conversation and flow.
     here = [_folder(room) / f"{name}.py", _folder(room) / name / "__init__.py"]
     if name.isidentifier() and any(file.is_file() for file in here):

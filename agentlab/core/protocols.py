@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from agentlab.core.events import Phase
 from agentlab.core.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from agentlab.session.session import Session
 
 T = TypeVar("T")
 Emit = Callable[[str], None]
@@ -159,11 +158,34 @@ class Memory(Protocol):
         ...
 
 
+class ToolContext(Protocol):
+    """What a tool is handed of the session it works in; what each verb does is said there."""
+
+    @property
+    def now(self) -> datetime: ...
+    @property
+    def index(self) -> Index | None: ...
+    @property
+    def memory(self) -> Memory | None: ...
+
+    def kept(self, slot: Any) -> Any: ...
+    def notify(self, name: str, text: str = "", **data: Any) -> None: ...
+    def passages_of_turn(self) -> tuple[Passage, ...]: ...
+    async def complete(self, messages: Sequence[Message], *, phase: Phase) -> Completion: ...
+    async def retrieve(self, query: str, *, doc_ids: Sequence[str] | None = None) -> tuple[Passage, ...]: ...
+    async def recall(self, text: str, *, top_k: int = 3) -> tuple[Fact, ...]: ...
+    async def remember(self, text: str) -> Added | None: ...
+    async def revise(self, fact_id: str, text: str) -> Fact | None: ...
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any: ...
+
+
 class Tool(Protocol):
+    """What a model can call; an `instruction` beside these says how to write the arguments."""
+
     @property
     def spec(self) -> ToolSpec: ...
 
-    def run(self, arguments: dict[str, Any], session: Session) -> Awaitable[str] | str:
+    def run(self, arguments: dict[str, Any], context: ToolContext, /) -> Awaitable[str] | str:
         """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
         ...
 

@@ -12,7 +12,7 @@ from agentlab.core.names import MEMORY_TOOLS
 from agentlab.flows.two_step.orchestrator import process_message
 from agentlab.flows.two_step.profile import PROMPTS, Profile, TwoStepSettings, personality
 from agentlab.session.session import Session
-from agentlab.tools.recollection import one_line
+from agentlab.tools.memory import one_line
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 

@@ -1,1 +1,54 @@
-"""The built-in tools, one a file; the name of the file is the name of the tool."""
+"""The built-in tools, one file a subject, each a function with the decorator `@tool`; flows name them by that function.
+
+    @tool(
+        description="Tell the weather.",
+        parameters={"city": {"type": "string", "description": "Where"}},
+        instruction='As "city", write the name of the city alone.',
+    )
+    async def get_weather(arguments, context) -> str:
+        return f"It rains in {arguments['city']}."
+
+A tool is handed a `ToolContext`, the part of a session it may use. What a prompt is told of tools is in `manual`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab.core.messages import ToolSpec
+from agentlab.core.protocols import ToolContext
+
+Work = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class FunctionTool:
+    """A function that a model can call; it raises ToolError with a sentence the model can act on."""
+
+    spec: ToolSpec
+    run: Work
+    instruction: str = ""
+    """How to write the arguments, for a model that is asked for them alone."""
+
+
+def tool(
+    *, description: str, parameters: Mapping[str, Any], instruction: str = "", name: str | None = None
+) -> Callable[[Work], FunctionTool]:
+    """Make a tool of a function; `parameters` is the JSON schema of each argument, all of which are required.
+
+    The model knows the tool by the function's name, or by `name`.
+    """
+    schema = {
+        "type": "object",
+        "properties": dict(parameters),
+        "required": list(parameters),
+        "additionalProperties": False,
+    }
+
+    def made_of(work: Work) -> FunctionTool:
+        spec = ToolSpec(name=name or work.__name__, description=description, parameters=schema)
+        return FunctionTool(spec, work, instruction)
+
+    return made_of

@@ -4,9 +4,9 @@
     page.text or page.problem
 
 An address on this machine or in its network is refused, however it is spelt and whatever leads there: a name is
-resolved once, all its addresses are checked, and the connection goes to the very address that was checked, for every
-redirect anew. Proxies of the environment are not used, because they would resolve the name themselves. Time, bytes and
-redirects are limited, and so is the work of parsing. Whatever goes wrong is a `problem`, in words.
+resolved once, all its addresses are checked, and the connection goes to one of the addresses that were checked, for
+every redirect anew. Proxies of the environment are not used, because they would resolve the name themselves. Time,
+bytes and redirects are limited. Whatever goes wrong is a `problem`, in words.
 """
 
 from __future__ import annotations
@@ -14,31 +14,28 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import io
 import ipaddress
 import re
-import socket
-import threading
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
 
 if TYPE_CHECKING:
-    import requests
+    from aiohttp import ClientResponse
+    from aiohttp.abc import AbstractResolver
+    from yarl import URL
 
-Allowed = Callable[[IPv4Address | IPv6Address], bool]
+AddressCheck = Callable[[IPv4Address | IPv6Address], bool]
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC = "its host is not on the public internet"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HTML = ("text/html", "application/xhtml+xml")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _SLOW_CODECS = ("punycode", "idna")
 """Text codecs that take quadratic time and that no page is written in."""
-_PIECE = 16_384
 _HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; agentlab)",
     "Accept": "text/html, application/xhtml+xml",
@@ -47,7 +44,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PageLimits:
     seconds: float = 10.0
     """From the first look-up of the name to the end of the parsing."""
     bytes: int = 1_000_000
@@ -57,14 +54,15 @@ class Limits:
     """Of the text that is kept, from its beginning."""
 
 
-LIMITS = Limits()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     text: str = ""
     problem: str = ""
     """Why there is no text."""
+
+
+class _Unreadable(Exception):
+    """Why there is no text, in words."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -78,166 +76,130 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
-async def read_page(url: str, *, allowed: Allowed = is_public, limits: Limits = LIMITS) -> Page:
+async def read_page(url: str, *, allowed: AddressCheck = is_public, limits: PageLimits = PageLimits()) -> Page:
     """The text of the page's body without scripts and styles, or why it could not be had; never raises for a page."""
-    import requests
-    import urllib3
+    import aiohttp
 
-    visit = _Visit(allowed, limits)
     try:
         async with asyncio.timeout(limits.seconds):
-            return Page(text=await asyncio.to_thread(visit.text_of, url))
-    except _Refused as refusal:
-        return Page(problem=str(refusal))
-    except (TimeoutError, requests.Timeout):
+            content, charset = await _download(url, allowed, limits)
+            text = await asyncio.to_thread(_text, content, charset)
+            return Page(text=text[: limits.characters])
+    except _Unreadable as reason:
+        return Page(problem=str(reason))
+    except TimeoutError:
         return Page(problem=f"it took longer than {limits.seconds:g} seconds")
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as failure:
+    except aiohttp.ClientConnectorDNSError:
+        return Page(problem="its host name cannot be resolved")
+    except (aiohttp.ClientError, OSError, ValueError) as failure:
+        if isinstance(failure, aiohttp.ClientConnectorError) and not isinstance(failure, aiohttp.ClientSSLError):
+            return Page(problem="its host does not answer")
         return Page(problem=f"it cannot be fetched ({type(failure).__name__})")
-    finally:
-        visit.hang_up()
 
 
-class _Refused(Exception):
-    pass
+async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> tuple[bytes, str]:
+    """The bytes of a page and its charset as the header has it, or ""."""
+    import aiohttp
+    from yarl import URL
 
-
-class _Visit:
-    """One page, read in a thread; `hang_up` may be called from another and ends whatever the thread waits for."""
-
-    def __init__(self, allowed: Allowed, limits: Limits) -> None:
-        self._allowed = allowed
-        self._limits = limits
-        self._deadline = time.monotonic() + limits.seconds
-        self._lock = threading.Lock()
-        self._over = False
-        self._connections: list[socket.socket] = []
-
-    def text_of(self, url: str) -> str:
-        import requests.adapters
-
-        with contextlib.closing(requests.adapters.HTTPAdapter()) as adapter:
-            adapter.poolmanager.pool_classes_by_scheme = {
-                scheme: _checked(pool, self.connect)
-                for scheme, pool in adapter.poolmanager.pool_classes_by_scheme.items()
-            }
-            for _ in range(self._limits.redirects + 1):
-                # Not through a requests.Session: that one reads the body of a redirect whole, however long it is.
-                request = requests.Request("GET", _checked_url(url), headers=_HEADERS).prepare()
-                with adapter.send(request, stream=True, timeout=self._limits.seconds) as response:
+    url = URL(address)
+    client = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=_checked_resolver(allowed), use_dns_cache=False),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=_HEADERS,
+        # Unpacked here, where the size is counted.
+        auto_decompress=False,
+    )
+    async with client:
+        for _ in range(limits.redirects + 1):
+            _check_url(url, allowed)
+            async with client.get(url, allow_redirects=False) as response:
+                try:
                     location = response.headers.get("Location")
-                    if response.status_code not in _REDIRECTS or location is None:
-                        return self._text(*self._body(response))
-                    url = urljoin(str(request.url), location)
-        raise _Refused(f"it redirects more than {self._limits.redirects} times")
+                    if response.status not in _REDIRECTS or location is None:
+                        return await _body(response, limits.bytes)
+                    url = url.join(URL(location))
+                finally:
+                    # A server that is slow, or never done, would be so in taking leave as well.
+                    if response.connection is not None and response.connection.transport is not None:
+                        response.connection.transport.abort()
+    raise _Unreadable(f"it redirects more than {limits.redirects} times")
 
-    def connect(self, host: str, port: int) -> socket.socket:
-        """A connection to `host`, if all its addresses are allowed."""
+
+def _check_url(url: URL, allowed: AddressCheck) -> None:
+    if url.scheme not in ("http", "https"):
+        raise _Unreadable("its address is not one of the web (http or https)")
+    if url.raw_user is not None or url.raw_password is not None:
+        raise _Unreadable("its address carries a user name")
+    host = url.raw_host or ""
+    # What looks like an address is not resolved, and so not checked there; half an address (127.1) is one, too.
+    if ":" in host or host.replace(".", "").isdigit():
+        with contextlib.suppress(ValueError):
+            if allowed(ipaddress.ip_address(host)):
+                return
+        raise _Unreadable(_NOT_PUBLIC)
+
+
+def _checked_resolver(allowed: AddressCheck) -> AbstractResolver:
+    from aiohttp import ThreadedResolver
+
+    class CheckedResolver(ThreadedResolver):
+        """Refuses a name of whose addresses one is not allowed."""
+
+        async def resolve(self, *asked: Any, **options: Any) -> Any:
+            found = await super().resolve(*asked, **options)
+            if not all(allowed(ipaddress.ip_address(row["host"])) for row in found):
+                raise _Unreadable(_NOT_PUBLIC)
+            return found
+
+    return CheckedResolver()
+
+
+async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
+    if response.status != 200:
+        raise _Unreadable(f"it answers with HTTP {response.status}")
+    kind = response.headers.get("Content-Type", "")
+    if kind.partition(";")[0].strip().lower() not in _HTML:
+        raise _Unreadable(f"it is not HTML but {kind.partition(';')[0].strip()[:50] or 'of no stated type'}")
+    packing = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if packing not in ("identity", "gzip"):
+        raise _Unreadable("it is packed in a way that was not asked for")
+    unpacker = zlib.decompressobj(wbits=31) if packing == "gzip" else None
+    content, taken = bytearray(), 0
+    async for piece in response.content.iter_any():
+        taken += len(piece)
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            raise _Refused("its host name cannot be resolved") from None
-        for *_, address in found:
-            if not self._allowed(ipaddress.ip_address(address[0])):
-                raise _Refused("its host is not on the public internet")
-        for family, kind, protocol, _, address in found:
-            connection = socket.socket(family, kind, protocol)
-            try:
-                connection.settimeout(self._left())
-                connection.connect(address)
-                self._remember(connection)
-            except BaseException as failure:
-                connection.close()
-                if not isinstance(failure, OSError):
-                    raise
-            else:
-                return connection
-        raise _Refused("its host does not answer")
-
-    def hang_up(self) -> None:
-        with self._lock:
-            self._over = True
-            for connection in self._connections:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-                connection.close()
-            self._connections.clear()
-
-    def _remember(self, connection: socket.socket) -> None:
-        with self._lock:
-            if self._over:
-                raise TimeoutError
-            # A second handle, because TLS takes the first one over.
-            self._connections.append(connection.dup())
-
-    def _left(self) -> float:
-        left = self._deadline - time.monotonic()
-        if self._over or left <= 0:
-            raise TimeoutError
-        return left
-
-    def _body(self, response: requests.Response) -> tuple[bytes, str]:
-        """The bytes of a page and its charset as the header has it, or ""."""
-        if response.status_code != 200:
-            raise _Refused(f"it answers with HTTP {response.status_code}")
-        kind = response.headers.get("Content-Type", "")
-        if kind.partition(";")[0].strip().lower() not in _HTML:
-            raise _Refused(f"it is not HTML but {kind.partition(';')[0].strip()[:50] or 'of no stated type'}")
-        packing = response.headers.get("Content-Encoding", "identity").strip().lower()
-        if packing not in ("identity", "gzip"):
-            raise _Refused("it is packed in a way that was not asked for")
-        unpacker = zlib.decompressobj(wbits=31) if packing == "gzip" else None
-        limit = self._limits.bytes
-        content, taken = bytearray(), 0
-        # Read and unpacked piece by piece: `iter_content` would unpack a piece to a thousand times its size.
-        while piece := response.raw.read(_PIECE, decode_content=False):
-            self._left()
-            taken += len(piece)
-            try:
-                content += unpacker.decompress(piece, limit + 1 - len(content)) if unpacker else piece
-            except zlib.error:
-                raise _Refused("it cannot be unpacked") from None
-            if max(len(content), taken) > limit:
-                raise _Refused(f"it is larger than {limit:,} bytes")
-        # A connection that was hung up looks like the end of a page.
-        self._left()
-        charset = _CHARSET.search(kind)
-        return bytes(content), charset[1] if charset else ""
-
-    def _text(self, content: bytes, charset: str) -> str:
-        from bs4 import BeautifulSoup
-        from bs4.dammit import EncodingDetector
-
-        declared = charset or EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
-        # Behind a line break and as a file, BeautifulSoup does not warn of XML or of text that looks like a file name.
-        markup = io.BytesIO(b"\n" + _decoded(content, declared).encode("utf-8", "replace"))
-        page = BeautifulSoup(markup, builder=_builder(self._left), from_encoding="utf-8")
-        # The title is all the text a head has; where the body begins, a parser can only guess in a sloppy page.
-        for tag in [*page(["script", "style"]), *page("title", limit=1)]:
-            tag.decompose()
-        lines = (" ".join(line.split()) for line in page.get_text(" ").splitlines())
-        text = "\n".join(line for line in lines if line)
-        if not text:
-            raise _Refused("it holds no text")
-        return text[: self._limits.characters]
+            content += unpacker.decompress(piece, limit + 1 - len(content)) if unpacker else piece
+        except zlib.error:
+            raise _Unreadable("it cannot be unpacked") from None
+        if max(len(content), taken) > limit:
+            raise _Unreadable(f"it is larger than {limit:,} bytes")
+    charset = _CHARSET.search(kind)
+    return bytes(content), charset[1] if charset else ""
 
 
-def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https"):
-        raise _Refused("its address is not one of the web (http or https)")
-    if "@" in parts.netloc:
-        raise _Refused("its address carries a user name")
-    return url
+def _text(content: bytes, charset: str) -> str:
+    """The lines of a page that hold text; lxml, because a page made to be slow takes other parsers minutes."""
+    from bs4.dammit import EncodingDetector
 
-
-def _checked(pool: Any, connect: Callable[[str, int], socket.socket]) -> Any:
-    """A kind of connection pool like `pool`, whose connections come from `connect`."""
-
-    def opened(connection: Any) -> socket.socket:
-        return connect(connection.host.strip("[]"), connection.port)
-
-    connection = type("_Connection", (pool.ConnectionCls,), {"_new_conn": opened})
-    return type("_Pool", (pool,), {"ConnectionCls": connection})
+    try:
+        from lxml import etree
+    except ImportError:
+        raise _Unreadable("pages cannot be read without the package lxml") from None
+    declared = charset or EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
+    markup = _decoded(content, declared).encode("utf-8", "replace")
+    page = etree.fromstring(markup, etree.HTMLParser(encoding="utf-8")) if markup.strip() else None
+    if page is None:
+        raise _Unreadable("it holds no text")
+    etree.strip_elements(page, "script", "style", etree.Comment, etree.ProcessingInstruction, with_tail=False)
+    # The title is all the text a head has; where the body begins, a parser can only guess in a sloppy page.
+    if (title := page.find(".//title")) is not None:
+        title.clear(keep_tail=True)
+    lines = (" ".join(line.split()) for line in " ".join(page.itertext()).splitlines())
+    text = "\n".join(line for line in lines if line)
+    if not text:
+        raise _Unreadable("it holds no text")
+    return text
 
 
 def _decoded(content: bytes, charset: str) -> str:
@@ -245,21 +207,3 @@ def _decoded(content: bytes, charset: str) -> str:
         if codecs.lookup(charset).name not in _SLOW_CODECS:
             return content.decode(charset, "replace")
     return content.decode("utf-8", "replace")
-
-
-def _builder(check: Callable[[], object]) -> Any:
-    """lxml, in pieces and with `check` before each: Python's own parser takes minutes for a page made to be slow."""
-    import bs4.builder
-
-    builder = getattr(bs4.builder, "LXMLTreeBuilder", None)
-    if builder is None:
-        raise _Refused("pages cannot be read without the package lxml")
-
-    def feed(self: Any, markup: bytes) -> None:
-        self.parser = self.parser_for("utf-8")
-        for start in range(0, len(markup), _PIECE):
-            check()
-            self.parser.feed(markup[start : start + _PIECE])
-        self.parser.close()
-
-    return type("_Piecewise", (builder,), {"feed": feed})()

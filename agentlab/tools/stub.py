@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
-from agentlab.session.session import Session
+from agentlab.core.protocols import ToolContext
+from agentlab.tools import FunctionTool, Work
 
 NEUTRAL = '{"status": "success"}'
 
@@ -20,7 +21,7 @@ class StubTools:
     """The tools of one conversation; `begin_turn` lays out the results of the next turn."""
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
-        self.tools = tuple(_Stub(spec, self) for spec in specs)
+        self.tools = tuple(FunctionTool(spec, self._answering(spec.name)) for spec in specs)
         self._queues: dict[str, list[Mapping[str, Any]]] = {}
 
     def begin_turn(self, results: Sequence[Mapping[str, Any]]) -> None:
@@ -28,19 +29,13 @@ class StubTools:
         for result in results:
             self._queues.setdefault(result["name"], []).append(result)
 
-    def serve(self, name: str) -> str:
-        queue = self._queues.get(name)
-        if not queue:
-            return NEUTRAL
-        result = {key: value for key, value in queue.pop(0).items() if key != "name"}
-        value = result.get("results") if set(result) == {"results"} else result
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    def _answering(self, name: str) -> Work:
+        async def answer(arguments: dict[str, Any], context: ToolContext) -> str:
+            queue = self._queues.get(name)
+            if not queue:
+                return NEUTRAL
+            result = {key: value for key, value in queue.pop(0).items() if key != "name"}
+            value = result.get("results") if set(result) == {"results"} else result
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-
-class _Stub:
-    def __init__(self, spec: ToolSpec, served_by: StubTools) -> None:
-        self.spec = spec
-        self._served_by = served_by
-
-    async def run(self, arguments: dict[str, Any], session: Session) -> str:
-        return self._served_by.serve(self.spec.name)
+        return answer

@@ -292,7 +292,7 @@ async def close_each(things: Sequence[Any]) -> None:
 
 
 def _tool(given: str | Tool) -> Tool:
-    return plugins.resolve("tools", given).build() if isinstance(given, str) else given
+    return plugins.resolve("tools", given) if isinstance(given, str) else given
 
 
 def _behind(room: str, name: str, given: Any) -> tuple[str, str, Callable[[], Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentlab.core.events import ModelCall
-from agentlab.tools.update_memory import FAILED
+from agentlab.tools.memory import NOT_REPLACED
 from support.two_step_runs import TIME, WEB, Plan, check_sums, following, play, saving, write_set
 
 LIMIT = {"chatbox": 5, "discord": 3}
@@ -82,4 +82,4 @@ def test_the_retries_and_the_limit_are_seen_in_the_trace(tmp_path, own_home, eng
     assert decided("memory attempt failed") == [number["I moved to Oslo"], *[number["Now to Rome"]] * 3]
     answer = [event for event in trace.of_turn(number["Now to Rome"]) if isinstance(event, ModelCall)][-1]
     told = [message.text for message in answer.request.messages if "Tool update_memory ran." in message.text]
-    assert len(told) == 1 and f"Result: {FAILED}" in told[0]
+    assert len(told) == 1 and f"Result: {NOT_REPLACED}" in told[0]

@@ -14,7 +14,7 @@ from agentlab.core.trace import Trace
 from agentlab.models.scripted import Scripted
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
-from agentlab.tools.lookup_documents import LookupDocuments
+from agentlab.tools.documents import lookup_documents
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import Recorder
@@ -92,7 +92,7 @@ def session_over(
     **settings: Any,
 ) -> Session:
     """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
-    own = [LookupDocuments()] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
+    own = [lookup_documents] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
     trace = Trace("test", "conversation")
     return Session(
         trace=trace,

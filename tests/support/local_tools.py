@@ -20,14 +20,9 @@ async def execute(arguments):
     await asyncio.sleep(arguments["seconds"])
 """
 BUILT = """
-from agentlab.core.messages import ToolSpec
+from agentlab.tools import tool
 
-class Add:
-    spec = ToolSpec(name="good", description="Ours.", parameters={"type": "object"})
-    instruction = "Just call it."
-    def run(self, arguments, session):
-        return f"at {session.now:%H:%M}"
-
-def build():
-    return Add()
+@tool(description="Ours.", parameters={}, instruction="Just call it.")
+async def good(arguments, context):
+    return f"at {context.now:%H:%M}"
 """

@@ -160,14 +160,10 @@ def lie(mode: str) -> None:
         sys.exit("no such luck")
     if mode == "noise":
         print("Starting up...\n{]\n[1, 2]", flush=True)
-    if mode == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for line in sys.stdin:
         asked = json.loads(line)
         if "id" in asked:
             print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **reply(mode, asked)}), flush=True)
-    while mode == "stubborn":
-        time.sleep(3600)
 
 
 def reply(mode: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -178,8 +174,6 @@ def reply(mode: str, asked: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"result": listing(mode, asked.get("params", {}).get("cursor"))}
         case "tools/call":
-            if mode == "flood":
-                print("x" * 33_000_000, flush=True)
             return {"result": {"content": "not a list" if mode == "nonsense" else []}}
     return {"error": {"code": -32601, "message": "Method not found"}}
 

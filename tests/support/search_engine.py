@@ -6,9 +6,9 @@ from typing import Any
 
 from agentlab.models.scripted import Scripted
 from agentlab.session.session import Session
-from agentlab.tools import search_web
+from agentlab.tools.web import search_web
 from agentlab.wire.recorder import Recorder
-from support.tool_sessions import anywhere, session_with
+from support.tool_sessions import session_with
 
 
 class Engine:
@@ -33,4 +33,4 @@ def hit(url: str, title: str = "A title", body: str = "A snippet.") -> dict[str,
 
 def searching(*replies: Any, recorder: Recorder | None = None) -> tuple[Session, Scripted]:
     model = Scripted(replies)
-    return session_with(search_web.build(allowed=anywhere), model=model, recorder=recorder), model
+    return session_with(search_web, model=model, recorder=recorder), model

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agentlab.tools.pages import Limits, Page, read_page
+from agentlab.tools.pages import Page, PageLimits, read_page
 from support.tool_sessions import anywhere
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -72,7 +72,7 @@ class _Request(BaseHTTPRequestHandler):
 
 
 async def read(url: str, **limits: Any) -> Page:
-    return await read_page(url, allowed=anywhere, limits=Limits(**{"seconds": 5.0, **limits}))
+    return await read_page(url, allowed=anywhere, limits=PageLimits(**{"seconds": 5.0, **limits}))
 
 
 HTML = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"

@@ -18,7 +18,7 @@ from agentlab.evals.results.run import Run
 from agentlab.flows import chatbox
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted, call
-from agentlab.tools import search_web
+from agentlab.tools import web
 
 WRITES = ("save_memory", "update_memory")
 NOTHING_SAVED = "Long-term memory is not available at the moment: nothing was saved. Go on without it."
@@ -38,7 +38,7 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
     """A model that reads from each request how far the plan for the user's last message has come."""
 
     def reply(request: Request) -> str | Message:
-        if request.messages[0].text == search_web.PROMPT:
+        if request.messages[0].text == web.PROMPT:
             return "The ferry is blue."
         last = max(n for n, message in enumerate(request.messages) if message.role == "user")
         said, since = request.messages[last].text, request.messages[last + 1 :]

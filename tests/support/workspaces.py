@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentlab.session.session import Session
-from agentlab.tools import read_file, write_file
-from agentlab.tools.workspace import WORKSPACE
+from agentlab.tools.files import WORKSPACE, read_file, write_file
 from support.tool_sessions import session_with
 
 
 def files(folder: Path) -> Session:
-    session = session_with(read_file.build(), write_file.build())
+    session = session_with(read_file, write_file)
     own = session.kept(WORKSPACE)
     own.rmdir()
     own.symlink_to(folder)

@@ -30,7 +30,7 @@ class MemoryMaintenance:
         parameters=NO_ARGUMENTS,
     )
 
-    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+    async def run(self, arguments: dict[str, Any], session: Any) -> str:
         """What was done."""
         return await session.kept(MEMORY).maintain(session)
 
@@ -42,7 +42,7 @@ class Reflection:
         parameters=NO_ARGUMENTS,
     )
 
-    async def run(self, arguments: dict[str, Any], session: Session) -> str:
+    async def run(self, arguments: dict[str, Any], session: Any) -> str:
         """The lessons."""
         return "\n".join(await reflect(session)) or "Nothing to learn from this."
 

@@ -11,7 +11,7 @@ from agentlab.core.schemas import simplify_schema
 from agentlab.flows.ego.asking import ask_for_object, object_schema, sentence_at, sentences_at
 from agentlab.flows.json_replies import text_at
 from agentlab.session.session import Session
-from agentlab.tools.mcp.registry import tool_manual
+from agentlab.tools.manual import tool_manual
 
 Complexity = Literal["simple", "moderate", "complex"]
 COMPLEXITIES: tuple[Complexity, ...] = ("simple", "moderate", "complex")

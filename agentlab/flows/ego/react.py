@@ -25,7 +25,7 @@ from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_sc
 from agentlab.flows.json_replies import number_at, truth_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
-from agentlab.tools.mcp.registry import find_tool, tool_manual
+from agentlab.tools.manual import find_tool, tool_manual
 
 PROMPTS = {
     "next_step": (

@@ -18,8 +18,8 @@ from agentlab.core.names import UPDATE_MEMORY
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.tool_calls import refuse_call, run_tool
 from agentlab.session.session import Session
-from agentlab.tools.mcp.registry import find_tool, instruction_of, tool_list_for_prompt, tool_names
-from agentlab.tools.update_memory import FAILED
+from agentlab.tools.manual import find_tool, instruction_of, tool_list_for_prompt, tool_names
+from agentlab.tools.memory import NOT_REPLACED
 
 MOST_OF_A_RESULT = 8_000
 """Characters of a tool's result that stay in the history."""
@@ -50,7 +50,7 @@ class ToolUse:
 
     @property
     def names_unknown_fact(self) -> bool:
-        return self.tool == UPDATE_MEMORY and self.result.startswith(FAILED)
+        return self.tool == UPDATE_MEMORY and self.result.startswith(NOT_REPLACED)
 
     @property
     def failed(self) -> bool:

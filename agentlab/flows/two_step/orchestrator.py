@@ -25,8 +25,8 @@ from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.flows.two_step.asking import ToolUse, get_next_action, refused, run_call, use_tool
 from agentlab.flows.two_step.profile import Profile, TwoStepSettings
 from agentlab.session.session import Session
-from agentlab.tools.mcp.registry import tool_names
-from agentlab.tools.recollection import entry
+from agentlab.tools.manual import tool_names
+from agentlab.tools.memory import fact_entry
 
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
 WRITES = (SAVE_MEMORY, UPDATE_MEMORY)
@@ -57,7 +57,7 @@ class PreparedTurn:
         return [Message(role="system", text=self.session.prompt("facts", facts=self.listed_facts()))]
 
     def listed_facts(self) -> str:
-        return "\n".join(map(entry, self.facts))
+        return "\n".join(map(fact_entry, self.facts))
 
     def tools_that_write(self) -> list[ToolSpec]:
         return [tool for tool in self.tools if tool.name in WRITES]

@@ -1,12 +1,11 @@
 """One MCP server: a process of our own that is spoken to over its pipes, or a streamable HTTP server elsewhere.
 
-    server = McpServer(config, seconds=30.0, logs=folder)
-    await server.listing()                          # the tools as it lists them, not yet believed
+    server = McpServer(config, seconds=30.0, logs=folder, on_listing=print)
+    await server.listing()                          # the tools as it lists them
     await server.call("now", {"zone": "CET"})       # {"text": "...", "error": False}
     await server.close()
 
-It is started when it is first needed and again whenever it is gone. Each of its lives is one task, which enters the
-client and leaves it: the cancel scopes inside must not change hands. Everything that goes wrong is a ToolError, to be
+It is started when it is first needed and again whenever it is gone. Everything that goes wrong is a ToolError, to be
 read by a model; what the server itself says of a call, errors included, is an answer.
 """
 
@@ -17,58 +16,50 @@ import contextlib
 import contextvars
 import json
 import logging
-from collections.abc import Callable, Iterator
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.core.errors import MissingExtra, ToolError
-from agentlab.tools.mcp.config import ServerConfig
+from agentlab.tools.mcp.config import ServerConfig, expanded
 from agentlab.tools.mcp.listing import MOST, plain
-from agentlab.tools.mcp.transports import GRACE, Condition, Ended, http, screened, stdio
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
 log = logging.getLogger(__name__)
-Progress = Callable[[str, str, str], None]
-"""Told of server, tool and what the server said of a call under way."""
 LONGEST = 100_000
 """Characters of a result that are kept."""
 MOST_SAID = 20
 """Messages on the way to an answer that are kept."""
 _PAGES = 50
+_LOG = 1_000_000
+"""Bytes from which a log file is begun anew."""
+_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
+"""What a process learns of our environment beside the little that the SDK hands on; keys are not its business."""
 
 
 class McpServer:
     """`seconds` limits connecting, and each call; `on_listing` is told what the server lists whenever it is started."""
 
     def __init__(
-        self,
-        config: ServerConfig,
-        *,
-        seconds: float,
-        logs: Path,
-        on_listing: Callable[[list[Any]], None] = lambda raw: None,
-        on_progress: Progress = lambda server, tool, text: None,
+        self, config: ServerConfig, *, seconds: float, logs: Path, on_listing: Callable[[list[Any]], None]
     ) -> None:
         self.config = config
         self.name = config.name
         self._seconds = seconds
         self._logs = logs
         self._on_listing = on_listing
-        self._on_progress = on_progress
-        self._life: _Life | None = None
-        self._former: set[asyncio.Task[None]] = set()
+        self._connection: _Connection | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process that runs, if one does."""
-        return self._life.condition.pid if self._life is not None and not self._life.is_over else None
-
-    async def listing(self) -> list[Any]:
+    async def listing(self) -> list[dict[str, Any]]:
         """The tools as the server lists them; raises ToolError where it cannot be reached."""
-        return (await self._alive()).listing
+        connection, _ = await self._connected()
+        return connection.listing
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not.
@@ -80,23 +71,21 @@ class McpServer:
 
         said: list[str] = []
 
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
-            told = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
-            log.debug("%s: %s: %s", self.name, tool, told)
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
+            log.debug("%s: %s: %s", self.name, tool, line)
             if len(said) == MOST_SAID:
                 said.pop()
-            said.append(told)
-            self._on_progress(self.name, tool, told)
+            said.append(line)
 
-        life = await self._alive()
-        assert life.client is not None
-        with life.used():
+        connection, client = await self._connected()
+        with connection.in_use():
             try:
                 async with asyncio.timeout(self._seconds):
-                    answer = answer_of(await life.client.call_tool(tool, arguments, progress_callback=tell))
+                    answer = answer_of(await client.call_tool(tool, arguments, progress_callback=hear))
                     return {**answer, "progress": said} if said else answer
             except TimeoutError:
-                life.retire()
+                connection.give_up()
                 raise ToolError(
                     f"{tool}: the MCP server {self.name} did not answer within {self._seconds:g} seconds"
                 ) from None
@@ -105,7 +94,7 @@ class McpServer:
                     return {"text": _cut(plain(error.message)), "error": True}
                 if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
                     # The latter is how a server over HTTP says that it was started anew.
-                    life.retire()
+                    connection.give_up()
                     raise ToolError(
                         f"{tool}: the MCP server {self.name} ended before it answered; it is started again for the"
                         " next call"
@@ -119,132 +108,193 @@ class McpServer:
 
     async def close(self) -> None:
         """End the server, and wait until it is gone."""
-        if self._life is not None:
-            self._life.end()
-            self._former.add(self._life.task)
-        self._life = None
-        if self._former:
-            _, slow = await asyncio.wait(self._former, timeout=4 * GRACE + 1.0)
-            for task in slow:
-                task.cancel()
-            if slow:
-                await asyncio.wait(slow, timeout=4 * GRACE + 1.0)
-        self._former.clear()
+        if self._connection is not None:
+            self._connection.end()
+            self._connection = None
+        await asyncio.gather(*self._ending)
 
-    async def _alive(self) -> _Life:
-        if self._life is None or self._life.is_over:
+    async def _connected(self) -> tuple[_Connection, Client]:
+        if self._connection is None or self._connection.is_over:
             try:
                 import mcp  # noqa: F401
             except ImportError:
                 raise MissingExtra("MCP servers", "mcp") from None
-            if self._life is not None:
-                self._former = {task for task in self._former if not task.done()} | {self._life.task}
-            self._life = _Life(self.config, self._seconds, self._logs, self._on_listing)
-        life = self._life
-        try:
-            async with asyncio.timeout(self._seconds):
-                await asyncio.shield(life.ready)
-        except TimeoutError:
-            life.abandon()
-            raise ToolError(
-                f"the MCP server {self.name} cannot be reached (no answer within {self._seconds:g} seconds)"
-            ) from None
-        if life.failure:
-            raise ToolError(f"the MCP server {self.name} cannot be reached ({life.failure})")
-        return life
+            if self._connection is not None:
+                self._connection.give_up()
+            self._connection = _Connection(self.config, self._seconds, self._logs, self._on_listing)
+            self._ending.add(self._connection.task)
+            self._connection.task.add_done_callback(self._ending.discard)
+        connection = self._connection
+        return connection, await asyncio.shield(connection.client)
 
 
-class _Life:
-    """From one start of a server to its end."""
+class _Connection:
+    """From one start of a server to its end.
+
+    One task enters the SDK's client and leaves it: the cancel scopes inside must not change hands.
+    """
 
     def __init__(
         self, config: ServerConfig, seconds: float, logs: Path, on_listing: Callable[[list[Any]], None]
     ) -> None:
-        self.client: Client | None = None
-        self.listing: list[Any] = []
-        self.failure = ""
-        self.condition = Condition()
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the client is there, or the attempt has failed."""
+        self.listing: list[dict[str, Any]] = []
+        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        """Once the server is there; or a ToolError that says why it is not."""
         self._config = config
         self._seconds = seconds
-        self._logs = logs
+        self._log_file = logs / f"{re.sub(r'[^A-Za-z0-9.-]', '_', config.name)}.log"
         self._on_listing = on_listing
         self._calls = 0
-        self._retired = False
+        self._is_given_up = False
+        self._over = asyncio.Event()
+        self._status = 0
+        """Of the last answer over HTTP."""
+        self._from_process: Any = None
+        """The stream of what a process writes."""
         # A context of its own, because it outlives the call of the conversation that happened to start it.
         self.task = asyncio.create_task(self._live(), context=contextvars.Context())
 
     @property
     def is_over(self) -> bool:
-        """Whether the next call needs another."""
-        return self._retired or self.condition.over.is_set() or self.task.done()
+        """Whether the next call needs another: this one was given up, or its process has closed its output."""
+        closed = self._from_process is not None and not self._from_process.statistics().open_send_streams
+        return self._is_given_up or self._over.is_set() or self.task.done() or closed
 
     @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
+    def in_use(self) -> Iterator[None]:
         self._calls += 1
         try:
             yield
         finally:
             self._calls -= 1
-            if self._retired and not self._calls:
-                self.end()
+            if self._is_given_up:
+                self.give_up()
 
-    def retire(self) -> None:
+    def give_up(self) -> None:
         """Take no more calls; those of other conversations may still be answered, within their own time."""
-        self._retired = self.condition.hung = True
+        self._is_given_up = True
+        if not self._calls:
+            self._over.set()
 
     def end(self) -> None:
-        if not self.ready.done() and not self.condition.over.is_set():
+        if not self.client.done() and not self._over.is_set():
             # Once: a second cancellation would hit it while it cleans up.
             self.task.cancel()
-        self.condition.over.set()
-
-    def abandon(self) -> None:
-        """Give up a start that takes too long."""
-        self.retire()
-        self.end()
+        self._over.set()
 
     async def _live(self) -> None:
-        try:
-            from mcp import Client
+        from mcp import Client
 
-            # Its words about a broken server would be tracebacks on our standard error; ours stand in the ToolError.
-            theirs = logging.getLogger("mcp")
-            theirs.setLevel(theirs.level or logging.CRITICAL)
-            seen: list[Any] = []
-            if self._config.url:
-                transport = http(self._config, self._seconds, self.condition)
-            else:
-                transport = stdio(self._config, self._logs, self.condition)
-            async with Client(screened(transport, seen), cache=None) as client:
-                cursor = None
-                for _ in range(_PAGES):
-                    cursor = (await client.list_tools(cursor=cursor)).next_cursor
-                    if cursor is None or len(seen) > MOST:
-                        break
-                self.listing = list(seen)
+        # Its words about a broken server would be tracebacks on our standard error; ours stand in the ToolError.
+        theirs = logging.getLogger("mcp")
+        theirs.setLevel(theirs.level or logging.CRITICAL)
+        transport = self._http(self._config.url) if self._config.url else self._process()
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with limit:
+                    client = await stack.enter_async_context(Client(transport, cache=None))
+                    self.listing = await _listed_by(client)
                 self._on_listing(self.listing)
-                self.client = client
-                self.ready.set_result(None)
-                await self.condition.over.wait()
+                self.client.set_result(client)
+                await self._over.wait()
         except asyncio.CancelledError:
-            self.failure = "it was closed"
+            self._fail("it was closed")
         except Exception as failure:
             log.debug("%s ended", self._config.name, exc_info=True)
-            status = f" (HTTP {self.condition.status})" if self.condition.status >= 400 else ""
-            self.failure = f"{_reason(failure)}{status}"
-        finally:
-            self.condition.over.set()
-            if not self.ready.done():
-                self.ready.set_result(None)
+            self._fail(f"no answer within {self._seconds:g} seconds" if limit.expired() else self._reason(failure))
+
+    def _fail(self, reason: str) -> None:
+        if not self.client.done():
+            self.client.set_exception(ToolError(f"the MCP server {self._config.name} cannot be reached ({reason})"))
+            # It may be that nobody waits for it any more.
+            self.client.exception()
+
+    @contextlib.asynccontextmanager
+    async def _process(self) -> AsyncIterator[tuple[Any, Any]]:
+        """The pipes of a new process, which the SDK ends together with what it started."""
+        from mcp import StdioServerParameters, stdio_client
+
+        config = self._config
+        handed_on = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        assert config.command is not None, "this is how a server with a command is reached"
+        described = StdioServerParameters(
+            command=str(config.folder / config.command) if os.sep in config.command else config.command,
+            args=list(config.args),
+            env=handed_on | {name: expanded(value, name) for name, value in config.env.items()},
+            cwd=config.folder,
+        )
+        with self._opened_log() as errors:
+            async with stdio_client(described, errlog=errors) as (reading, writing):
+                self._from_process = reading
+                yield reading, writing
+
+    def _opened_log(self) -> TextIO:
+        try:
+            self._log_file.parent.mkdir(parents=True, exist_ok=True)
+            is_long = self._log_file.exists() and self._log_file.stat().st_size > _LOG
+            return self._log_file.open("w" if is_long else "a", encoding="utf-8")
+        except OSError:
+            return Path(os.devnull).open("w", encoding="utf-8")
+
+    @contextlib.asynccontextmanager
+    async def _http(self, url: str) -> AsyncIterator[tuple[Any, Any]]:
+        """The SDK follows redirects within the origin of the address only, so none leads into our network."""
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        async def remember(response: httpx2.Response) -> None:
+            self._status = response.status_code
+
+        headers = {name: expanded(value, name) for name, value in self._config.headers.items()}
+        async with (
+            httpx2.AsyncClient(
+                headers=headers, timeout=self._seconds + 1.0, event_hooks={"response": [remember]}
+            ) as client,
+            streamable_http_client(url, http_client=client) as streams,
+        ):
+            yield streams
+
+    def _reason(self, failure: BaseException) -> str:
+        """What is said of a failed start, without the words of those who might quote a header with its key."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+        from pydantic import ValidationError
+
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+        match failure:
+            case ToolError():
+                return str(failure)
+            case MCPError() if failure.code == CONNECTION_CLOSED and self._config.command:
+                return f"it ended; see {self._log_file}"
+            case MCPError():
+                status = f" (HTTP {self._status})" if self._status >= 400 else ""
+                return f"{plain(' '.join(failure.message.split()), 200)}{status}"
+            case ValidationError():
+                return "what it says does not follow the protocol"
+            case OSError() if failure.strerror:
+                return f"{failure.filename or type(failure).__name__}: {failure.strerror}"
+        return type(failure).__name__
+
+
+async def _listed_by(client: Client) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    cursor = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        rows += [{"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in page.tools]
+        cursor = page.next_cursor
+        if cursor is None or len(rows) > MOST:
+            break
+    return rows
 
 
 def answer_of(result: CallToolResult) -> dict[str, Any]:
     """A result as text: words, then structured content that the words do not give already; the rest is only named."""
     parts = [_part(block) for block in result.content]
     words = [block.text for block in result.content if block.type == "text"]
-    if result.structured_content is not None and not _says(words, result.structured_content):
+    if result.structured_content is not None and not _is_said(words, result.structured_content):
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     return {"text": _cut("\n".join(parts)), "error": result.is_error}
 
@@ -264,7 +314,7 @@ def _part(block: Any) -> str:
     return f"({what}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
 
 
-def _says(words: list[str], content: Any) -> bool:
+def _is_said(words: list[str], content: Any) -> bool:
     """Whether text blocks hold `content` already: as JSON, or wrapped as the SDK wraps what is no object."""
     read = []
     for text in words:
@@ -272,32 +322,13 @@ def _says(words: list[str], content: Any) -> bool:
             read.append(json.loads(text))
         except (ValueError, RecursionError):
             read.append(text)
-    told = [content]
+    forms = [content]
     if isinstance(content, dict) and set(content) == {"result"}:
-        told.append(content["result"])
-    return any(known in (words, read) or [known] in (words, read) for known in told)
+        forms.append(content["result"])
+    return any(form in (words, read) or [form] in (words, read) for form in forms)
 
 
 def _cut(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]}\n(cut: the result has {len(text):,} characters, the first {LONGEST:,} are shown)"
-
-
-def _reason(failure: BaseException) -> str:
-    """What is said of a failed start, without the words of those who might quote a header with its key."""
-    from mcp import MCPError
-    from pydantic import ValidationError
-
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    match failure:
-        case ToolError() | Ended():
-            return str(failure)
-        case MCPError():
-            return plain(failure.message, 200)
-        case ValidationError():
-            return "what it says does not follow the protocol"
-        case OSError() if failure.strerror:
-            return f"{failure.filename or type(failure).__name__}: {failure.strerror}"
-    return type(failure).__name__

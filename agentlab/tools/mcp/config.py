@@ -7,96 +7,119 @@ No key need stand in a file: values of headers and of the environment may be `${
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError, model_validator
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError
-from agentlab.tools.mcp.listing import plain
+from agentlab.core.jsonl import explain
 
-_IGNORED = {"type", "transport", "disabled", "description", "name"}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SECRET = re.compile(r"key|token|secret|password|auth|cookie", re.IGNORECASE)
+_IGNORED = {"type", "transport", "disabled", "description", "name"}
+"""What other programs write beside what is known here."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerConfig:
+def _web_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("an address begins with http:// or https://")
+    if parts.username or parts.password:
+        raise ValueError("it holds a password; put it into a header as ${NAME}")
+    return url
+
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class ServerConfig(BaseModel, frozen=True, extra="ignore"):
     """How a server is reached: by a command, or by an address."""
 
-    name: str
+    name: Annotated[Text, StringConstraints(max_length=100)]
     folder: Path
     """Of its configuration; relative paths start there."""
-    command: str = ""
+    command: Text | None = None
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    env: dict[str, str] = {}
+    url: Annotated[Text, AfterValidator(_web_address)] | None = None
+    headers: dict[str, Text] = {}
     """Values may be `${NAME}`: a variable of our environment, looked up when the server is started."""
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("it is an object with either a 'command' or a 'url'")
+        return self
+
+
+def read_object_file(file: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; raises ConfigError, in one line."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"cannot read {file}: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        line = getattr(problem, "lineno", None)
+        raise ConfigError(f"{file}{f':{line}' if line else ''}: not JSON") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: it is a JSON object")
+    return content
+
+
+def servers_of_folder(data: Path) -> tuple[list[ServerConfig], list[str]]:
+    """The servers that a data folder describes, a file each, and what is odd about them; raises ConfigError."""
+    configs: dict[str, ServerConfig] = {}
+    problems: list[str] = []
+    for folder, keyword in (("mcp-servers", "command"), ("remote-mcp-servers", "url")):
+        for file in sorted(data.joinpath(folder).glob("*.json")):
+            config, notes = server_config(file.stem, read_object_file(file), file)
+            if not getattr(config, keyword):
+                raise ConfigError(f"{file}: a server in {folder} is described by its {keyword!r}")
+            if config.name in configs:
+                raise ConfigError(f"{file}: there is another server called {config.name!r}; rename one of the files")
+            configs[config.name] = config
+            problems += notes
+    return list(configs.values()), problems
+
+
+def servers_of_file(file: Path) -> tuple[list[ServerConfig], list[str]]:
+    """The servers of a file `{"mcpServers": {name: {...}}}`, as other programs write it too; raises ConfigError."""
+    servers = read_object_file(file).get("mcpServers")
+    if not isinstance(servers, dict):
+        raise ConfigError(f'{file}: it holds no servers, as in {{"mcpServers": {{"time": {{"command": "..."}}}}}}')
+    read = [
+        server_config(name, row, file)
+        for name, row in servers.items()
+        if not (isinstance(row, dict) and row.get("disabled") is True)
+    ]
+    return [config for config, _ in read], [note for _, notes in read for note in notes]
 
 
 def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[str]]:
     """A server's entry in a configuration, checked, and what is odd about it; raises ConfigError."""
     where = f"{file}: server {name!r}"
-    if not name or plain(name, 100) != name or "\n" in name:
-        raise ConfigError(f"{where}: a server needs a short name without control characters")
-    if not isinstance(row, dict) or ("command" in row) == ("url" in row):
-        raise ConfigError(f"{where}: it is an object with either a 'command' or a 'url'")
-    known = {"command": {"command", "args", "env"}, "url": {"url", "headers"}}["url" if "url" in row else "command"]
-    problems = [
-        f"{name}: {key!r} in {file.name} is not known and ignored" for key in row if key not in known | _IGNORED
-    ]
-    kind = row.get("type", row.get("transport"))
-    if kind is not None and kind not in (("http", "streamable-http") if "url" in row else ("stdio",)):
+    given = row if isinstance(row, dict) else {}
+    try:
+        config = ServerConfig.model_validate({**given, "name": name, "folder": file.parent.resolve()})
+    except ValidationError as problem:
+        raise ConfigError(f"{where}: {explain(problem, ServerConfig)}") from None
+    kind = given.get("type", given.get("transport"))
+    if kind is not None and kind not in (("stdio",) if config.command else ("http", "streamable-http")):
         raise ConfigError(f"{where}: transport {kind!r} is not known; there are stdio and streamable-http")
-    for key in ("command", "url"):
-        if key in row and not (isinstance(row[key], str) and row[key].strip() and "\0" not in row[key]):
-            raise ConfigError(f"{where}: {key!r} is a text")
-    args = row.get("args", [])
-    if not isinstance(args, list) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
-        raise ConfigError(f"{where}: 'args' is a list of texts")
-    for key in ("env", "headers"):
-        pairs = row.get(key, {})
-        if not isinstance(pairs, dict) or not all(isinstance(v, str) and v.isprintable() for v in pairs.values()):
-            raise ConfigError(f"{where}: {key!r} maps names to texts of one line")
-    config = ServerConfig(
-        name=name,
-        folder=file.parent.resolve(),
-        command=row.get("command", ""),
-        args=tuple(args),
-        env=row.get("env", {}),
-        url=row.get("url", ""),
-        headers=row.get("headers", {}),
-    )
-    if config.url:
-        _check_url(config.url, where)
+    known = _IGNORED | ({"command", "args", "env"} if config.command else {"url", "headers"})
+    problems = [f"{name}: {key!r} in {file.name} is not known and ignored" for key in given if key not in known]
     problems += [
         f"{name}: {key} stands in {file.name} as it is; write ${{NAME}} and set the variable NAME"
-        for key in _literal_secrets(config)
+        for key, value in (*config.env.items(), *config.headers.items())
+        if _SECRET.search(key) and value and not _VARIABLE.search(value)
     ]
     return config, problems
-
-
-def _check_url(url: str, where: str) -> None:
-    try:
-        parts = urlsplit(url)
-        is_whole = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise ConfigError(f"{where}: 'url' is no address") from None
-    if parts.scheme not in ("http", "https") or not is_whole or not url.isprintable() or " " in url:
-        raise ConfigError(f"{where}: 'url' is an address that begins with http:// or https://")
-    if parts.username or parts.password:
-        raise ConfigError(f"{where}: 'url' holds a password; put it into a header as ${{NAME}}")
-
-
-def _literal_secrets(config: ServerConfig) -> Iterator[str]:
-    for name, value in (*config.env.items(), *config.headers.items()):
-        if _SECRET.search(name) and value and not _VARIABLE.search(value):
-            yield name
 
 
 def expanded(value: str, name: str) -> str:

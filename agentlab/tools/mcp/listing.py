@@ -1,87 +1,108 @@
-"""What is accepted of the tools that a server says it has: nothing in a listing is believed.
+"""The tools of a data folder as they are offered: what is taken of a listing, under which names, and how many.
 
     specs, problems = accepted("time", [{"name": "now", "description": "...", "inputSchema": {"type": "object"}}])
 
-Names and descriptions are data and are shown to a model; a schema is what the session checks arguments against, so it
-must be sound and cheap to check whatever the arguments. What can be mended is mended, the rest is refused, and a line
-says which. A listing that was accepted once is accepted again as it is.
+Names, descriptions and schemas are shown to a model, so they are limited in size; what does not fit is left out, and a
+line says so. A listing that was accepted once is accepted again as it is.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeGuard
-from urllib.parse import unquote
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from agentlab.core.messages import ToolSpec
+from agentlab.tools import FunctionTool
+from agentlab.tools.manual import argument_list
 
 MOST = 200
-"""Tools of one server: a prompt must hold them all."""
+"""Tools that are taken of one server."""
+ROOM = 20_000
+"""Characters that the tools of a folder may take in a request, all together."""
 _NAME = 128
 _DESCRIPTION = 2_000
 _SCHEMA = 50_000
 """Characters of a schema as JSON."""
-_DEEPEST = 50
-_WORK = 5_000
-"""Subschemas with every reference followed: a few lines of `$ref` can double it a thousand times."""
 _KEPT = "\n\t\u200c\u200d"
 """Line ends, and the joiners without which some scripts cannot be written."""
-_ONE = (
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-_BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
-_ELSEWHERE = ("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$schema")
-"""Keywords by which a schema refers to other documents, or is referred to other than by its place."""
-_WORDS = ("$comment", "description", "title")
-_QUANTIFIED_GROUP = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
-_UNBOUNDED = re.compile(r"(?<!\\)[*+]|\{\d*,\}|\{\d*,?\d{3,}\}")
+_AROUND = 200
+"""Characters a request spends on each tool beside what the tool says of itself."""
 
 
-class Refused(Exception):
+@dataclass(frozen=True)
+class FoundTool(FunctionTool):
+    """A tool of a folder, under the name that the model is told."""
+
+    source: str = ""
+    """The server it is from, or the script."""
+
+
+class _Unfit(Exception):
     """Why a tool is left out, to be read after its name."""
 
 
-def accepted(server: str, raw: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
+def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     """The tools of a listing that can be used, in its order, and a line for each that cannot, or not as it stands."""
     specs: dict[str, ToolSpec] = {}
     problems = []
-    for number, tool in enumerate(raw[:MOST], 1):
-        name = tool.get("name") if isinstance(tool, dict) else None
-        if not _is_name(name):
-            problems.append(f"{server}: tool {number} is left out: it has no name that can be used")
+    for number, row in enumerate(rows[:MOST], 1):
+        name = row.get("name")
+        if not isinstance(name, str) or not name or plain(name, _NAME) != name or "\n" in name:
+            problems.append(f"{source}: tool {number} is left out: it has no name that can be used")
         elif name in specs:
-            problems.append(f"{server}: {name}: is listed twice; the first counts")
+            problems.append(f"{source}: {name}: is listed twice; the first counts")
         else:
             try:
-                spec, notes = _spec(name, tool)
-            except Refused as refusal:
-                problems.append(f"{server}: {name}: is left out: {refusal}")
+                schema = _checked_schema(row.get("inputSchema"))
+            except _Unfit as reason:
+                problems.append(f"{source}: {name}: is left out: {reason}")
                 continue
-            specs[name] = spec
-            problems += [f"{server}: {name}: {note}" for note in notes]
-    if len(raw) > MOST:
-        problems.append(f"{server}: it lists {len(raw):,} tools or more; the first {MOST} are taken")
+            description = str(row.get("description") or "")
+            shown = plain(description)
+            if shown != description.replace("\r", "").strip():
+                problems.append(f"{source}: {name}: its description is cut to {_DESCRIPTION:,} visible characters")
+            specs[name] = ToolSpec(name=name, description=shown, parameters=schema)
+    if len(rows) > MOST:
+        problems.append(f"{source}: it lists {len(rows):,} tools or more; the first {MOST} are taken")
     return tuple(specs.values()), tuple(problems)
+
+
+def _checked_schema(raw: Any) -> dict[str, Any]:
+    """A copy of a schema that arguments can be checked against."""
+    import jsonschema
+
+    if not isinstance(raw, dict):
+        raise _Unfit("its schema is not an object")
+    try:
+        text = json.dumps(raw)
+        if len(text) > _SCHEMA:
+            raise _Unfit(f"its schema has {len(text):,} characters, at most {_SCHEMA:,} are taken")
+        schema: dict[str, Any] = json.loads(text)
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except (TypeError, ValueError):
+        raise _Unfit("its schema is not JSON") from None
+    except RecursionError:
+        raise _Unfit("its schema is nested too deep") from None
+    except jsonschema.SchemaError as problem:
+        raise _Unfit(f"its schema is not valid: {plain(problem.message, 200)}") from None
+    # Which dialect it is in, nobody asks; some providers refuse a request that says it.
+    schema.pop("$schema", None)
+    if schema.setdefault("type", "object") != "object":
+        raise _Unfit("its schema is not one of an object")
+    return schema
 
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    hidden = ("Cc", "Cf", "Cs", "Co")
-    kept = "".join(c for c in text[: 4 * longest] if c in _KEPT or unicodedata.category(c) not in hidden).strip()
+    # Some scripts cannot be written without joiners (U+200C, U+200D).
+    kept = "".join(
+        c for c in text if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
+    )
+    kept = kept.strip()
     return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
@@ -90,155 +111,53 @@ def listing_row(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "inputSchema": spec.parameters}
 
 
-def sound_schema(raw: Any) -> tuple[dict[str, Any], list[str]]:
-    """A copy of a schema that can be used, and what was changed in it; raises Refused."""
-    import jsonschema
-
-    if not isinstance(raw, dict):
-        raise Refused("its schema is not an object")
-    if _is_deeper(raw, _DEEPEST):
-        raise Refused(f"its schema is nested more than {_DEEPEST} deep")
-    try:
-        text = json.dumps(raw)
-    except (TypeError, ValueError):
-        raise Refused("its schema is not JSON") from None
-    if len(text) > _SCHEMA:
-        raise Refused(f"its schema has {len(text):,} characters, at most {_SCHEMA:,} are taken")
-    schema: dict[str, Any] = json.loads(text)
-    if schema.setdefault("type", "object") != "object":
-        raise Refused("its schema is not one of an object")
-    walk = _Walk(schema)
-    try:
-        if walk.work(schema) > _WORK:
-            raise Refused("its schema multiplies itself by references")
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as problem:
-        raise Refused(f"its schema is not valid: {plain(problem.message, 200)}") from None
-    except RecursionError:
-        raise Refused("its schema refers to itself in too long a chain") from None
-    return schema, list(dict.fromkeys(walk.notes))
+def named_apart(
+    scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
+) -> tuple[list[FoundTool], list[str]]:
+    """All tools, each name once, and a line for each that gets its source in front; `reserved`: the agent's own."""
+    listed = Counter(tool.spec.name for tool in of_servers)
+    # Both servers' tools are renamed, or the name would be another's on the day the first one is away.
+    owners = {name: "another server" for name, times in listed.items() if times > 1}
+    owners |= dict.fromkeys(reserved, "the agent")
+    named, problems = [], []
+    for tool in (*scripts, *of_servers):
+        own = tool.spec.name
+        name, number = own, 1
+        while name in owners:
+            name = f"{tool.source}_{own}{f'_{number}' if number > 1 else ''}"
+            number += 1
+        if name != own:
+            problems.append(f"{tool.source}: {own}: {owners[own]} has a tool of that name; it is called {name} here")
+        owners[name] = tool.source
+        named.append(replace(tool, spec=replace(tool.spec, name=name)))
+    return named, problems
 
 
-def _is_name(name: Any) -> TypeGuard[str]:
-    return isinstance(name, str) and 0 < len(name) <= _NAME and plain(name, _NAME) == name and "\n" not in name
-
-
-def _spec(name: str, tool: dict[str, Any]) -> tuple[ToolSpec, list[str]]:
-    schema, notes = sound_schema(tool.get("inputSchema"))
-    description = tool.get("description")
-    if description is None:
-        description = ""
-    if not isinstance(description, str):
-        notes.append("its description is no text and is left out")
-        description = ""
-    shown = plain(description)
-    if shown != description.replace("\r", "").strip():
-        notes.append(f"its description is cut to {_DESCRIPTION:,} visible characters")
-    return ToolSpec(name=name, description=shown, parameters=schema), notes
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-class _Walk:
-    """Goes once through a schema, follows its references, mends it and counts what checking against it may cost.
-
-    It knows keywords from the names of properties: an argument may well be called `pattern` or `$ref`.
-    """
-
-    def __init__(self, root: dict[str, Any]) -> None:
-        self.notes: list[str] = []
-        self._root = root
-        self._open: set[int] = set()
-        self._done: dict[int, int] = {}
-
-    def work(self, node: Any) -> int:
-        """How many subschemas `node` comes to, each reference counted as what it refers to."""
-        if not isinstance(node, dict):
-            return 1
-        if id(node) not in self._done:
-            self._open.add(id(node))
-            self._mend(node)
-            total = 1 + sum(self.work(inner) for inner in _subschemas(node))
-            if "$ref" in node:
-                total += self._follow(node)
-            self._open.discard(id(node))
-            self._done[id(node)] = total
-        return self._done[id(node)]
-
-    def _follow(self, node: dict[str, Any]) -> int:
-        target = _at(self._root, node["$ref"])
-        if target is None:
-            note = "its schema refers to what is not in it; nothing is checked there"
-        elif id(target) in self._open:
-            # Checking could go on for as long as the arguments are deep, and twice as often at every level.
-            note = "its schema refers to itself; below the first level nothing is checked"
+def that_fit(tools: Sequence[FoundTool]) -> tuple[tuple[FoundTool, ...], list[str]]:
+    """The tools in their order, each that still has room in a request, and a line where some have none."""
+    room, kept, without = ROOM, [], []
+    for tool in tools:
+        size = _AROUND + len(json.dumps(listing_row(tool.spec), ensure_ascii=False))
+        if size <= room:
+            room -= size
+            kept.append(tool)
         else:
-            return self.work(target)
-        self.notes.append(note)
-        del node["$ref"]
-        return 0
-
-    def _mend(self, node: dict[str, Any]) -> None:
-        for keyword in _ELSEWHERE:
-            node.pop(keyword, None)
-        for keyword in _WORDS:
-            if keyword in node:
-                words = node.pop(keyword)
-                if isinstance(words, str):
-                    node[keyword] = plain(words)
-        patterns = node.get("patternProperties")
-        if isinstance(patterns, dict):
-            for pattern in [pattern for pattern in patterns if not _is_tame(pattern)]:
-                self._drop_pattern(patterns, pattern)
-        if isinstance(node.get("pattern"), str) and not _is_tame(node["pattern"]):
-            self._drop_pattern(node, "pattern")
-
-    def _drop_pattern(self, holder: dict[str, Any], key: str) -> None:
-        del holder[key]
-        self.notes.append("a pattern that could take for ever to match is not checked")
+            without.append(tool.spec.name)
+    if not without:
+        return tuple(kept), []
+    names = ", ".join([*without[:5], "..."] if len(without) > 5 else without)
+    problem = (
+        f"{len(without)} of {len(tools)} tools are left out ({names}): a request has room for {ROOM:,} characters of"
+        " tools; take servers or scripts that are not needed out of the folder"
+    )
+    return tuple(kept), [problem]
 
 
-def _subschemas(node: dict[str, Any]) -> Iterator[Any]:
-    yield from (node[keyword] for keyword in _ONE if keyword in node)
-    for keyword in _BY_NAME:
-        if isinstance(node.get(keyword), dict):
-            yield from node[keyword].values()
-    for keyword in _LISTED:
-        if isinstance(node.get(keyword), list):
-            yield from node[keyword]
-
-
-def _at(root: Any, reference: Any) -> Any:
-    """What a reference within the document points to; None if it is not a schema there."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        return None
-    found = root
-    for part in reference.split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = found.get(key)
-        elif isinstance(found, list) and re.fullmatch("[0-9]{1,5}", key) and int(key) < len(found):
-            found = found[int(key)]
-        else:
-            return None
-    return found if isinstance(found, (dict, bool)) else None
-
-
-def _is_tame(pattern: str) -> bool:
-    """Whether a pattern matches in reasonable time: no repeated group, and at most one repetition without an end."""
-    if len(pattern) > 200 or _QUANTIFIED_GROUP.search(pattern):
-        return False
-    return len(_UNBOUNDED.findall(pattern)) <= (2 if pattern.startswith("^") else 1)
+def describe(tools: Sequence[FoundTool]) -> str:
+    """A table for the command line: server, tool, its arguments (`?`: may be left out), what it does."""
+    rows = [["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]]
+    for tool in tools:
+        parameters, summary = argument_list(tool.spec.parameters) or "-", tool.spec.description.split("\n")[0]
+        rows.append([plain(" ".join(c.split()), 60) for c in (tool.source, tool.spec.name, parameters, summary)])
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in rows)

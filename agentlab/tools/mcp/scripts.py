@@ -7,7 +7,7 @@
     def execute(arguments):          # or async; returns text, or what JSON can hold
         return 4
 
-A file may have `build()` instead and hand out a tool as agentlab's own are made. The names may be written small.
+The names may be written small. A file may hold functions with the decorator `@tool` instead, as agentlab's own do.
 """
 
 from __future__ import annotations
@@ -22,69 +22,30 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.core.errors import AgentlabError, ConfigError, ToolError
-from agentlab.core.messages import ToolSpec
-from agentlab.core.protocols import Tool
-from agentlab.tools.mcp.listing import accepted
-
-if TYPE_CHECKING:
-    from agentlab.session.session import Session
+from agentlab.core.protocols import ToolContext
+from agentlab.tools import FunctionTool, Work
+from agentlab.tools.mcp.listing import FoundTool, accepted
 
 
-def load_tools(folder: Path, seconds: float) -> tuple[list[tuple[str, Tool]], list[str]]:
-    """The tool of each file, by its stem, and what is odd about them; raises ConfigError for the first broken one."""
-    tools: list[tuple[str, Tool]] = []
+def load_scripts(folder: Path, seconds: float) -> tuple[list[FoundTool], list[str]]:
+    """The tools of each file, and what is odd about them; raises ConfigError for the first broken file.
+
+    `seconds`: how long an `execute` is waited for.
+    """
+    tools: list[FoundTool] = []
     problems: list[str] = []
     for file in sorted(folder.glob("[!_]*.py")):
-        tool, notes = _tool(_loaded(file), file, seconds)
-        tools.append((file.stem, tool))
-        problems += notes
+        module = _loaded(file)
+        made = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
+        tools += [FoundTool(tool.spec, tool.run, tool.instruction, file.stem) for tool in made]
+        if not made:
+            tool, notes = _script(module, file, seconds)
+            tools.append(tool)
+            problems += notes
     return tools, problems
-
-
-class FunctionTool:
-    """A function of somebody else's; `seconds` is how long it is waited for."""
-
-    def __init__(self, spec: ToolSpec, execute: Callable[[dict[str, Any]], Any], seconds: float) -> None:
-        self.spec = spec
-        self._execute = execute
-        self._seconds = seconds
-
-    async def run(self, arguments: dict[str, Any], session: Session) -> str:
-        """What it returns, as text; raises what it raises, and ToolError where it takes too long."""
-        limit = asyncio.timeout(self._seconds)
-        try:
-            async with limit:
-                if inspect.iscoroutinefunction(self._execute):
-                    result = await self._execute(arguments)
-                else:
-                    result = await _in_thread(self._execute, arguments)
-                    result = await result if inspect.isawaitable(result) else result
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ToolError(f"{self.spec.name} did not finish within {self._seconds:g} seconds") from None
-        if result is None or isinstance(result, str):
-            return result or ""
-        return json.dumps(result, ensure_ascii=False, default=str)
-
-
-async def _in_thread(execute: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
-    """As asyncio.to_thread, for what may block; a call that is given up goes on there but keeps no process alive."""
-    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    outcome.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
-
-    def work() -> None:
-        try:
-            outcome.set_result(context.run(execute, arguments))
-        except BaseException as failure:
-            outcome.set_exception(failure)
-
-    threading.Thread(target=work, name="agentlab-tool", daemon=True).start()
-    return await asyncio.wrap_future(outcome)
 
 
 def _loaded(file: Path) -> ModuleType:
@@ -93,38 +54,61 @@ def _loaded(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+    except AgentlabError as failure:
+        raise ConfigError(f"{file}: cannot be loaded: {failure}") from None
     except (Exception, SystemExit) as failure:
-        raise ConfigError(f"{file}: cannot be loaded: {_told(failure)}") from None
+        reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
+        raise ConfigError(f"{file}: cannot be loaded: {reason}") from None
     return module
 
 
-def _tool(module: ModuleType, file: Path, seconds: float) -> tuple[Tool, list[str]]:
-    if hasattr(module, "build"):
-        try:
-            built = module.build()
-        except Exception as failure:
-            raise ConfigError(f"{file}: build() failed: {_told(failure)}") from None
-        if not isinstance(getattr(built, "spec", None), ToolSpec) or not callable(getattr(built, "run", None)):
-            raise ConfigError(f"{file}: build() returns a tool with a spec (ToolSpec) and run(arguments, session)")
-        return built, []
-    execute = getattr(module, "execute", None)
-    row = {
-        key: getattr(module, name.upper(), getattr(module, name, default))
-        for key, name, default in (
-            ("name", "name", file.stem),
-            ("description", "description", ""),
-            ("inputSchema", "parameters", None),
-        )
-    }
-    if not callable(execute) or row["inputSchema"] is None:
-        raise ConfigError(f"{file}: a tool has PARAMETERS and execute(arguments), or build()")
+def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, tuple[str, ...]]:
+    def said(name: str, default: Any) -> Any:
+        return getattr(module, name.upper(), getattr(module, name, default))
+
+    execute, parameters = getattr(module, "execute", None), said("parameters", None)
+    if not callable(execute) or parameters is None:
+        raise ConfigError(f"{file}: a tool has PARAMETERS and execute(arguments), or the decorator @tool")
+    row = {"name": said("name", file.stem), "description": said("description", ""), "inputSchema": parameters}
     specs, problems = accepted(file.stem, [row])
     if not specs:
         raise ConfigError(f"{file}: {problems[0]}")
-    return FunctionTool(specs[0], execute, seconds), list(problems)
+    return FoundTool(specs[0], _within(seconds, specs[0].name, execute), source=file.stem), problems
 
 
-def _told(failure: BaseException) -> str:
-    if isinstance(failure, AgentlabError):
-        return str(failure)
-    return f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
+def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any]) -> Work:
+    async def run(arguments: dict[str, Any], context: ToolContext) -> str:
+        """What `execute` returns, as text; raises what it raises, and ToolError where it takes too long."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                if inspect.iscoroutinefunction(execute):
+                    result = await execute(arguments)
+                else:
+                    result = await _in_thread(execute, arguments)
+                    result = await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolError(f"{name} did not finish within {seconds:g} seconds") from None
+        if result is None or isinstance(result, str):
+            return result or ""
+        return json.dumps(result, ensure_ascii=False, default=str)
+
+    return run
+
+
+async def _in_thread(execute: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
+    """As asyncio.to_thread, for what may block; a call that is given up goes on there but keeps no process alive."""
+    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()
+    variables = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            outcome.set_result(variables.run(execute, arguments))
+        except BaseException as failure:
+            outcome.set_exception(failure)
+
+    threading.Thread(target=work, name="agentlab-tool", daemon=True).start()
+    return await asyncio.wrap_future(outcome)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from agentlab.tools.mcp import transports as _mcp_transports
 from agentlab.tools.mcp.folder import ToolManager
 from support.mcp_servers import OURS, Open, OverHttp
 
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_mcp_transports, "GRACE", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.FORCE_KILL_TIMEOUT", 0.3)
 
 
 @pytest.fixture
@@ -33,7 +33,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     yield opening
     for manager in managers:
         await manager.close()
-    assert not _mcp_transports._GROUPS
 
 
 @pytest.fixture

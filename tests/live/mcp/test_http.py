@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.server
 import threading
 from collections.abc import Iterator
@@ -19,12 +18,11 @@ pytestmark = pytest.mark.slow
 
 
 async def test_a_remote_server_is_listed_called_and_found_again(opened, over_http):
-    told = []
-    manager = await opened({"far": {"url": over_http.url}}, on_progress=lambda *words: told.append(words))
+    manager = await opened({"far": {"url": over_http.url}})
     assert names(manager) == ALL and manager.problems == []
     session = session_with(*manager.tools)
     assert await call(session, "add", a=2, b=3) == "5"
-    assert await call(session, "steps", number=2) == "done" and len(told) == 2
+    assert await call(session, "steps", number=2) == "done"
     assert await call(session, "fail", why="no luck") == "Error: Error executing tool fail: no luck"
     assert len(await call(session, "long", characters=LONGEST)) == LONGEST
     sessions = [session_with(*manager.tools) for _ in range(10)]
@@ -43,7 +41,7 @@ async def test_a_remote_server_is_listed_called_and_found_again(opened, over_htt
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """No MCP server at all: sends elsewhere, refuses, or answers without an end."""
+    """No MCP server at all: sends elsewhere, or refuses."""
 
     seen: ClassVar[list[tuple[str, dict[str, str]]]] = []
 
@@ -53,18 +51,6 @@ class Web(http.server.BaseHTTPRequestHandler):
         if self.path == "/away":
             self.send_response(307)
             self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/secret")
-        elif self.path == "/packed":
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Encoding", "gzip")
-        elif self.path == "/big":
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                for _ in range(40):
-                    self.wfile.write(b" " * 1_000_000)
-            return
         else:
             self.send_response(403)
         self.send_header("Content-Length", "0")
@@ -88,12 +74,12 @@ def web() -> Iterator[str]:
 async def test_addresses_that_are_no_server_are_problems_and_redirects_lead_nowhere(opened, web, monkeypatch):
     monkeypatch.setenv("FAR_KEY", "a-very-secret-value")
     headers = {"Authorization": "Bearer ${FAR_KEY}"}
-    pages = ("away", "refused", "big", "packed")
+    pages = ("away", "refused")
     manager = await opened({page: {"url": f"{web}/{page}", "headers": headers} for page in pages})
-    assert manager.tools == () and len(manager.problems) == 4
+    assert manager.tools == () and len(manager.problems) == 2
     assert "Redirect to http://localhost:" in manager.problems[0] and "not followed" in manager.problems[0]
     assert manager.problems[1].endswith("cannot be reached (Server returned an error response (HTTP 403))")
-    assert "more than 32,000,000 bytes" in manager.problems[2] and "(StreamError" in manager.problems[3]
+    assert not any("\n" in problem for problem in manager.problems)
     assert "/secret" not in {path for path, _ in Web.seen}
     assert {sent["Authorization"] for _, sent in Web.seen} == {"Bearer a-very-secret-value"}
     assert not any("a-very-secret-value" in problem for problem in manager.problems)

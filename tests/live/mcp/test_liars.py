@@ -12,14 +12,20 @@ from support.tool_sessions import call, session_with
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("mode", ["liars", "ten thousand", "endless"])
+async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
+    manager = await opened({"liar": liar("liars")})
+    assert manager.tools == ()
+    assert manager.problems == ["the MCP server liar cannot be reached (what it says does not follow the protocol)"]
+
+
+@pytest.mark.parametrize("mode", ["ten thousand", "endless"])
 async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
-    if mode == "liars":
-        assert names(manager) == ["good", "numbered", "long"] and len(manager.problems) == 9
-    elif mode == "ten thousand":
-        assert len(manager.tools) == MOST
-        assert manager.problems == ["liar: it lists 10,000 tools or more; the first 200 are taken"]
+    if mode == "ten thousand":
+        assert 50 < len(manager.tools) < MOST
+        taken, left_out = manager.problems
+        assert taken == "liar: it lists 10,000 tools or more; the first 200 are taken"
+        assert left_out.startswith(f"{MOST - len(manager.tools)} of {MOST} tools are left out (tool_")
     else:
         assert len(manager.tools) == 50
     assert await call(session_with(*manager.tools), names(manager)[0]) == ""

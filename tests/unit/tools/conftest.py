@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from agentlab.tools.pages import read_page
 from support.search_engine import Engine
 from support.small_web import Web
+from support.tool_sessions import anywhere
 
 
 @pytest.fixture
@@ -24,5 +27,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
     monkeypatch.setattr("ddgs.DDGS", Engine)
+    # The pages that it finds are on this machine, which is refused otherwise.
+    monkeypatch.setattr("agentlab.tools.web.read_page", functools.partial(read_page, allowed=anywhere))
     Engine.found, Engine.asked = (), []
     return Engine

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import os
 import stat
 import tempfile
@@ -14,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlab.tools import read_file, write_file
-from agentlab.tools import workspace as _workspace
-from agentlab.tools.workspace import WORKSPACE
+from agentlab.tools.files import WORKSPACE, read_file, write_file
 from support.tool_sessions import call, session_with
 from support.workspaces import files
 
@@ -182,17 +179,30 @@ async def test_a_write_that_fails_leaves_the_old_file_whole(workspace, monkeypat
 async def test_a_link_that_is_put_there_after_the_check_leads_nowhere(workspace, monkeypatch, swapped):
     outside = workspace.parent / "outside"
     (outside / "in.txt").write_text("SECRET")
-    check = _workspace._regular if swapped == "sub/in.txt" else _workspace._inside
+    stat_of, resolve = os.stat, os.path.realpath
 
-    def checked_then_swapped(*arguments):
-        found = check(*arguments)
+    def swap():
         place = workspace / swapped
         if not place.is_symlink():
             place.rename(workspace / "aside")
             place.symlink_to(outside / "in.txt" if swapped == "sub/in.txt" else outside)
+
+    def looked_at_then_swapped(path, **options):
+        found = stat_of(path, **options)
+        if "dir_fd" in options:
+            swap()
         return found
 
-    monkeypatch.setattr(_workspace, check.__name__, checked_then_swapped)
+    def resolved_then_swapped(path):
+        found = resolve(path)
+        if found.endswith("/sub/in.txt"):
+            swap()
+        return found
+
+    if swapped == "sub/in.txt":
+        monkeypatch.setattr(os, "stat", looked_at_then_swapped)
+    else:
+        monkeypatch.setattr(os.path, "realpath", resolved_then_swapped)
     session = files(workspace)
     told = await call(session, "read_file", file_path="sub/in.txt")
     assert told.startswith("Error: read_file: file_path: 'sub/in.txt' cannot be used: ")
@@ -204,21 +214,22 @@ async def test_a_link_that_is_put_there_after_the_check_leads_nowhere(workspace,
 
 
 async def test_a_pipe_that_is_put_there_after_the_check_does_not_hang(workspace, monkeypatch):
-    check, calls = _workspace._regular, itertools.count()
+    stat_of = os.stat
 
-    def swapped(status):
-        check(status)
-        if next(calls) == 0:
+    def looked_at_then_swapped(path, **options):
+        found = stat_of(path, **options)
+        if "dir_fd" in options:
             (workspace / "sub" / "in.txt").unlink()
             os.mkfifo(workspace / "sub" / "in.txt")
+        return found
 
-    monkeypatch.setattr(_workspace, "_regular", swapped)
+    monkeypatch.setattr(os, "stat", looked_at_then_swapped)
     told = await asyncio.wait_for(call(files(workspace), "read_file", file_path="sub/in.txt"), 5)
     assert told.endswith("is a device, a pipe or a link, not a file")
 
 
 async def test_without_a_workspace_a_session_has_one_of_its_own_that_goes_with_it():
-    one, two = (session_with(read_file.build(), write_file.build()) for _ in range(2))
+    one, two = (session_with(read_file, write_file) for _ in range(2))
     await call(one, "write_file", file_path="note.txt", content="mine")
     assert await call(one, "read_file", file_path="note.txt") == "mine"
     assert "there is no file" in await call(two, "read_file", file_path="note.txt")

@@ -15,8 +15,7 @@ from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import MemoryOp
 from agentlab.core.messages import Fact
 from agentlab.memory import sqlite
-from agentlab.tools import update_memory
-from agentlab.tools.recollection import entry
+from agentlab.tools.memory import NOT_REPLACED, fact_entry
 from support.hostile_texts import FAKES
 from support.tool_sessions import EMBEDDER, NOW, call, notices, session_with
 
@@ -24,7 +23,7 @@ MEMORY = ("fetch_memory", "save_memory", "update_memory")
 
 
 def memory_tools() -> list[Any]:
-    return [plugins.resolve("tools", name).build() for name in MEMORY]
+    return [plugins.resolve("tools", name) for name in MEMORY]
 
 
 @contextlib.asynccontextmanager
@@ -48,7 +47,7 @@ async def test_memory_is_saved_fetched_and_replaced_in_the_words_of_the_seed(tmp
         assert [fact.text for fact in await session.memory.facts()] == ["Anna plays chess", "The bike is blue."]
         told = await call(session, "update_memory", memory_id="fact_1", new_content="It is green.")
         assert told.startswith("Memory replacement failed. The provided memory_id 'fact_1' was not found")
-        assert told.startswith(update_memory.FAILED)
+        assert told.startswith(NOT_REPLACED)
         session.trace.check()
         written = [e.written for e in session.trace.events if isinstance(e, MemoryOp) and e.op != "recall"]
         assert written == [True, True, True, False]
@@ -96,7 +95,7 @@ async def test_a_stored_text_cannot_pose_as_an_entry(tmp_path, text):
 
 @given(texts=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=4))
 def test_as_many_entries_are_shown_as_there_are_facts(texts):
-    shown = "\n---\n".join(entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
+    shown = "\n---\n".join(fact_entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
     entries = shown.split("\n---\n")
     assert len(entries) == len(texts)
     for line in entries:

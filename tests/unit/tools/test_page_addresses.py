@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentlab.tools.pages import Limits, Page, is_public, read_page
+from agentlab.tools.pages import Page, PageLimits, is_public, read_page
 from support.small_web import HTML, Web, read
 
 PRIVATE = [
@@ -175,7 +175,7 @@ async def test_a_name_with_one_private_address_is_refused_whole(monkeypatch):
 async def test_a_name_that_takes_forever_to_resolve_is_left_behind(monkeypatch):
     let_go = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: let_go.wait(5) and [])
-    page = await read_page("http://slow.example/", limits=Limits(seconds=0.2))
+    page = await read_page("http://slow.example/", limits=PageLimits(seconds=0.2))
     assert page == Page(problem="it took longer than 0.2 seconds")
     let_go.set()
 
@@ -200,10 +200,12 @@ async def test_certificates_are_checked_by_name_and_a_slow_page_behind_tls_is_le
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: here)
     web.page("/", "<p>there")
     url = f"https://pages.test:{web.server_port}/"
-    assert await read(url) == Page(problem="it cannot be fetched (SSLError)")
-    monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(certified))
+    not_trusted = Page(problem="it cannot be fetched (ClientConnectorCertificateError)")
+    assert await read(url) == not_trusted
+    trusting = ssl.create_default_context(cafile=certified)
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)
     assert await read(url) == Page(text="there")
-    assert await read(url.replace("pages", "others")) == Page(problem="it cannot be fetched (SSLError)")
+    assert await read(url.replace("pages", "others")) == not_trusted
     web.raw("/slow", HTML + b"\r\n", endless=b"x", pause=0.05)
     began = time.monotonic()
     assert await read(url + "slow", seconds=0.5) == Page(problem="it took longer than 0.5 seconds")

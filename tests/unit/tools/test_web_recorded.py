@@ -15,7 +15,7 @@ from agentlab.core.errors import NotRecorded, RecordingError
 from agentlab.core.events import Fetch
 from agentlab.core.messages import Message, Reply, ToolCall
 from agentlab.models.scripted import Scripted
-from agentlab.tools import search_web
+from agentlab.tools.web import UNAVAILABLE
 from agentlab.wire.recorder import Recorder
 from agentlab.wire.recordings import Recordings
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
@@ -67,7 +67,7 @@ async def test_a_failed_search_is_replayed_and_auto_asks_again(engine, tmp_path)
     session, _ = searching(recorder=recorded(tmp_path, "auto"))
     told = await call(session, "search_web", query="ferry")
     replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
-    assert await call(replayed, "search_web", query="ferry") == told == search_web.UNAVAILABLE
+    assert await call(replayed, "search_web", query="ferry") == told == UNAVAILABLE
     assert [e.text for e in notices(replayed, "web_unavailable")] == ["the search engine cannot be used (OSError)"]
     assert replayed.trace.latency(0) == session.trace.latency(0)
     engine.found = [hit("x")]

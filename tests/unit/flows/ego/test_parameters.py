@@ -10,7 +10,7 @@ from agentlab.core.errors import ToolError
 from agentlab.core.events import Notice, ToolRun
 from agentlab.core.messages import ToolSpec
 from agentlab.flows.ego.parameters import map_parameters
-from agentlab.tools import llmquery, question
+from agentlab.tools.ask import llmquery, question
 from support.layered_agent import SEARCH, Tool, agent, asked, entries, judge, plan, prompts, purpose, say, step
 
 
@@ -51,8 +51,8 @@ LOOK_UP = {
 )
 def test_parameters_get_the_form_the_tool_wants(wanted, given_parameters, mapped):
     specs = {
-        "question": question.build().spec,
-        "llmquery": llmquery.build().spec,
+        "question": question.spec,
+        "llmquery": llmquery.spec,
         "look_up": ToolSpec(name="look_up", description="", parameters=LOOK_UP),
         "open": ToolSpec(name="open", description="", parameters=SEARCH),
     }
@@ -60,7 +60,7 @@ def test_parameters_get_the_form_the_tool_wants(wanted, given_parameters, mapped
 
 
 async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
-    session, _ = agent(question.build(), replies={"plan": plan("question", complexity="simple", query="6 times 7?")})
+    session, _ = agent(question, replies={"plan": plan("question", complexity="simple", query="6 times 7?")})
     await say(session, "6 times 7?")
     run = next(e for e in session.trace.events if isinstance(e, ToolRun))
     assert (run.call.arguments, run.output, run.error) == ({"question": "6 times 7?"}, "Forty-two.", None)
@@ -108,8 +108,8 @@ async def test_a_query_fails_where_the_web_cannot_be_searched(monkeypatch):
     def away(query):
         raise ToolError("the search engine cannot be used (Timeout)")
 
-    monkeypatch.setattr("agentlab.tools.search_web._ask_engine", away)
-    session, _ = agent(llmquery.build(), replies={"step": [step("llmquery", query="rain"), step(None)]})
+    monkeypatch.setattr("agentlab.tools.web._ask_engine", away)
+    session, _ = agent(llmquery, replies={"step": [step("llmquery", query="rain"), step(None)]})
     await say(session, "Does it rain?")
     errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]
     assert "tool llmquery: failed" in errors

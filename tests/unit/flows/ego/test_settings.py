@@ -11,7 +11,7 @@ from agentlab.core.errors import ConfigError, ContextOverflow
 from agentlab.core.events import Notice, ToolRun
 from agentlab.core.messages import UserTurn
 from agentlab.flows import ego
-from agentlab.tools import question
+from agentlab.tools.ask import question
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
 from support.layered_agent import Tool, agent, asked, say, step
@@ -76,7 +76,7 @@ async def test_a_request_above_the_token_limit_is_rejected_with_an_event():
 
 @pytest.mark.parametrize(("text", "fits"), [("x" * 7000, True), ("\u4e2d" * 7000, False)])
 async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(text, fits):
-    session, model = agent(question.build(), token_limit=4000, replies={"step": step("question", question=text)})
+    session, model = agent(question, token_limit=4000, replies={"step": step("question", question=text)})
     session.begin_turn(0)
     await ego.respond(UserTurn(text="Go"), session)
     session.settings = replace(session.settings, planning=False)

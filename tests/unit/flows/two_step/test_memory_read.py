@@ -7,7 +7,7 @@ import pytest
 from agentlab.core.errors import MemoryUnavailable, ServerFault
 from agentlab.core.events import Notice
 from agentlab.flows import chatbox, discord
-from agentlab.tools import save_memory
+from agentlab.tools.memory import save_memory
 from support.hostile_texts import FAKES
 from support.two_step import ANN, NONE, choose, clock, setup, texts
 
@@ -87,7 +87,7 @@ async def test_a_memory_without_its_embedding_model_is_away_too(memory, monkeypa
     session, _ = setup(
         chatbox,
         [choose("save_memory"), '{"content": "Ann lives in Rome"}', "Hi."],
-        save_memory.build(),
+        save_memory,
         memory=memory,
     )
 

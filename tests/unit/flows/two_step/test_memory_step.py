@@ -7,7 +7,7 @@ import pytest
 from agentlab.core.errors import BadRequest
 from agentlab.flows import chatbox, discord
 from agentlab.models.scripted import call
-from agentlab.tools import update_memory
+from agentlab.tools.memory import update_memory
 from support.two_step import ANN, NONE, Tool, choose, clock, decided, phases, setup, texts
 
 
@@ -65,7 +65,7 @@ async def test_an_unknown_id_is_put_right_in_the_final_step(memory):
         '{"memory_id": "fact_1", "new_content": "Ann lives in Rome"}',
         "Nice.",
     ]
-    session, model = setup(chatbox, replies, update_memory.build(), memory=memory)
+    session, model = setup(chatbox, replies, update_memory, memory=memory)
     await session.remember("Ann lives in Oslo")
     assert (await chatbox.respond(ANN, session)).text == "Nice."
     assert [fact.text for fact in await memory.facts()] == ["Ann lives in Rome"]

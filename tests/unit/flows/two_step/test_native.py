@@ -9,7 +9,7 @@ from agentlab.core.messages import Message, ToolCall, UserTurn
 from agentlab.flows import chatbox, discord
 from agentlab.flows.two_step.orchestrator import OVER_LIMIT
 from agentlab.models.scripted import call
-from agentlab.tools import fetch_memory, save_memory, update_memory
+from agentlab.tools.memory import fetch_memory, save_memory, update_memory
 from support.two_step import ANN, MASTER, NONE, Tool, clock, decided, phases, roles, setup, texts
 
 
@@ -78,7 +78,7 @@ async def test_calls_of_one_reply_above_the_limit_are_refused_in_words():
 
 async def test_the_native_memory_step_sees_the_facts_and_what_was_done(memory):
     replies = [call("get_current_time"), "Noon.", "OK"]
-    session, model = setup(chatbox, replies, clock(), save_memory.build(), memory=memory, protocol="native")
+    session, model = setup(chatbox, replies, clock(), save_memory, memory=memory, protocol="native")
     await session.remember("Ann lives in Oslo")
     await chatbox.respond(ANN, session)
     assert roles(model.requests[2]) == ["user", "system", "system", "system"]
@@ -93,7 +93,7 @@ async def test_a_native_write_is_tried_again_with_its_error_in_sight(memory):
         return call("update_memory", call_id, memory_id=fact_id, new_content="Ann lives in Rome")
 
     replies = ["Nice.", update("fact_9", "a"), update("fact_1", "b")]
-    session, model = setup(chatbox, replies, update_memory.build(), memory=memory, protocol="native")
+    session, model = setup(chatbox, replies, update_memory, memory=memory, protocol="native")
     await session.remember("Ann lives in Oslo")
     assert (await chatbox.respond(ANN, session)).text == "Nice."
     assert [fact.text for fact in await memory.facts()] == ["Ann lives in Rome"]
@@ -125,9 +125,7 @@ async def test_a_native_memory_step_that_the_model_fails_costs_no_answer(before)
 
 async def test_a_native_look_up_reaches_memory(memory):
     replies = [call("fetch_memory", query="Oslo"), "Oslo."]
-    session, model = setup(
-        discord, replies, fetch_memory.build(), memory=memory, protocol="native", automatic_memory=False
-    )
+    session, model = setup(discord, replies, fetch_memory, memory=memory, protocol="native", automatic_memory=False)
     await session.remember("Ann lives in Oslo")
     await discord.respond(ANN, session)
     assert "| Content: Ann lives in Oslo" in model.requests[1].messages[-1].text

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentlab.tools.mcp import transports as _mcp_transports
-
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_mcp_transports, "GRACE", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 0.3)
+    monkeypatch.setattr("mcp.client.stdio.FORCE_KILL_TIMEOUT", 0.3)

@@ -39,8 +39,8 @@ def test_a_local_tool_that_was_given_up_keeps_no_process_alive(tmp_path):
     (tmp_path / "stuck.py").write_text("PARAMETERS = {}\nimport time\ndef execute(arguments): time.sleep(60)\n")
     script = f"""if True:
         import asyncio, pathlib
-        from agentlab.tools.mcp.scripts import load_tools
-        ((_, tool),), _ = load_tools(pathlib.Path({str(tmp_path)!r}), 0.05)
+        from agentlab.tools.mcp.scripts import load_scripts
+        (tool,), _ = load_scripts(pathlib.Path({str(tmp_path)!r}), 0.05)
         try:
             asyncio.run(tool.run({{}}, None))
         except Exception as failure:
@@ -98,12 +98,10 @@ def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tm
         "def execute(:": "cannot be loaded: SyntaxError: ",
         "import no_such_module": "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
         "raise SystemExit(3)": "cannot be loaded: SystemExit: 3",
-        "x = 1": "a tool has PARAMETERS and execute(arguments), or build()",
-        "PARAMETERS = {}\nexecute = 3": "a tool has PARAMETERS and execute(arguments), or build()",
+        "x = 1": "a tool has PARAMETERS and execute(arguments), or the decorator @tool",
+        "PARAMETERS = {}\nexecute = 3": "a tool has PARAMETERS and execute(arguments), or the decorator @tool",
         "PARAMETERS = []\ndef execute(a): pass": "broken: broken: is left out: its schema is not an object",
         "PARAMETERS = {}\nNAME = 3\ndef execute(a): pass": "broken: tool 1 is left out: it has no name",
-        "def build(): return 1": "build() returns a tool with a spec (ToolSpec) and run(arguments, session)",
-        "def build(): return 1 / 0": "build() failed: ZeroDivisionError: division by zero",
     }.items(),
 )
 async def test_a_broken_tool_file_is_one_line(data, source, problem):

@@ -1,8 +1,7 @@
-"""What an MCP server lists: defused, mended or refused, and checked in bounded time."""
+"""What is taken of the tools that an MCP server lists, under which names, and how many of them."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -10,100 +9,104 @@ import pytest
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
-from agentlab.tools.mcp.listing import Refused, accepted, listing_row, sound_schema
+from agentlab.tools.mcp.listing import ROOM, FoundTool, accepted, listing_row, named_apart, that_fit
 from support.mcp_server import LIARS
 
 
-def test_what_a_server_lists_is_defused_or_refused():
-    specs, problems = accepted("s", list(LIARS.values()))
+def test_what_cannot_be_used_is_left_out_and_what_is_too_long_is_cut():
+    specs, problems = accepted("s", [row for row in LIARS.values() if isinstance(row, dict)])
     assert [spec.name for spec in specs] == ["good", "numbered", "long"]
-    assert [spec.description[:5] for spec in specs] == ["Fine.", "", "[31mw"]
+    assert [spec.description[:5] for spec in specs] == ["Fine.", "7", "[31mw"]
     assert len(specs[2].description) == 2_000
     assert problems == (
         "s: bare: is left out: its schema is not an object",
         "s: text: is left out: its schema is not an object",
         "s: listed: is left out: its schema is not one of an object",
         "s: invalid: is left out: its schema is not valid: 'dict' is not valid under any of the given schemas",
-        "s: numbered: its description is no text and is left out",
         "s: good: is listed twice; the first counts",
         "s: tool 8 is left out: it has no name that can be used",
-        "s: tool 9 is left out: it has no name that can be used",
         "s: long: its description is cut to 2,000 visible characters",
     )
     assert accepted("s", [listing_row(spec) for spec in specs]) == (specs, ()), "what was accepted once is as it stands"
 
 
-def test_a_schema_is_refused_if_it_is_none_or_too_much():
+def deep() -> dict[str, Any]:
     nested: dict[str, Any] = {}
-    for _ in range(60):
+    for _ in range(5_000):
         nested = {"properties": {"a": nested}}
-    doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-    chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_000)}
-    for schema, reason in (
+    return nested
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
         (None, "its schema is not an object"),
         ([], "its schema is not an object"),
         ({"type": "string"}, "its schema is not one of an object"),
         ({"type": ["object", "null"]}, "its schema is not one of an object"),
-        (nested, "its schema is nested more than 50 deep"),
-        ({"enum": ["x" * 60_000]}, "its schema has 60,0"),
-        ({"$defs": doubling, "$ref": "#/$defs/d0"}, "its schema multiplies itself by references"),
-        ({"$ref": "#/$defs/d0", "$defs": chain}, "its schema refers to itself in too long a chain"),
-        ({"properties": []}, "its schema is not valid"),
-        ({"required": "a"}, "its schema is not valid"),
-        ({"properties": {"a": {"pattern": "("}}}, "its schema is not valid"),
+        (deep(), "its schema is nested too deep"),
+        ({"enum": ["x" * 60_000]}, "its schema has 60,014 characters, at most 50,000 are taken"),
+        ({"properties": []}, "its schema is not valid: [] is not of type 'object'"),
+        ({"required": "a"}, "its schema is not valid: 'a' is not of type 'array'"),
+        ({"properties": {"a": {"pattern": "("}}}, "its schema is not valid: '(' is not a 'regex'"),
         ({"default": 10**5_000}, "its schema is not JSON"),
         ({"default": {1}}, "its schema is not JSON"),
-    ):
-        with pytest.raises(Refused) as refusal:
-            sound_schema(schema)
-        assert str(refusal.value).startswith(reason), schema if len(str(schema)) < 200 else reason
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_schema_is_refused_if_it_is_none_or_too_much(schema, reason):
+    assert accepted("s", [{"name": "t", "inputSchema": schema}]) == ((), (f"s: t: is left out: {reason}",))
 
 
-def test_a_schema_is_mended_where_it_can_be():
+def test_a_schema_may_be_in_another_dialect_refer_to_itself_and_lack_a_type():
     tree = {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "properties": {"root": {"$ref": "#/$defs/Node"}, "$ref": {"type": "string"}, "pattern": {"type": "string"}},
+        "properties": {"root": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"type": "object", "properties": {"inner": {"items": {"$ref": "#/$defs/Node"}}}}},
     }
-    schema, notes = sound_schema(tree)
-    assert notes == ["its schema refers to itself; below the first level nothing is checked"]
-    assert "$schema" not in schema and set(schema["properties"]) == {"root", "$ref", "pattern"}
-    spec = ToolSpec(name="t", description="", parameters=schema)
-    check_arguments(spec, {"root": {"inner": [{"inner": [1]}]}, "$ref": "x", "pattern": "("})
+    (spec,), problems = accepted("s", [{"name": "t", "inputSchema": tree}])
+    assert problems == () and "$schema" not in spec.parameters and spec.parameters["type"] == "object"
+    check_arguments(spec, {"root": {"inner": [{"inner": [{}]}]}})
     with pytest.raises(ToolError, match="root: 5 is not of type 'object'"):
         check_arguments(spec, {"root": 5})
 
-    schema, notes = sound_schema({"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}, "b": {"$ref": "#/no/where"}}})
-    assert notes == ["its schema refers to what is not in it; nothing is checked there"]
-    assert schema["properties"] == {"a": {}, "b": {}}
-    assert sound_schema({"$ref": "#"})[0] == {"type": "object"}
-    assert sound_schema({"allOf": [{"$ref": "#"}]})[0] == {"type": "object", "allOf": [{}]}
-    assert sound_schema({})[0] == {"type": "object"}
-    described = {"properties": {"a": {"description": "\x00safe\u202e", "title": 3, "type": "string"}}}
-    assert sound_schema(described)[0]["properties"]["a"] == {"description": "safe", "type": "string"}
+
+async def nothing(arguments: dict[str, Any], context: Any) -> str:
+    return ""
 
 
-def test_no_schema_and_no_arguments_make_the_check_take_for_ever():
-    schema, notes = sound_schema(
-        {
-            "properties": {
-                "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
-                "evil": {"type": "string", "pattern": "^(a+)+$"},
-                "worse": {"type": "string", "pattern": "a*a*a*a*a*a*b"},
-            },
-            "patternProperties": {"^(x|x)*$": {"type": "integer"}},
-            "anyOf": [{"$ref": "#"}, {"$ref": "#"}],
-            "additionalProperties": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]},
-        }
-    )
-    assert notes == [
-        "a pattern that could take for ever to match is not checked",
-        "its schema refers to itself; below the first level nothing is checked",
+def found(source: str, name: str, description: str = "") -> FoundTool:
+    return FoundTool(ToolSpec(name=name, description=description, parameters={}), nothing, source=source)
+
+
+def test_a_name_that_is_taken_gets_its_source_in_front():
+    scripts = [found("built", "good"), found("own", "ask")]
+    of_servers = [found("near", "good"), found("a", "both"), found("b", "both"), found("b", "alone")]
+    tools, problems = named_apart(scripts, of_servers, ["ask"])
+    assert [tool.spec.name for tool in tools] == ["good", "own_ask", "near_good", "a_both", "b_both", "alone"]
+    assert problems == [
+        "own: ask: the agent has a tool of that name; it is called own_ask here",
+        "near: good: built has a tool of that name; it is called near_good here",
+        "a: both: another server has a tool of that name; it is called a_both here",
+        "b: both: another server has a tool of that name; it is called b_both here",
     ]
-    assert [("pattern" in row) for row in schema["properties"].values()] == [True, False, False]
-    deep: Any = 1
-    for _ in range(200):
-        deep = {"x": deep}
-    began = time.perf_counter()
-    check_arguments(ToolSpec(name="t", description="", parameters=schema), {"evil": "a" * 5_000 + "!", "x": deep})
-    assert time.perf_counter() - began < 2
+
+
+def test_more_tools_than_a_request_can_hold_are_offered_in_order_and_the_rest_is_told():
+    tools = [found("far", f"tool_{number}", "x" * 500) for number in range(60)]
+    kept, (problem,) = that_fit(tools)
+    assert list(kept) == tools[: len(kept)] and 20 < len(kept) < 60
+    assert sum(len(str(listing_row(tool.spec))) for tool in kept) < ROOM
+    first = len(kept)
+    named = ", ".join(f"tool_{number}" for number in range(first, first + 5))
+    assert problem == (
+        f"{60 - first} of 60 tools are left out ({named}, ...): a request has room for 20,000 characters of tools;"
+        " take servers or scripts that are not needed out of the folder"
+    )
+    assert that_fit(tools[:20]) == (tuple(tools[:20]), [])
+
+
+def test_a_tool_that_is_too_long_by_itself_does_not_keep_the_next_one_out():
+    tools = [found("far", "long", "x" * ROOM), found("far", "short")]
+    kept, problems = that_fit(tools)
+    assert kept == (tools[1],) and problems[0].startswith("1 of 2 tools are left out (long): ")

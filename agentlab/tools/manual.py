@@ -1,9 +1,9 @@
-"""What a prompt is told of tools, for flows that have the model choose one first and write its arguments later.
+"""What a prompt says of tools, for flows that have the model choose one first and write its arguments later.
 
     tool_list_for_prompt(session.tool_specs(), allowed=("search_web",))
     # - search_web(query): Search the web and return a summary of the best pages.
 
-The specs of a session are the registry; which of them a flow offers is its own business (`allowed`, None: all).
+Which of a session's tools a flow offers is its own business (`allowed`, None: all).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def tool_manual(tools: Sequence[Tool]) -> str:
     Tools share `MANUAL_LENGTH`: with many of them each is told in fewer words.
     """
     share = max(80, MANUAL_LENGTH // max(1, len(tools)))
-    told = []
+    entries = []
     for tool in tools:
-        line = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
-        told.append(line if len(line) <= share else f"{line[:share]} ...")
-    return "\n".join(told)
+        entry = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
+        entries.append(entry if len(entry) <= share else f"{entry[:share]} ...")
+    return "\n".join(entries)
 
 
 def instruction_of(tool: Tool) -> str:
@@ -53,8 +53,10 @@ def instruction_of(tool: Tool) -> str:
     properties = _properties(tool.spec.parameters)
     if not properties:
         return "This tool takes no arguments: write {}."
-    told = (f"- {name} ({_type(schema)}): {_line(_text(schema, 'description'))}" for name, schema in properties.items())
-    return "Write a JSON object with:\n" + "\n".join(line.removesuffix(": ") for line in told)
+    lines = (
+        f"- {name} ({_type(schema)}): {_line(_text(schema, 'description'))}" for name, schema in properties.items()
+    )
+    return "Write a JSON object with:\n" + "\n".join(line.removesuffix(": ") for line in lines)
 
 
 def argument_list(parameters: dict[str, Any]) -> str:
