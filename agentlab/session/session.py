@@ -36,11 +36,11 @@ from agentlab.core.messages import Citation, Completion, Message, Passage, Reque
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
+from agentlab.core.slot import Slot
 from agentlab.core.trace import Trace
 from agentlab.session.background import BackgroundWork
 from agentlab.session.clock import Clock
 from agentlab.session.remembering import MemoryVerbs
-from agentlab.session.slot import Slot
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -17,15 +17,15 @@ from typing import Any
 from agentlab.core.errors import ToolError
 from agentlab.core.files import folder_of
 from agentlab.core.protocols import ToolContext
-from agentlab.session.slot import Slot
+from agentlab.core.slot import Slot
 from agentlab.tools import tool
 
+WORKSPACE: Slot[Path] = Slot(lambda session: folder_of(session, "agentlab-workspace-"))
+"""A temporary folder that goes when the session does."""
 LIMIT = 1_000_000
 """Bytes of the largest file that is read or written."""
 _DEEPEST = 32
 """Folders on the way to a file: each is held open, and nobody can delete a tree that is thousands deep."""
-WORKSPACE: Slot[Path] = Slot(lambda session: folder_of(session, "agentlab-workspace-"))
-"""The session's own folder, a temporary one that goes when the session does."""
 
 
 @tool(
@@ -127,7 +127,7 @@ def _unfit_paths_explained(tool_name: str, file_path: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _folder_of(context: ToolContext, file_path: str, make: bool = False) -> Iterator[tuple[int, str]]:
     """The open folder of a file and the file's name in it."""
-    workspace: Path = context.kept(WORKSPACE)
+    workspace = context.kept(WORKSPACE)
     workspace.mkdir(parents=True, exist_ok=True)
     root = Path(os.path.realpath(workspace))
     *folders, name = _parts_inside(root, file_path)

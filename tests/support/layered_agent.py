@@ -9,7 +9,7 @@ from agentlab.core.events import ModelCall
 from agentlab.core.messages import Request, ToolSpec, UserTurn
 from agentlab.flows import ego
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.ego.own_tools import MAINTENANCE_TOOL, REFLECTION_TOOL
+from agentlab.flows.ego.own_tools import memory_maintenance, reflection
 from agentlab.models.scripted import Scripted
 from support.doubles import session_over
 
@@ -84,7 +84,7 @@ def agent(*tools: Any, replies: dict[str, Any] | None = None, **given: Any):
 
     model = Scripted([answer], loop=True)
     offered = tools or (Tool("search", "An oboe is a woodwind."),)
-    own = [REFLECTION_TOOL, MAINTENANCE_TOOL]
+    own = [reflection, memory_maintenance]
     return session_over(ego, model, tools=[*offered, *own], **given), model
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agentlab.core.messages import Reply, ToolSpec, UserTurn
 from agentlab.core.names import LOOKUP_DOCUMENTS
+from agentlab.core.slot import Slot
 from agentlab.flows.coordinator.chat_history import ChatHistory
 from agentlab.flows.coordinator.episodes import PROMPTS, Episodes
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
@@ -13,7 +14,6 @@ from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.history_cursor import HistoryCursor
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
-from agentlab.session.slot import Slot
 
 __all__ = ["PROMPTS", "STATE", "Settings", "State", "respond"]
 

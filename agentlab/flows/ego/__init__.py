@@ -22,8 +22,8 @@ TOOLS = (
     "get_current_time",
     "question",
     "llmquery",
-    own_tools.MAINTENANCE_TOOL,
-    own_tools.REFLECTION_TOOL,
+    own_tools.memory_maintenance,
+    own_tools.reflection,
 )
 DATA_TOOLS = True
 CALLS_PER_TURN = 12.0

@@ -25,12 +25,10 @@ from agentlab.core.names import AFTER_RESPONSE
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, object_schema
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import (
-    MAINTENANCE_TOOL,
     NOTED,
-    REFLECTION_TOOL,
-    MemoryMaintenance,
-    Reflection,
+    memory_maintenance,
     reflect,
+    reflection,
 )
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, execute_react, notify_of_run
@@ -39,6 +37,7 @@ from agentlab.flows.text_files import TextFile, read_file
 from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
+from agentlab.tools import FunctionTool
 
 PROMPTS = {
     "enriched_message": ("Query: {query}\n\nContext: it is {now}.\n\nMemories:\n{memories}\n\nCapabilities: {tools}"),
@@ -84,7 +83,7 @@ async def answer_message(text: str, session: Session) -> Reply:
         memory.note(session, "ego", "user", text)
         with session.step("retrieve_memories"):
             memories = await memory.relevant(session, text) or "(none)"
-        tools = [tool.spec for tool in session.tools.values() if tool is not REFLECTION_TOOL]
+        tools = [tool.spec for tool in session.tools.values() if tool is not reflection]
         message = session.prompt(
             "enriched_message",
             query=text,
@@ -201,12 +200,12 @@ def _words_of(raw: str) -> str:
 async def _afterwards(session: Session, tidy: bool) -> None:
     with session.step(AFTER_RESPONSE):
         if session.settings.reflection:
-            await _run_own_tool(REFLECTION_TOOL, session)
+            await _run_own_tool(reflection, session)
         if tidy:
-            await _run_own_tool(MAINTENANCE_TOOL, session)
+            await _run_own_tool(memory_maintenance, session)
 
 
-async def _run_own_tool(tool: Reflection | MemoryMaintenance, session: Session) -> None:
+async def _run_own_tool(tool: FunctionTool, session: Session) -> None:
     """One of the agent's own tools; where a conversation brought one of that name, still its own."""
     name = tool.spec.name
     if session.tools.get(name) is tool:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentlab.core.files import data_folder, folder_of
+from agentlab.core.slot import Slot
 from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, object_schema, sentence_at
 from agentlab.flows.ego.commands import is_command
 from agentlab.flows.history_cursor import HistoryCursor
 from agentlab.flows.json_replies import text_at, texts_at
 from agentlab.memory.tagged_log import Entry, TaggedLog
 from agentlab.session.session import Session
-from agentlab.session.slot import Slot
 
 PROMPTS = {
     "memory_retrieval": (

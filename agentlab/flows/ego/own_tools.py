@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.core.messages import ToolSpec
 from agentlab.flows.ego.asking import ask_for_object, object_schema, sentences_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.session.session import Session
+from agentlab.tools import tool
 
 PROMPTS = {
     "reflection": (
@@ -20,35 +20,23 @@ _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 REFLECTION = object_schema(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
 NOTED = 2_000
 """Characters of a result or a response that short-term memory keeps."""
-NO_ARGUMENTS = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 
-class MemoryMaintenance:
-    spec = ToolSpec(
-        name="memoryMaintenance",
-        description="Consolidate long-term memory: merge what is said twice, prune what is out of date. When asked to.",
-        parameters=NO_ARGUMENTS,
-    )
-
-    async def run(self, arguments: dict[str, Any], session: Any) -> str:
-        """What was done."""
-        return await session.kept(MEMORY).maintain(session)
-
-
-class Reflection:
-    spec = ToolSpec(
-        name="reflection",
-        description="Look back at what was just said and done, and keep what can be learned from it.",
-        parameters=NO_ARGUMENTS,
-    )
-
-    async def run(self, arguments: dict[str, Any], session: Any) -> str:
-        """The lessons."""
-        return "\n".join(await reflect(session)) or "Nothing to learn from this."
+@tool(
+    name="memoryMaintenance",
+    description="Consolidate long-term memory: merge what is said twice, prune what is out of date. When asked to.",
+    parameters={},
+)
+async def memory_maintenance(arguments: dict[str, Any], session: Any) -> str:
+    """The layered agent tidies its long-term memory; what it prunes can be found again."""
+    done: str = await session.kept(MEMORY).maintain(session)
+    return done
 
 
-MAINTENANCE_TOOL = MemoryMaintenance()
-REFLECTION_TOOL = Reflection()
+@tool(description="Look back at what was just said and done, and keep what can be learned from it.", parameters={})
+async def reflection(arguments: dict[str, Any], session: Any) -> str:
+    """The layered agent looks back at the last exchange; what it learns goes into its long-term memory."""
+    return "\n".join(await reflect(session)) or "Nothing to learn from this."
 
 
 async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentlab.core.events import Decision
 from agentlab.core.messages import Request
 from agentlab.flows import ego
-from agentlab.flows.ego.own_tools import MAINTENANCE_TOOL, REFLECTION_TOOL
+from agentlab.flows.ego.own_tools import memory_maintenance, reflection
 from agentlab.models.scripted import Scripted
 from support.doubles import session_over
 from support.layered_agent import USUAL, Tool, agent, asked, judge, plan, prompts, purpose, say, step
@@ -51,7 +51,7 @@ async def test_a_simple_plan_without_steps_and_an_agent_without_tools_answer_at_
     session, _ = agent(replies={"plan": plan(complexity="simple")}, reflection=False)
     await say(session, "Hello")
     assert asked(session) == ["plan", "bubble"]
-    bare = session_over(ego, Scripted([USUAL["bubble"]], loop=True), tools=[REFLECTION_TOOL], reflection=False)
+    bare = session_over(ego, Scripted([USUAL["bubble"]], loop=True), tools=[reflection], reflection=False)
     await say(bare, "Hello")
     assert asked(bare) == ["bubble"]
 
@@ -112,8 +112,8 @@ async def test_no_answer_of_the_model_makes_it_endless_or_its_prompts_unbounded(
         Scripted([answer], loop=True),
         tools=[
             *(Tool(f"search{number or ''}", output * 25_000) for number in range(tools)),
-            REFLECTION_TOOL,
-            MAINTENANCE_TOOL,
+            reflection,
+            memory_maintenance,
         ],
         **switches,
     )
