@@ -118,7 +118,8 @@ async def test_no_answer_of_the_model_makes_it_endless_or_its_prompts_unbounded(
         **switches,
     )
     for tool in session.tools.values():
-        tool.instruction = "z" * 2000
+        if isinstance(tool, Tool):
+            tool.instruction = "z" * 2000
     await say(session, "What is an oboe?", "x" * 2000, "consolidate")
     # An attempt: three plans, ten times a step, an evaluation and a maintenance; all asked twice.
     a_turn = 2 * (1 + 2 * (3 + 10 * 3 + 2) + 1 + 2)
