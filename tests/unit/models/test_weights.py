@@ -9,72 +9,14 @@ import textwrap
 import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from agentlab.core.errors import ConfigError, WeightsError
 from agentlab.models import weights
-from agentlab.models.weights import Hub, IndexWheels, WeightFile, Weights
-
-DATA = bytes(range(256)) * 4096  # 1 MiB
-
-
-class Hubs(ThreadingHTTPServer):
-    """A model hub on this machine: what it serves, how, and what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), HubRequest)
-        self.body = DATA
-        self.break_after: int | None = None
-        self.status = 200
-        self.ranges = True
-        self.tells_size = True
-        self.asked: list[tuple[str, str | None]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class HubRequest(BaseHTTPRequestHandler):
-    server: Hubs
-
-    def do_HEAD(self) -> None:
-        if self.server.status != 200:
-            self.send_error(self.server.status)
-            return
-        self.send_response(200)
-        if self.server.tells_size:
-            self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        hub = self.server
-        wanted = self.headers.get("Range")
-        hub.asked.append((self.path, wanted))
-        if hub.status != 200:
-            self.send_error(hub.status)
-            return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and hub.ranges else 0
-        if start >= len(hub.body):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(hub.body) - 1}/{len(hub.body)}")
-        self.send_header("Content-Length", str(len(hub.body) - start))
-        self.end_headers()
-        end = len(hub.body)
-        if hub.break_after is not None:
-            end, hub.break_after = start + hub.break_after, None
-        self.wfile.write(hub.body[start:end])
-
-    def log_message(self, *args: object) -> None:
-        pass
+from agentlab.models.weights import Hub, WeightFile, Weights, Wheels
+from support.model_hub import DATA, Hubs
 
 
 @pytest.fixture
@@ -99,7 +41,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Path:
     return own_home / "weights" / "tiny" / "tiny.gguf"
 
 
-def entry(*sources: Hub | IndexWheels) -> Weights:
+def entry(*sources: Hub | Wheels) -> Weights:
     default = (Hub(repo="org/tiny", path="tiny.gguf"), wheels())
     file = WeightFile(
         name="tiny.gguf", bytes=len(DATA), sha256=hashlib.sha256(DATA).hexdigest(), sources=sources or default
@@ -107,8 +49,8 @@ def entry(*sources: Hub | IndexWheels) -> Weights:
     return Weights(kind="chat", licence="Apache-2.0", files=(file,))
 
 
-def wheels() -> IndexWheels:
-    return IndexWheels(packages=("al-tiny-1==1.0", "al-tiny-2==1.0"), members=("al_tiny_1/a.bin", "al_tiny_2/b.bin"))
+def wheels() -> Wheels:
+    return Wheels(package="al-tiny-{n}==1.0", member="al_tiny_{n}/part{n:02d}.bin", count=2)
 
 
 def make_wheel(folder: Path, name: str, member: str, data: bytes) -> None:
@@ -127,8 +69,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the two wheels, and a stand-in for pip that copies out of it and keeps a list of its calls."""
     folder = tmp_path / "index"
     folder.mkdir()
-    make_wheel(folder, "al_tiny_1", "al_tiny_1/a.bin", DATA[:300_000])
-    make_wheel(folder, "al_tiny_2", "al_tiny_2/b.bin", DATA[300_000:])
+    make_wheel(folder, "al_tiny_1", "al_tiny_1/part01.bin", DATA[:300_000])
+    make_wheel(folder, "al_tiny_2", "al_tiny_2/part02.bin", DATA[300_000:])
     script = textwrap.dedent("""
         import pathlib, shutil, sys
         folder, dest, requirement = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -150,7 +92,7 @@ def pip_calls(index: Path) -> list[str]:
 
 
 def left_over(target: Path) -> set[str]:
-    return {path.name for path in target.parent.iterdir()} - {"tiny.gguf", "tiny.gguf.lock", "verified.json"}
+    return {path.name for path in target.parent.iterdir()} - {"tiny.gguf", "tiny.gguf.lock", "tiny.gguf.verified"}
 
 
 def test_the_hub_is_asked_first_and_progress_is_in_bytes(hub: Hubs, index: Path, tiny: Path) -> None:
@@ -173,8 +115,9 @@ def test_a_broken_download_goes_on_where_it_stopped(hub: Hubs, tiny: Path, monke
 
 
 def test_a_partial_file_of_an_earlier_run_is_resumed(hub: Hubs, tiny: Path) -> None:
-    tiny.parent.mkdir(parents=True)
-    tiny.with_name("tiny.gguf.partial").write_bytes(DATA[:500_000])
+    parts = tiny.with_name("tiny.gguf.parts")
+    parts.mkdir(parents=True)
+    (parts / "partial").write_bytes(DATA[:500_000])
     weights.fetch("tiny")
     assert hub.asked == [("/org/tiny/resolve/main/tiny.gguf", "bytes=500000-")]
     assert tiny.read_bytes() == DATA
@@ -183,8 +126,9 @@ def test_a_partial_file_of_an_earlier_run_is_resumed(hub: Hubs, tiny: Path) -> N
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_bad_partial_file_costs_one_full_download(hub: Hubs, tiny: Path, ranges: bool) -> None:
     hub.ranges = ranges
-    tiny.parent.mkdir(parents=True)
-    tiny.with_name("tiny.gguf.partial").write_bytes(b"?" * 500_000)
+    parts = tiny.with_name("tiny.gguf.parts")
+    parts.mkdir(parents=True)
+    (parts / "partial").write_bytes(b"?" * 500_000)
     weights.fetch("tiny")
     assert tiny.read_bytes() == DATA
     assert len(hub.asked) == (2 if ranges else 1)
@@ -245,7 +189,7 @@ def test_a_bad_part_of_an_earlier_run_is_fetched_anew(index: Path, tiny: Path, m
 
 def test_wrong_bytes_in_the_wheels_are_not_accepted(index: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "CATALOGUE", {"tiny": entry(wheels())})
-    make_wheel(index, "al_tiny_2", "al_tiny_2/b.bin", DATA[:300_000])
+    make_wheel(index, "al_tiny_2", "al_tiny_2/part02.bin", DATA[:300_000])
     with pytest.raises(WeightsError, match="not the pinned bytes"):
         weights.fetch("tiny")
     assert left_over(tiny) == set()
@@ -259,9 +203,9 @@ def test_an_unusable_wheel_is_a_reason_not_a_crash(
     if fault == "no zip":
         (index / "al_tiny_1-1.0-py3-none-any.whl").write_bytes(b"no zip")
     else:
-        member = "al_tiny_1/other.bin" if fault == "no member" else "al_tiny_1/a.bin"
+        member = "al_tiny_1/other.bin" if fault == "no member" else "al_tiny_1/part01.bin"
         make_wheel(index, "al_tiny_1", member, DATA * 2)
-    with pytest.raises(WeightsError, match=r"al_tiny_1/a\.bin"):
+    with pytest.raises(WeightsError, match=r"al_tiny_1/part01\.bin"):
         weights.fetch("tiny")
 
 
@@ -269,11 +213,11 @@ def test_an_unusable_wheel_is_a_reason_not_a_crash(
 def test_real_pip_brings_a_real_wheel(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = tmp_path / "links"
     links.mkdir()
-    make_wheel(links, "al_tiny_1", "al_tiny_1/a.bin", DATA)
+    make_wheel(links, "al_tiny_1", "al_tiny_1/part01.bin", DATA)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
     (tmp_path / "pip.py").write_text("raise SystemExit('hijacked')")
     monkeypatch.chdir(tmp_path)
-    source = IndexWheels(packages=("al-tiny-1==1.0",), members=("al_tiny_1/a.bin",))
+    source = Wheels(package="al-tiny-1==1.0", member="al_tiny_1/part01.bin")
     monkeypatch.setattr(weights, "CATALOGUE", {"tiny": entry(source)})
     weights.fetch("tiny")
     assert tiny.read_bytes() == DATA
@@ -323,8 +267,9 @@ def test_a_file_is_hashed_once_and_again_when_it_changed(
 
 def test_a_broken_marker_only_costs_the_hash(hub: Hubs, tiny: Path) -> None:
     weights.fetch("tiny")
-    (tiny.parent / "verified.json").write_text("[")
-    assert weights.is_present("tiny")
+    for broken in (b"[", b"\xff"):
+        (tiny.parent / "tiny.gguf.verified").write_bytes(broken)
+        assert weights.is_present("tiny")
     assert len(hub.asked) == 1
 
 
@@ -365,9 +310,9 @@ def test_the_real_catalogue_is_complete(monkeypatch: pytest.MonkeyPatch) -> None
         for file in item.files:
             assert len(file.sha256) == 64 and file.bytes > 0 and file.sources
             for source in file.sources:
-                if isinstance(source, IndexWheels):
-                    assert all("==" in package for package in source.packages)
-                    assert len(source.packages) == len(source.members)
+                if isinstance(source, Wheels):
+                    assert "==" in source.package
+                    assert (source.count > 1) == ("{n}" in source.package)
 
 
 def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
