@@ -18,7 +18,6 @@ from agentlab.flows import coordinator
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
 from agentlab.models.local.model import LocalModel, StreamedReply
-from agentlab.models.local.tool_protocol import ReplyReader
 from agentlab.models.openai import OpenAIModel, read_call
 from support import fake_gemini, fake_openai
 from support.doubles import session_over
@@ -104,10 +103,9 @@ def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(argume
     (delta,) = local_answer("", calls)["deltas"]
     model = LocalModel("any", Path)
     wired = model.translate(Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,)))
-    reader = ReplyReader(wired.request, wired.offered)
     for character in delta["content"]:
-        reader.feed(character)
-    made = model.parse(StreamedReply(reader, finish="stop")).message.tool_calls
+        wired.reader.feed(character)
+    made = model.parse(StreamedReply(wired.reader, finish="stop")).message.tool_calls
     assert [(call.name, call.arguments) for call in made] == calls
 
 

@@ -166,7 +166,8 @@ class TestRealModel:
                     reply = await response.json()
                 assert reply["choices"][0]["message"]["content"].startswith('{"tool'), tools
         assert shared_model._log is not None
-        assert "llg error" not in shared_model._log.read_text(encoding="utf-8", errors="replace")
+        shared_model._log.seek(0)
+        assert b"llg error" not in shared_model._log.read()
 
     async def test_a_child_that_died_is_replaced(self, shared_model: local.LocalModel) -> None:
         await shared_model.start()
@@ -191,10 +192,10 @@ class TestRealModel:
     async def test_closing_ends_the_child(self, shared_model: local.LocalModel) -> None:
         await shared_model.start()
         pid, log = shared_model.pid, shared_model._log
-        assert pid is not None and log is not None and log.exists()
+        assert pid is not None and log is not None and not log.closed
         await shared_model.close()
         assert gone(pid, 1)
-        assert shared_model.pid is None and not log.exists()
+        assert shared_model.pid is None and log.closed
         await shared_model.close()
 
     def test_the_child_ends_with_a_killed_parent(self, shared_model: local.LocalModel) -> None:

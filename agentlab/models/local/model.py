@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, ServerFault, Unreachable, WeightsError
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
@@ -34,8 +34,6 @@ from agentlab.models.local import tool_protocol as protocol
 from agentlab.models.provider import Provider, error_of_status
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from agentlab.core.protocols import Emit
 
 MOST_CHARACTERS_PER_TOKEN = 16
@@ -92,8 +90,7 @@ def seconds_per_call(name: str) -> float | None:
 @dataclass(frozen=True)
 class WiredPrompt:
     body: dict[str, Any]
-    request: Request
-    offered: protocol.Tools
+    reader: protocol.ReplyReader
 
 
 @dataclass
@@ -124,7 +121,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         self._key = secrets.token_hex(16)
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._log: Path | None = None
+        self._log: IO[bytes] | None = None
         self._port = 0
 
     @property
@@ -142,12 +139,12 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
     def translate(self, request: Request) -> WiredPrompt:
         """Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
-        return WiredPrompt(self._body(request, offered), request, offered)
+        return WiredPrompt(self._body(request, offered), protocol.ReplyReader(request, offered))
 
     async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
         """A child that died since the last call is started anew; raises what `start` raises, too."""
         await self.start()
-        read = StreamedReply(protocol.ReplyReader(wired.request, wired.offered))
+        read = StreamedReply(wired.reader)
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
@@ -175,7 +172,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         if process is not None:
             await asyncio.to_thread(_end, process)
         if self._log is not None:
-            self._log.unlink(missing_ok=True)
+            self._log.close()
             self._log = None
 
     def _body(self, request: Request, offered: protocol.Tools) -> dict[str, Any]:
@@ -207,11 +204,10 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                 session.post(url, json=body, headers=headers) as response,
             ):
                 if response.status != 200:
-                    raise self._error(response.status, await _said(response))
+                    raise self._error(await response.text(errors="replace"), response.status)
                 async for line in response.content:
-                    if line.startswith(b"error:") or line.startswith(b'data: {"error"'):
-                        problem = json.loads(line.partition(b":")[2])
-                        raise self._error(*_problem(problem))
+                    if line.startswith((b"error:", b'data: {"error"')):
+                        raise self._error(line.partition(b":")[2].decode(errors="replace"))
                     if line.startswith(b"data: {"):
                         yield json.loads(line[6:])
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
@@ -219,7 +215,14 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         except ValueError as error:
             raise ServerFault(f"the model server sent what is not JSON: {error}", self.name) from error
 
-    def _error(self, status: int, said: str) -> ModelError:
+    def _error(self, told: str, status: int = 500) -> ModelError:
+        """Our error for what the server told: `{"error": {"code", "type", "message"}}`, its inside, or any text."""
+        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+            problem = json.loads(told)
+            problem = problem.get("error", problem)
+            told = f"{problem['type']}: {problem['message']}"
+            status = int(problem["code"])
+        said = " ".join(told.split())[:300]
         if "exceed_context_size" in said or "context size" in said:
             return ContextOverflow(said, self.name)
         return error_of_status(status, said, self.name)
@@ -230,27 +233,30 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                 "embedded models need the package xllamacpp, which is not installed: pip install xllamacpp"
             )
         path = self._weights_file()
-        handle, log = tempfile.mkstemp(prefix="agentlab-llama-", suffix=".log")
-        self._log = Path(log)
-        # Started as a file with -P: neither this package nor what lies beside the file has to be, or gets, importable.
-        command = [sys.executable, "-P", llama_server.__file__, "--model", str(path), "--context", str(self._context)]
-        command += ["--threads", str(self._threads), "--prompt-cache", str(self._prompt_cache), "--log", log]
-        with os.fdopen(handle, "wb") as output:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own file
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=os.environ | {llama_server.KEY_VARIABLE: self._key},
-                start_new_session=True,  # Ctrl-C is for the parent, which may want to finish the turn
-            )
-        self._process = process
-        assert process.stdout is not None
+        settings = {"model": str(path), "context": self._context, "threads": self._threads}
+        settings |= {"prompt_cache": self._prompt_cache, "key": self._key}
+        # Both write at the end of it, and it is gone with the last of them.
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by `close`
+        self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own file
+            # Started as a file with -P: neither this package nor what lies beside the file has to be importable.
+            [sys.executable, "-P", llama_server.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C is for the parent, which may want to finish the turn
+        )
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended at once; the log says why
+            process.stdin.write(json.dumps(settings).encode() + b"\n")
+            process.stdin.flush()
         line = process.stdout.readline()
         if not line:
             _end(process)
-            raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {_last_line(self._log)}")
-        self._port = int(json.loads(line)["port"])
+            self._log.seek(0)
+            complaints = self._log.read().decode(errors="replace").split("\n")
+            last = next((line for line in reversed(complaints) if line.strip()), "it ended without a word")
+            raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
+        self._port = int(line)
 
 
 def _usable_cores() -> int:
@@ -258,20 +264,12 @@ def _usable_cores() -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(OSError):
-        process.stdin.close()
+    """Close its standard input, at which it ends by itself."""
     try:
-        process.wait(EXIT_SECONDS)
+        process.communicate(timeout=EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
-    process.stdout.close()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it ended without a word"
+        process.communicate()
 
 
 def _usage(reported: dict[str, Any]) -> Usage:
@@ -280,21 +278,3 @@ def _usage(reported: dict[str, Any]) -> Usage:
         output_tokens=reported.get("completion_tokens"),
         cached_tokens=(reported.get("prompt_tokens_details") or {}).get("cached_tokens"),
     )
-
-
-async def _said(response: aiohttp.ClientResponse) -> str:
-    text = await response.text(errors="replace")
-    try:
-        return _problem(json.loads(text))[1]
-    except ValueError:
-        return text[:300]
-
-
-def _problem(reported: Any) -> tuple[int, str]:
-    """Status and words of `{"error": {"code", "message", "type"}}`, in whatever part of it is there."""
-    error = reported.get("error", reported) if isinstance(reported, dict) else {}
-    if not isinstance(error, dict):
-        error = {"message": error}
-    said = " ".join(f"{error.get('type', '')}: {error.get('message', '')}".split())[:300]
-    code = error.get("code")
-    return (code if isinstance(code, int) else 500), said

@@ -51,10 +51,10 @@ _GRAMMAR = "%llguidance {}\nstart: %json "
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _CALL = re.compile(r'\{"tool": ("(?:[^"\\]|\\.)*"), "arguments": ')
 _CUT_NAME = re.compile(r'\{"tool": "((?:[^"\\]|\\.)*)')
-_CHARACTERS = re.compile(
-    r"""\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}   # a surrogate pair
-    | (?P<half>\\u[dD] ([c-fC-F][0-9a-fA-F]{2} | [89abAB][0-9a-fA-F]{2} (?!(\\(u[0-9a-fA-F]{0,3})?)?\Z)))
-    | \\u(?![dD][89a-fA-F])[0-9a-fA-F]{4} | \\["\\/bfnrt] | [^"\\]+""",
+_DECODABLE = re.compile(
+    r"""([^"\\]+ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
+    | \\u[dD][89abAB][0-9a-fA-F]{2} (?!(\\(u[0-9a-fA-F]{0,3})?)?\Z)   # half a pair, and not where the other may follow
+    )*""",
     re.VERBOSE,
 )
 """Inside a JSON string: what can be decoded without knowing what comes after it."""
@@ -244,8 +244,7 @@ def _string_so_far(inside: str) -> str:
 
     Half a surrogate pair has no meaning and could not be stored, so it becomes U+FFFD.
     """
-    text, position = "", 0
-    while found := _CHARACTERS.match(inside, position):
-        text += "\ufffd" if found["half"] else json.loads(f'"{found[0]}"', strict=False)
-        position = found.end()
-    return text
+    found = _DECODABLE.match(inside)
+    assert found is not None
+    text: str = json.loads(f'"{found[0]}"', strict=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

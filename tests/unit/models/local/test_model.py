@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -50,14 +50,15 @@ class TestConnect:
         assert model.pid is None
 
 
-def test_the_server_module_runs_by_name() -> None:
-    command = [sys.executable, "-m", llama_server.__name__, "--model", "absent.gguf"]
-    environment = os.environ | {llama_server.KEY_VARIABLE: "k"}
+def test_the_server_ends_by_itself_where_it_cannot_serve() -> None:
+    wanted = {"model": "absent.gguf", "context": 8, "threads": 1, "prompt_cache": 0, "key": "k"}
+    command = [sys.executable, "-m", llama_server.__name__]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # Its input stays open: it ends by itself, and says why.
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.read() == b""
-        assert b"absent.gguf" in process.stderr.read()
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.flush()
+        assert process.stdout.read() == ""
+        assert "absent.gguf" in process.stderr.read()
     assert process.returncode == 1
