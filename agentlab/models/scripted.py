@@ -14,12 +14,14 @@ Token counts are an honest stand-in: four characters are one token, both ways, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from agentlab.core import errors
-from agentlab.core.errors import BadRequest, ConfigError
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 
@@ -48,7 +50,7 @@ class Scripted:
         if self._loop and self._replies:
             position %= len(self._replies)
         if position >= len(self._replies):
-            raise BadRequest(f"the script has {len(self._replies)} replies and is asked for one more", self.name)
+            raise errors.BadRequest(f"the script has {len(self._replies)} replies and is asked for one more", self.name)
         reply = self._replies[position]
         while callable(reply):
             reply = reply(request)
@@ -76,40 +78,34 @@ def _tokens(*messages: Message) -> int:
     return characters // CHARACTERS_PER_TOKEN
 
 
+class WrittenReply(Struct, forbid_unknown_fields=True):
+    text: str = ""
+    tool_calls: list[dict[str, Any]] = []
+    error: Literal["RateLimited", "Unreachable", "ServerFault", "ContextOverflow", "Refused", "BadRequest"] | None = (
+        None
+    )
+
+    def read(self) -> ScriptedReply:
+        """Calls without an id are numbered; raises TypeError for a call that is none."""
+        if self.error is not None:
+            failure: errors.ModelError = getattr(errors, self.error)("scripted failure")
+            return failure
+        calls = (ToolCall(**{"id": f"call_{number}", **call}) for number, call in enumerate(self.tool_calls, 1))
+        return Message(role="agent", text=self.text, tool_calls=tuple(calls))
+
+
+class Script(Struct, forbid_unknown_fields=True):
+    replies: list[str | WrittenReply]
+    loop: bool = False
+
+
 def connect(name: str) -> Scripted:
     """Read the replies of `scripted/<file>`; raises ConfigError where the file cannot be used."""
-    import yaml
-
-    path = Path(name)
     try:
-        script = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"cannot read the script {name}: {problem}") from None
-    except yaml.YAMLError as problem:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(problem).split())}") from None
-    if not isinstance(script, Mapping) or not isinstance(script.get("replies"), list):
-        raise ConfigError(f"{name}: a script is a mapping with a list under `replies`")
-    unknown = set(script) - {"replies", "loop"}
-    if unknown:
-        raise ConfigError(f"{name}: unknown key {sorted(unknown)[0]!r}; a script has `replies` and `loop`")
-    replies = [_reply(entry, f"{name}: reply {number}") for number, entry in enumerate(script["replies"], 1)]
-    return Scripted(replies, loop=bool(script.get("loop", False)), name=f"scripted/{name}")
-
-
-def _reply(entry: Any, where: str) -> ScriptedReply:
-    if isinstance(entry, str):
-        return entry
-    if isinstance(entry, Mapping) and set(entry) <= {"text", "tool_calls"}:
-        if not isinstance(entry.get("text", ""), str):
-            raise ConfigError(f"{where}: text: {entry['text']!r} is not a string; put it in quotes")
-        try:
-            made = enumerate(entry.get("tool_calls", []), 1)
-            calls = [ToolCall(**{"id": f"call_{number}", **call}) for number, call in made]
-            return Message(role="agent", text=entry.get("text", ""), tool_calls=tuple(calls))
-        except TypeError as problem:
-            raise ConfigError(f"{where}: {problem}") from None
-    if isinstance(entry, Mapping) and set(entry) == {"error"}:
-        failure = getattr(errors, str(entry["error"]), None)
-        if isinstance(failure, type) and issubclass(failure, errors.ModelError):
-            return failure("scripted failure")
-    raise ConfigError(f"{where}: neither text nor a mapping with `text`, `tool_calls` or `error`")
+        script = msgspec.yaml.decode(Path(name).read_bytes(), type=Script)
+        replies = [reply if isinstance(reply, str) else reply.read() for reply in script.replies]
+    except OSError as problem:
+        raise errors.ConfigError(f"cannot read the script {name}: {problem}") from None
+    except (msgspec.MsgspecError, TypeError) as problem:
+        raise errors.ConfigError(f"{name} is no script: {' '.join(str(problem).split())}") from None
+    return Scripted(replies, loop=script.loop, name=f"scripted/{name}")

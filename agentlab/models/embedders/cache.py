@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -59,19 +59,15 @@ class CachedEmbedder:
     def _database(self) -> Iterator[sqlite3.Connection]:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            database = sqlite3.connect(self._path, timeout=_WAIT)
-        except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"{self._path}: cannot open the embedding cache ({error})") from error
-        try:
-            with database:
+            with closing(sqlite3.connect(self._path, timeout=_WAIT)) as database, database:
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute("PRAGMA synchronous=NORMAL")
                 database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
                 yield database
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{self._path}: the embedding cache cannot be used ({error}); delete it") from error
-        finally:
-            database.close()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"{self._path}: the embedding cache cannot be used ({error}); delete it or mend its folder"
+            ) from error
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, Vectors]:
         found: dict[bytes, Vectors] = {}

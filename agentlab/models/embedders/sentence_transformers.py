@@ -20,8 +20,6 @@ from agentlab.core.errors import ConfigError, MissingExtra
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
-_BATCH = 32
-
 
 def connect(name: str, *, device: str = "cpu") -> Embedder:
     """Load the model `name` onto `device`; raises MissingExtra without the library, ConfigError without the model."""
@@ -46,11 +44,8 @@ class SentenceTransformersEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions)."""
-        rows = [np.zeros((0, self.dimensions), dtype=np.float32)]
-        for start in range(0, len(texts), _BATCH):
-            rows.append(await asyncio.to_thread(self._run, texts[start : start + _BATCH]))
-        return np.concatenate(rows)
+        return await asyncio.to_thread(self._run, texts) if texts else np.zeros((0, self.dimensions), dtype=np.float32)
 
     def _run(self, texts: Sequence[str]) -> Vectors:
         with self._lock:
-            return unit_rows(self._model.encode(list(texts), batch_size=_BATCH, show_progress_bar=False))
+            return unit_rows(self._model.encode(list(texts), show_progress_bar=False))

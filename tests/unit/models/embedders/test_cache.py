@@ -38,7 +38,7 @@ async def test_a_spoilt_cache_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"embeddings\.sqlite: the embedding cache cannot be used .*delete it"):
         await CachedEmbedder(Counting(), tmp_path).embed(["a"])
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot open the embedding cache"):
+    with pytest.raises(ConfigError, match=r"the embedding cache cannot be used .* mend its folder"):
         await CachedEmbedder(Counting(), tmp_path / "file").embed(["a"])
 
 

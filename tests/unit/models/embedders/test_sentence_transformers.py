@@ -26,7 +26,7 @@ async def test_sentence_transformers_by_its_own_interface(monkeypatch: pytest.Mo
                 raise OSError("nowhere is not a local folder\nand not a model")
             self.seen = (name, device)
 
-        def encode(self, texts: list[str], batch_size: int, show_progress_bar: bool) -> Any:
+        def encode(self, texts: list[str], show_progress_bar: bool) -> Any:
             return np.array([[len(text), 1.0, 0.1] for text in texts], dtype=np.float32)
 
     library = ModuleType("sentence_transformers")
