@@ -1,4 +1,4 @@
-"""JSON schemas of tools and replies: the one place that walks them, checks arguments against them and makes them plain.
+"""JSON schemas of tools and replies: checks arguments against them and makes them plain.
 
     simplify_schema({"type": "dict", "properties": {"n": {"type": "float", "pattern": "x"}}})
     # {"type": "object", "properties": {"n": {"type": "number"}}, "required": [], "additionalProperties": False}
@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,21 +26,6 @@ from agentlab.core.messages import ToolSpec
 
 log = logging.getLogger(__name__)
 
-_ONE = (
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-_BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
 _ALTERNATIVES = ("anyOf", "oneOf")
 
 _TYPES = {
@@ -84,17 +69,6 @@ def closed_object(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
     """The schema of an object with these properties and no others, all required but the `optional` ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def subschemas(node: Mapping[str, Any]) -> Iterator[Any]:
-    """The schemas directly inside `node`, references not followed. A property may be called like a keyword."""
-    yield from (node[keyword] for keyword in _ONE if keyword in node)
-    for keyword in _BY_NAME:
-        if isinstance(node.get(keyword), Mapping):
-            yield from node[keyword].values()
-    for keyword in _LISTED:
-        if isinstance(node.get(keyword), list):
-            yield from node[keyword]
 
 
 def referenced(root: Any, reference: Any) -> Any:

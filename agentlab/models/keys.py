@@ -15,9 +15,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import msgspec
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ModelError, RateLimited, Refused
@@ -128,12 +125,13 @@ def load_keys(provider: str, variable: str) -> tuple[str, ...]:
         return (given,)
     file = Path(os.environ.get("AGENTLAB_KEYS") or KEY_FILE)
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        keys = msgspec.convert(found.get(provider, []), list[Annotated[str, msgspec.Meta(pattern=r"\S")]])
+        # What is wrong is said without quoting the file: it holds keys.
+        found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.MsgspecError) as problem:
-        # What is wrong is said without quoting the file: it holds keys.
-        form = f"it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}"
-        raise ConfigError(f"cannot read the key file {file} ({type(problem).__name__}): {form}") from None
+    except (OSError, ValueError) as problem:
+        raise ConfigError(f"cannot read the key file {file}: {type(problem).__name__}") from None
+    keys = found.get(provider, []) if isinstance(found, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
+        raise ConfigError(f"{file}: it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}")
     return tuple(key.strip() for key in keys)

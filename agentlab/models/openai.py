@@ -76,10 +76,7 @@ class OpenAIModel(Provider[WiredChat, StreamedChat]):
         return WiredChat(self._body(request, names), {wire: name for name, wire in names.items()})
 
     async def call(self, wired: WiredChat, emit: Emit) -> StreamedChat:
-        async def send(client: AsyncOpenAI) -> StreamedChat:
-            return await self._read(await client.chat.completions.create(**wired.body), emit, wired.tool_names)
-
-        return await self._connection.ask(self.name, send)
+        return await self._connection.ask(self.name, lambda client: self._read(client, wired, emit))
 
     def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -114,9 +111,9 @@ class OpenAIModel(Provider[WiredChat, StreamedChat]):
                 body[key] = value
         return body
 
-    async def _read(self, stream: Any, emit: Emit, tool_names: Mapping[str, str]) -> StreamedChat:
-        read = StreamedChat(tool_names, self._model)
-        async with stream:
+    async def _read(self, client: AsyncOpenAI, wired: WiredChat, emit: Emit) -> StreamedChat:
+        read = StreamedChat(wired.tool_names, self._model)
+        async with await client.chat.completions.create(**wired.body) as stream:
             async for chunk in stream:
                 read.model = chunk.model or read.model
                 if chunk.usage is not None:

@@ -39,9 +39,18 @@ class Connection:
         import httpx2
         import openai
 
+        if self._client is None:
+            # Without a key of its own: each call brings the one whose turn it is.
+            self._client = openai.AsyncOpenAI(
+                base_url=self.base_url,
+                api_key="none",
+                timeout=self._timeout,
+                max_retries=0,
+                http_client=openai.DefaultAioHttpClient(),
+            )
         key = self.keys.take()
         try:
-            return await send(self._connected().with_options(api_key=key))
+            return await send(self._client.with_options(api_key=key))
         except openai.APIError as problem:
             error = self._error(problem, model)
         except httpx2.HTTPError as problem:
@@ -50,20 +59,6 @@ class Connection:
             error = ServerFault(f"the server sent what is not JSON: {problem.msg}", model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.blame(key, error)
-
-    def _connected(self) -> AsyncOpenAI:
-        if self._client is None:
-            from openai import AsyncOpenAI, DefaultAioHttpClient
-
-            # Without a key of its own: each call brings the one whose turn it is.
-            self._client = AsyncOpenAI(
-                base_url=self.base_url,
-                api_key="none",
-                timeout=self._timeout,
-                max_retries=0,
-                http_client=DefaultAioHttpClient(),
-            )
-        return self._client
 
     def _error(self, problem: Any, model: str) -> ModelError:
         """Our error for an exception of the SDK."""

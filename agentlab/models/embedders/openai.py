@@ -7,7 +7,6 @@ connect("text-embedding-3-large", dimensions=256)       # asks the server for sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,6 @@ from agentlab.core.errors import ModelError
 from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-    from openai.types import CreateEmbeddingResponse
 
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _BATCH = 256
@@ -69,16 +64,13 @@ class OpenAIEmbedder:
 
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
-
-        async def send(client: AsyncOpenAI) -> CreateEmbeddingResponse:
-            return await client.embeddings.create(
-                model=self._model,
-                input=inputs,
-                encoding_format="float",
-                dimensions=openai.omit if self._wanted is None else self._wanted,
-            )
-
-        answer = await self._connection.ask(self.name, send)
+        size = openai.omit if self._wanted is None else self._wanted
+        answer = await self._connection.ask(
+            self.name,
+            lambda client: client.embeddings.create(
+                model=self._model, input=inputs, encoding_format="float", dimensions=size
+            ),
+        )
         rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
         if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
             raise ModelError(
