@@ -20,7 +20,7 @@ from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, error_of_status, seconds_in, wire_names
+from agentlab.models.provider import Provider, error_of_status, seconds_in, wired_tools
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -57,20 +57,10 @@ def connect(
     return GeminiModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
-@dataclass(frozen=True)
-class WiredContents:
-    contents: list[dict[str, Any]]
-    config: dict[str, Any]
-    tool_names: dict[str, str]
-    """Ours, by what the provider is told."""
-    call_ids: tuple[str, ...]
-
-
 @dataclass
 class StreamedContents:
     """What the chunks of an answer add up to."""
 
-    asked: WiredContents
     model: str
     parts: list[Any] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -78,7 +68,7 @@ class StreamedContents:
     blocked: bool = False
 
 
-class GeminiModel(Provider[WiredContents, StreamedContents]):
+class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
@@ -101,18 +91,12 @@ class GeminiModel(Provider[WiredContents, StreamedContents]):
             self._client = Client(vertexai=False, api_key="none", http_options=options)
         return self._client
 
-    def translate(self, request: Request) -> WiredContents:
-        calls = [call for message in request.messages for call in message.tool_calls]
-        names = wire_names([*(tool.name for tool in request.tools), *(call.name for call in calls)])
+    def translate(self, request: Request) -> dict[str, Any]:
+        names = wired_tools(request)
         # Gemini takes no turn without parts, and what says nothing would be one.
         said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names)]
         system = list(itertools.takewhile(lambda message: message.role == "system", said))
-        return WiredContents(
-            contents=self._contents(said[len(system) :], names),
-            config=_config(request, system, names),
-            tool_names={wire: name for name, wire in names.items()},
-            call_ids=tuple(call.id for call in calls),
-        )
+        return {"contents": self._contents(said[len(system) :], names), "config": _config(request, system, names)}
 
     def _contents(self, messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
@@ -141,8 +125,8 @@ class GeminiModel(Provider[WiredContents, StreamedContents]):
         response = {"error" if result.startswith("Error:") else "result": result}
         return {"function_response": ({"id": call_id} if call_id else {}) | {"name": name, "response": response}}
 
-    async def call(self, wired: WiredContents, emit: Emit) -> StreamedContents:
-        read = StreamedContents(wired, self._model)
+    async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedContents:
+        read = StreamedContents(self._model)
         async with aclosing(self._chunks(wired)) as chunks:
             async for chunk in chunks:
                 read.model = chunk.model_version or read.model
@@ -156,14 +140,14 @@ class GeminiModel(Provider[WiredContents, StreamedContents]):
                             emit(part.text)
         return read
 
-    async def _chunks(self, wired: WiredContents) -> AsyncGenerator[Any, None]:
+    async def _chunks(self, wired: dict[str, Any]) -> AsyncGenerator[Any, None]:
         from google.genai import types
 
         key = self._keys.take()
         try:
-            contents: Any = [types.Content.model_validate(content) for content in wired.contents]
+            contents: Any = [types.Content.model_validate(content) for content in wired["contents"]]
             options = types.HttpOptions(headers={"x-goog-api-key": key})
-            config = types.GenerateContentConfig(http_options=options, **wired.config)
+            config = types.GenerateContentConfig(http_options=options, **wired["config"])
             # One call is one request, counted as one; an SDK without the option always works that way.
             if "automatic_continuation" in types.GenerateContentConfig.model_fields:
                 config.automatic_continuation = False
@@ -178,14 +162,16 @@ class GeminiModel(Provider[WiredContents, StreamedContents]):
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self._keys.blame(key, error)
 
-    def parse(self, raw: StreamedContents) -> Completion:
+    def parse(self, raw: StreamedContents, request: Request) -> Completion:
         if raw.finish is None and not raw.blocked:
             raise errors.Unreachable("the stream ended before the answer did", self.name)
-        message = read_message(raw.parts, raw.asked.tool_names, raw.asked.call_ids)
+        ours = {wired: name for name, wired in wired_tools(request).items()}
+        call_ids = [call.id for message in request.messages for call in message.tool_calls]
+        message = read_message(raw.parts, ours, call_ids)
         finish = "content_filter" if raw.blocked or _FILTERED.search(raw.finish or "") else _FINISH.get(raw.finish)
         if not message.tool_calls and raw.finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
             # What the model wrote does not come with it. It is a call all the same, so that a flow can say it failed.
-            lost = ToolCall(id=next(_new_ids(raw.asked.call_ids)), name="", malformed=raw.finish)
+            lost = ToolCall(id=next(_new_ids(call_ids)), name="", malformed=raw.finish)
             message = Message(role="agent", text=message.text, tool_calls=(lost,))
         if message.tool_calls:
             finish = "tool_calls"

@@ -12,7 +12,7 @@ from agentlab.core.messages import Completion, FinishReason, Message, Request, T
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
-from agentlab.models.provider import Provider, wire_names
+from agentlab.models.provider import Provider, wired_tools
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -42,18 +42,10 @@ def connect(
     return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
-@dataclass(frozen=True)
-class WiredChat:
-    body: dict[str, Any]
-    tool_names: dict[str, str]
-    """Ours, by what the provider is told."""
-
-
 @dataclass
 class StreamedChat:
     """What the chunks of an answer add up to."""
 
-    tool_names: Mapping[str, str]
     model: str
     text: list[str] = field(default_factory=list)
     calls: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -61,7 +53,7 @@ class StreamedChat:
     finish: str | None = None
 
 
-class OpenAIModel(Provider[WiredChat, StreamedChat]):
+class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
@@ -70,15 +62,8 @@ class OpenAIModel(Provider[WiredChat, StreamedChat]):
         self._model = model
         self._connection = Connection(base_url, keys, timeout)
 
-    def translate(self, request: Request) -> WiredChat:
-        called = (call.name for message in request.messages for call in message.tool_calls)
-        names = wire_names([*(tool.name for tool in request.tools), *called])
-        return WiredChat(self._body(request, names), {wire: name for name, wire in names.items()})
-
-    async def call(self, wired: WiredChat, emit: Emit) -> StreamedChat:
-        return await self._connection.ask(self.name, lambda client: self._read(client, wired, emit))
-
-    def _body(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
+    def translate(self, request: Request) -> dict[str, Any]:
+        names = wired_tools(request)
         body: dict[str, Any] = {
             "model": self._model,
             "messages": [self._message(message, names) for message in request.messages],
@@ -111,9 +96,12 @@ class OpenAIModel(Provider[WiredChat, StreamedChat]):
                 body[key] = value
         return body
 
-    async def _read(self, client: AsyncOpenAI, wired: WiredChat, emit: Emit) -> StreamedChat:
-        read = StreamedChat(wired.tool_names, self._model)
-        async with await client.chat.completions.create(**wired.body) as stream:
+    async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
+        return await self._connection.ask(self.name, lambda client: self._read(client, wired, emit))
+
+    async def _read(self, client: AsyncOpenAI, wired: dict[str, Any], emit: Emit) -> StreamedChat:
+        read = StreamedChat(self._model)
+        async with await client.chat.completions.create(**wired) as stream:
             async for chunk in stream:
                 read.model = chunk.model or read.model
                 if chunk.usage is not None:
@@ -130,11 +118,12 @@ class OpenAIModel(Provider[WiredChat, StreamedChat]):
                         call["arguments"] += (part.function and part.function.arguments) or ""
         return read
 
-    def parse(self, raw: StreamedChat) -> Completion:
+    def parse(self, raw: StreamedChat, request: Request) -> Completion:
         if raw.finish is None:
             raise Unreachable("the stream ended before the answer did", self.name)
+        ours = {wired: name for name, wired in wired_tools(request).items()}
         made = tuple(
-            read_call(call["id"] or f"call_{index}", raw.tool_names.get(call["name"], call["name"]), call["arguments"])
+            read_call(call["id"] or f"call_{index}", ours.get(call["name"], call["name"]), call["arguments"])
             for index, call in sorted(raw.calls.items())
         )
         return Completion(

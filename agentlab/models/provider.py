@@ -41,7 +41,7 @@ class Provider(ABC, Generic[Wired, Raw]):
         """Ask once, handing pieces of the answer's text to `emit` as they arrive; raises ModelError."""
 
     @abstractmethod
-    def parse(self, raw: Raw) -> Completion:
+    def parse(self, raw: Raw, request: Request) -> Completion:
         """The answer's text, all its tool calls with an id each, usage and finish reason; raises ModelError."""
 
     @abstractmethod
@@ -49,7 +49,13 @@ class Provider(ABC, Generic[Wired, Raw]):
         """The answer to the tool call `call_id`, as `translate` puts it among the messages."""
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        return self.parse(await self.call(self.translate(request), emit))
+        return self.parse(await self.call(self.translate(request), emit), request)
+
+
+def wired_tools(request: Request) -> dict[str, str]:
+    """The tools on offer and those called before, as `wire_names` puts them."""
+    called = (call.name for message in request.messages for call in message.tool_calls)
+    return wire_names([*(tool.name for tool in request.tools), *called])
 
 
 def wire_names(names: Iterable[str]) -> dict[str, str]:

@@ -148,26 +148,25 @@ def _pip(requirement: str, folder: Path) -> list[str]:
 def _download(requirement: str, scratch: Path, moved: Moved) -> Path:
     """Let pip fetch one wheel, reporting the bytes in its folder while it runs."""
     # Run in the scratch folder: `-m` searches the working directory first, and a pip.py there would be run instead.
-    with (
-        (scratch / "pip.log").open("w+", encoding="utf-8", errors="replace") as log,
-        subprocess.Popen(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
-            _pip(requirement, scratch),
-            cwd=scratch,
-            env=os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-        ) as process,
-    ):
+    with subprocess.Popen(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
+        _pip(requirement, scratch),
+        cwd=scratch,
+        env=os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        said = None
         try:
-            while process.poll() is None:
+            while said is None:
                 moved(_bytes_in(scratch))
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(POLL_SECONDS)
+                    _, said = process.communicate(timeout=POLL_SECONDS)
         finally:
             process.kill()
-        log.seek(0)
-        complaints = [line.strip().removeprefix("ERROR: ") for line in log if "error" in line.lower()]
+    complaints = [line.strip().removeprefix("ERROR: ") for line in said.splitlines() if "error" in line.lower()]
     found = list(scratch.glob("*.whl"))
     if process.returncode or len(found) != 1:
         raise SourceFailed(complaints[-1] if complaints else f"{requirement}: pip ended with {process.returncode}")

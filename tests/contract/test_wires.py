@@ -19,6 +19,7 @@ from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
 from agentlab.models.local.model import LocalModel, StreamedReply
 from agentlab.models.openai import OpenAIModel, read_call
+from agentlab.models.provider import wired_tools
 from support import fake_gemini, fake_openai
 from support.doubles import session_over
 from support.histories import histories
@@ -77,8 +78,9 @@ def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
 def test_a_history_put_into_openais_words_can_be_read_back(history):
     messages = history.get_history()
     model = OpenAIModel("any", base_url="http://127.0.0.1", keys=KeyRing(["key-of-a-test"]))
-    wired = model.translate(Request(messages=messages))
-    assert [_read_back(row, wired.tool_names) for row in wired.body["messages"]] == [
+    request = Request(messages=messages)
+    ours = {wired: name for name, wired in wired_tools(request).items()}
+    assert [_read_back(row, ours) for row in model.translate(request)["messages"]] == [
         replace(message, name=None) for message in messages
     ]
 
@@ -102,10 +104,11 @@ def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(argume
     calls = [("weather.now", given_arguments) for given_arguments in arguments]
     (delta,) = local_answer("", calls)["deltas"]
     model = LocalModel("any", Path)
-    wired = model.translate(Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,)))
+    request = Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,))
+    wired = model.translate(request)
     for character in delta["content"]:
         wired.reader.feed(character)
-    made = model.parse(StreamedReply(wired.reader, finish="stop")).message.tool_calls
+    made = model.parse(StreamedReply(wired.reader, finish="stop"), request).message.tool_calls
     assert [(call.name, call.arguments) for call in made] == calls
 
 

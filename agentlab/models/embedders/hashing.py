@@ -20,14 +20,11 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
-_WORD = re.compile(r"\w+")
-_MAX_DIMENSIONS = 65_536
-
 
 def connect(name: str) -> Embedder:
     """Build the embedder called `hashing-<dimensions>`, dimensions from 1 to 65536."""
-    match = re.fullmatch(r"hashing-(\d{1,5})", name)
-    if match is None or not 1 <= int(match[1]) <= _MAX_DIMENSIONS:
+    match = re.fullmatch(r"hashing-([1-9]\d{0,4})", name)
+    if match is None or int(match[1]) > 65_536:
         raise ConfigError(f"embedder 'hashing/{name}' is unknown: write hashing/hashing-256 (the number of dimensions)")
     return HashingEmbedder(name, int(match[1]))
 
@@ -41,11 +38,8 @@ class HashingEmbedder:
         """Return float32 rows of unit length, shape (len(texts), dimensions)."""
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
-            words = Counter(_WORD.findall(text.lower())) or Counter([text])
+            words = Counter(re.findall(r"\w+", text.lower())) or Counter([text])
             for word, count in words.items():
-                row[self._slot(word)] += 1 + math.log(count)
+                digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+                row[int.from_bytes(digest, "big") % self.dimensions] += 1 + math.log(count)
         return unit_rows(rows)
-
-    def _slot(self, word: str) -> int:
-        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % self.dimensions

@@ -139,7 +139,21 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
     def translate(self, request: Request) -> WiredPrompt:
         """Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
-        return WiredPrompt(self._body(request, offered), protocol.ReplyReader(request, offered))
+        messages = protocol.render(request, offered, self.format_tool_result)
+        length = sum(len(message["content"]) for message in messages)
+        if length > self._context * MOST_CHARACTERS_PER_TOKEN:
+            raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
+        body = {
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": request.temperature,
+            "seed": request.seed,
+            "max_tokens": request.max_tokens,
+            **protocol.constraint(request, offered, self._model),
+        }
+        known = {key: value for key, value in body.items() if value is not None}
+        return WiredPrompt(known, protocol.ReplyReader(request, offered))
 
     async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
         """A child that died since the last call is started anew; raises what `start` raises, too."""
@@ -155,7 +169,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                         emit(visible)
         return read
 
-    def parse(self, raw: StreamedReply) -> Completion:
+    def parse(self, raw: StreamedReply, request: Request) -> Completion:
         if raw.finish is None:
             raise Unreachable("the model server ended before the answer did", self.name)
         text, calls = raw.reader.finish()
@@ -174,22 +188,6 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         if self._log is not None:
             self._log.close()
             self._log = None
-
-    def _body(self, request: Request, offered: protocol.Tools) -> dict[str, Any]:
-        messages = protocol.render(request, offered, self.format_tool_result)
-        length = sum(len(message["content"]) for message in messages)
-        if length > self._context * MOST_CHARACTERS_PER_TOKEN:
-            raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
-        body = {
-            "messages": messages,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens,
-            **protocol.constraint(request, offered, self._model),
-        }
-        return {key: value for key, value in body.items() if value is not None}
 
     async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         import aiohttp

@@ -163,7 +163,7 @@ def test_connect_needs_a_key_or_a_server(monkeypatch):
 async def test_openai_itself_is_asked_for_max_completion_tokens():
     adapter = OpenAIModel("gpt", base_url=None, keys=KeyRing(["k"]))
     request = Request(messages=HELLO.messages, max_tokens=5)
-    assert adapter._body(request, {})["max_completion_tokens"] == 5
+    assert adapter.translate(request)["max_completion_tokens"] == 5
 
 
 @given(st.lists(st.text(max_size=80), unique=True, max_size=12))
