@@ -72,7 +72,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
-        self.name, self.parallel = f"gemini/{model}", None
+        self.name = f"gemini/{model}"
         self._model, self._base_url, self._keys, self._timeout = model, base_url, keys, timeout
         self._client: Client | None = None
 

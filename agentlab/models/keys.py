@@ -47,33 +47,26 @@ class KeyRing:
     def _first_back(self) -> str:
         return min(self.keys, key=self._back_at.__getitem__)
 
-    def set_aside(self, key: str, seconds: float) -> bool:
-        """Leave `key` alone for a while; True where another one can be taken meanwhile."""
-        now = self._clock()
-        self._back_at[key] = now + seconds
-        return any(back_at <= now for back_at in self._back_at.values())
-
     def blame(self, key: str, error: ModelError) -> ModelError:
-        """The error of a call with `key`, which is left alone if it was its fault; with another key it can be tried
-        again at once, and the error that is returned says so."""
+        """The error of a call with `key`, which is left alone for a while if it was its fault; where another key can be
+        taken meanwhile, at once or soon, the error that is returned says so."""
         if isinstance(error, RateLimited):
             seconds = RATE_LIMITED_SECONDS if error.retry_after is None else error.retry_after
         elif isinstance(error, Refused):
             seconds = REFUSED_SECONDS
         else:
             return error
-        told = str(error).removeprefix(f"{error.model}: ")
+        now = self._clock()
         # A second at least, or two keys that are told to come back at once would take turns for ever.
-        if self.set_aside(key, max(seconds, 1.0)):
-            return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
+        self._back_at[key] = now + max(seconds, 1.0)
         # Whichever key comes back first is asked next, whatever is wrong with this one.
         first = self._first_back()
-        soon = self._back_at[first] - self._clock()
-        if (
-            first != key
-            and soon < REFUSED_SECONDS - 1
-            and (isinstance(error, Refused) or error.retry_after is not None)
-        ):
+        soon = self._back_at[first] - now
+        told = str(error).removeprefix(f"{error.model}: ")
+        if soon <= 0:
+            return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
+        is_urged = isinstance(error, Refused) or error.retry_after is not None
+        if first != key and soon < REFUSED_SECONDS - 1 and is_urged:
             return RateLimited(told, error.model, retry_after=soon)
         return error
 

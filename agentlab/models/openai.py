@@ -58,7 +58,6 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
         self.name = f"openai/{model}"
-        self.parallel = None
         self._model = model
         self._connection = Connection(base_url, keys, timeout)
 

@@ -103,6 +103,8 @@ class StreamedReply:
 class LocalModel(Provider[WiredPrompt, StreamedReply]):
     """A chat model in a child process; `weights_file` is called, in a thread, when the child first starts."""
 
+    parallel = 1
+
     def __init__(
         self,
         name: str,
@@ -113,7 +115,6 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
     ) -> None:
         self.name = f"local/{name}"
         self._model = name
-        self.parallel: int | None = 1
         self._weights_file = weights_file
         self._context = context
         self._threads = threads or _usable_cores()

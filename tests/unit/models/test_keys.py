@@ -66,13 +66,18 @@ def test_a_broken_file_is_one_line_without_its_content(here, content):
 def test_keys_are_taken_in_turn_and_come_back():
     now = [0.0]
     ring = KeyRing(["a", "b", "c"], clock=lambda: now[0])
+
+    def set_aside(key, seconds):
+        return ring.blame(key, RateLimited("slow down", "m", seconds))
+
     assert [ring.take() for _ in range(4)] == ["a", "b", "c", "a"]
-    assert ring.set_aside("b", 30)
+    assert set_aside("b", 30).other_keys == 2
     assert [ring.take() for _ in range(3)] == ["c", "a", "c"]
     now[0] = 31
     assert {ring.take() for _ in range(3)} == {"a", "b", "c"}
-    assert ring.set_aside("a", 5) and ring.set_aside("b", 9)
-    assert not ring.set_aside("c", 7)
+    assert set_aside("a", 5).other_keys == set_aside("b", 9).other_keys == 2
+    last = set_aside("c", 7)
+    assert (last.other_keys, last.retry_after) == (0, 5)
     assert ring.take() == "a", "where all are set aside, the one that comes back first"
 
 
