@@ -13,11 +13,18 @@ from support.replays import Various, ask, lab, modelled, play, replay
 
 def test_branches_that_ask_the_same_get_their_own_answers_back(dataset, tmp_path):
     async def branching(turn, session):
+        # What is in flight would be shared.
+        nothing_in_flight = asyncio.Event()
+
         async def patient():
-            return await ask(session, "slow"), await ask(session, "the same")
+            first = await ask(session, "slow")
+            await nothing_in_flight.wait()
+            return first, await ask(session, "the same")
 
         async def quick():
-            return await ask(session, "the same"), await ask(session, "the same")
+            answers = await ask(session, "the same"), await ask(session, "the same")
+            nothing_in_flight.set()
+            return answers
 
         (a, b), (c, d) = await session.parallel(patient(), quick())
         return Reply(text=f"{a} {b} {c} {d}")
