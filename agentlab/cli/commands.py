@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
 RECORDED_SPECS = Path("evals/recorded")
+TEMPLATE = Path(__file__).parent / "template"
+"""The files of a new project, each where it will stand."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,10 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     from agentlab.evals.run.estimate import estimate
     from agentlab.lab.lab import Lab
 
-    path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
-    if path is None and not arguments.dataset:
+    if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
-    with Lab(path, **_overrides(arguments)) as lab:
+    with Lab(arguments.spec, **_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
         _fetch(lab.local_weights())
@@ -33,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         show_comparison(run)
-    missed = _show_reuse(run)
-    return 1 if missed or run.answered_nothing else 0
+    return 1 if _show_reuse(run) or run.answered_nothing else 0
 
 
 def _show_reuse(run: Run) -> bool:
@@ -54,26 +54,25 @@ def replay(arguments: argparse.Namespace) -> int:
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
-    from agentlab.workbench.spec import load_spec
 
     arguments.mode = "replay"
-    specs = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
-    if not specs:
+    files = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
+    if not files:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
-    failed, used = False, set()
-    for spec in specs:
-        with tempfile.TemporaryDirectory() as scratch, Lab(spec, **_overrides(arguments)) as lab:
-            print(f"{spec}:")
+    failed, used, specs = False, set(), {}
+    for file in files:
+        with tempfile.TemporaryDirectory() as scratch, Lab(file, **_overrides(arguments)) as lab:
+            print(f"{file}:")
+            specs[file] = lab.spec
             run = lab.run_sync(out=Path(scratch) / "run")
             failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
                 print("\n".join(misses(run.traces.values())))
     # Only once all of them have said what they use: one spec may live on what another recorded.
-    for spec in specs if arguments.prune and not failed else ():
-        read = load_spec(spec, _overrides(arguments))
-        own = Recordings.open(Path(read.recordings), read.name, write=True, only_own=True)
-        print(f"{spec}: {own.keep_only(used)} recordings dropped")
+    for file, spec in specs.items() if arguments.prune and not failed else ():
+        own = Recordings.open(Path(spec.recordings), spec.name, write=True, only_own=True)
+        print(f"{file}: {own.keep_only(used)} recordings dropped")
     return 1 if failed else 0
 
 
@@ -195,8 +194,7 @@ def prompts(arguments: argparse.Namespace) -> int:
     from agentlab.workbench.spec import FlowSpec, load_spec
     from agentlab.workbench.variants import make_variant
 
-    path = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
-    spec = load_spec(None if arguments.flow else path, {})
+    spec = load_spec(None if arguments.flow else arguments.spec)
     for flow in [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows:
         variant, own = make_variant(spec, flow), plugins.resolve("flows", flow.flow)
         files = file_names(getattr(own, "PROMPT_MODULES", {}))
@@ -215,10 +213,9 @@ def _placeholders(default: str, text: str, source: str | None) -> str:
 
     known, used = placeholders(default) or [], placeholders(text) or []
     shown = " ".join(f"{{{field}}}" for field in known)
-    if source is None:
-        return shown
     unused = " ".join(f"{{{field}}}" for field in known if field not in used)
-    return f"{shown}   (from {source}{f'; not used: {unused}' if unused else ''})"
+    origin = f"   (from {source}{f'; not used: {unused}' if unused else ''})"
+    return shown + (origin if source else "")
 
 
 def _margins(given: Iterable[str]) -> dict[str, float]:
@@ -233,20 +230,30 @@ def _margins(given: Iterable[str]) -> dict[str, float]:
 
 
 def list_names(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import list_runs, list_weights
     from agentlab.core import plugins
+    from agentlab.evals.run.folder import RunFolder
+    from agentlab.models import weights
 
     rooms = {"flows": "flows", "tools": "tools", "scorers": "evals.scorers"}
+    models: dict[str, tuple[weights.Kind, str]]
+    models = {"models": ("chat", "models"), "embedders": ("embedding", "models.embedders")}
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
             print(f"{name:22} {text}")
-    elif arguments.what == "runs":
-        list_runs()
-    else:
-        list_weights("chat" if arguments.what == "models" else "embedding")
-        room = "models" if arguments.what == "models" else "models.embedders"
+    elif arguments.what in models:
+        kind, room = models[arguments.what]
+        for name in weights.names(kind):
+            state = "here" if weights.is_present(name) else f"agentlab pull {name}"
+            entry = weights.CATALOGUE[name]
+            megabytes = sum(file.bytes for file in entry.files) / 1e6
+            print(f"local/{name:32} {megabytes:6.0f} MB  {entry.licence}  ({state})")
         for name, text in plugins.names(room).items():
             print(f"{name + '/...':38} {text}")
+    else:
+        for file in sorted(Path("results").glob("*/run.json")):
+            header = RunFolder.open(file.parent).header
+            state = "complete" if (file.parent / "summary.json").exists() else "not finished"
+            print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
     return 0
 
 
@@ -267,7 +274,7 @@ def _fetch(names: Iterable[str]) -> None:
 
     with DownloadDisplay() as display:
         for name in names:
-            weights.fetch(name, None if weights.is_present(name) else display.update)
+            weights.fetch(name, display.update)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -277,9 +284,19 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def init(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.project import create
-
-    for path in create(Path(arguments.folder)):
+    folder = Path(arguments.folder)
+    sources = [file for file in sorted(TEMPLATE.rglob("*")) if file.is_file()]
+    contents = {folder / file.relative_to(TEMPLATE): file.read_bytes() for file in sources}
+    for path in contents:
+        if path.exists():
+            raise ConfigError(f"{path} is there already; choose another folder: agentlab init FOLDER")
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    except OSError as problem:
+        raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
+    for path in contents:
         print(f"wrote {path}")
     print("next: agentlab run")
     return 0

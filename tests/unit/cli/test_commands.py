@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agentlab.cli.parser import main
-from agentlab.cli.project import create
 from support.fake_openai import USAGE, serving, text
 
 SCRIPT = "loop: true\nreplies: ['Eight books at a time.']\n"
@@ -17,7 +16,7 @@ SCRIPT = "loop: true\nreplies: ['Eight books at a time.']\n"
 
 @pytest.fixture
 def project(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    create(tmp_path)
+    assert main(["init", str(tmp_path)]) == 0
     (tmp_path / "replies.yaml").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     return tmp_path
