@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
@@ -20,14 +21,26 @@ from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
 
 FORMAT = 1
-HEADER = {"run_id": str, "spec": str, "model": str, "datasets": dict, "graders": dict}
-LINE = {"flow": str, "conversation": str, "turn": int, "epoch": int, "measures": dict}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    header: Mapping[str, Any]
-    flows: Mapping[str, Mapping[Key, Values]]
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    format: Literal[1]
+    run_id: str
+    spec: str
+    model: str
+    datasets: dict[str, str]
+    """Name -> SHA-256."""
+    graders: dict[str, str]
+
+
+class _Line(Struct, frozen=True):
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    measures: dict[str, int | float | None]
 
 
 def write_baseline(run: Run, path: str | Path) -> None:
@@ -52,46 +65,26 @@ def write_baseline(run: Run, path: str | Path) -> None:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 
 
-def read_baseline(path: Path) -> Baseline:
-    """Raises RunError, with file and line, where the file is no baseline."""
+def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
+    """The header, and the turns of each flow; raises RunError, with file and line, where the file is no baseline."""
+    number = 1
+    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().split(b"\n")
+        header = msgspec.json.decode(lines[0], type=Header)
+        for number, line in enumerate(lines[1:], 2):
+            if line:
+                row = msgspec.json.decode(line, type=_Line)
+                key = row.conversation, row.turn, row.epoch
+                if key in flows[row.flow]:
+                    raise RunError(f"{path}:{number}: this turn of {row.flow} is in the file twice")
+                flows[row.flow][key] = row.measures
     except FileNotFoundError:
         raise RunError(f"there is no baseline {path}; make it from a run you trust with --update") from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be read: {problem}") from None
-    header = _object(path, 1, lines[0] if lines else "", {"format": int})
-    if header["format"] != FORMAT:
-        _refuse(path, 1, f"this is baseline format {header['format']}, agentlab reads format {FORMAT}; use --update")
-    header = _object(path, 1, lines[0], {"format": int, **HEADER})
-    flows: dict[str, dict[Key, Values]] = {}
-    for number, line in enumerate(lines[1:], 2):
-        row = _object(path, number, line, LINE)
-        for name, value in row["measures"].items():
-            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
-                _refuse(path, number, f"{name} is {value!r}, not a number or null")
-        rows = flows.setdefault(row["flow"], {})
-        key = row["conversation"], row["turn"], row["epoch"]
-        if key in rows:
-            _refuse(path, number, f"this turn of {row['flow']} is in the file twice")
-        rows[key] = row["measures"]
+    except ValueError as problem:
+        raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
     if not flows:
         raise RunError(f"{path}: the baseline holds no turns; make it again with --update")
-    return Baseline(header=header, flows=flows)
-
-
-def _object(path: Path, number: int, line: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        _refuse(path, number, "not JSON")
-    if not isinstance(row, dict):
-        _refuse(path, number, "not a JSON object")
-    for key, kind in kinds.items():
-        if type(row.get(key)) is not kind:
-            _refuse(path, number, f"{key!r} must be there, and be of type {kind.__name__}")
-    return row
-
-
-def _refuse(path: Path, number: int, problem: str) -> NoReturn:
-    raise RunError(f"{path}:{number}: {problem}")
+    return header, dict(flows)
