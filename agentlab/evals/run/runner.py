@@ -116,16 +116,16 @@ class _Runner:
         self._folder = folder
         self._on_event = on_event
         self._plays = list(_plays(bench, datasets))
-        self._takes = folder.takes()
+        self._takes = folder.played.takes
         finished = _finished(folder, self._plays)
         self._left = [play for play in self._plays if play.key not in finished]
-        traces = folder.traces()
+        traces = folder.played.traces
         # Paid for, though a conversation that was cut off begins anew.
         cut_off = [event for key, trace in traces.items() if key not in finished for event in trace.events]
         self._budget = Budget(
             bench.spec.budget,
             traces=(trace for key, trace in traces.items() if key in finished),
-            spent_before=[*folder.abandoned(), *cut_off],
+            spent_before=[*(event for _, event in folder.played.abandoned), *cut_off],
         )
         self._memories = Memories(bench, self._begin, lambda: self._budget.is_spent)
         self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
@@ -284,6 +284,6 @@ def _plays(bench: Workbench, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
 
 def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
     done: dict[Play, set[int]] = {}
-    for row in folder.turns():
+    for row in folder.played.turns:
         done.setdefault(row.play, set()).add(row.turn)
     return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}
