@@ -13,14 +13,13 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
 from agentlab.evals.compare.measures import Key, Values, in_order, measured
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
-
-FORMAT = 1
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -47,20 +46,24 @@ def write_baseline(run: Run, path: str | Path) -> None:
     """Replace the file in one step; raises RunError where the run is not complete or does not say what graded it."""
     path = Path(path)
     run.check_complete()
-    same = identity(run.folder.header)
-    if same["graders"] is None:
-        raise RunError(f"{run.path}: an older run that does not say what graded it; run it again for a baseline")
+    same = identity(run.folder.header, str(run.path))
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
-    spec, model = run.folder.header["spec"]["name"], run.result.model
-    lines = [{"format": FORMAT, "run_id": run.run_id, "spec": spec, "model": model, **same}]
+    header = Header(
+        format=1,
+        run_id=run.run_id,
+        spec=run.folder.header["spec"]["name"],
+        model=run.result.model,
+        datasets=same["datasets"],
+        graders=same["graders"],
+    )
+    lines: list[Struct] = [header]
     for flow, rows in sorted(measured(run).items()):
-        for (conversation, turn, epoch), row in sorted(rows.items()):
-            where = {"flow": flow, "conversation": conversation, "turn": turn, "epoch": epoch}
-            lines.append({**where, "measures": {name: row[name] for name in in_order(sorted(row))}})
+        for key, row in sorted(rows.items()):
+            lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
+        replace_file(path, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 

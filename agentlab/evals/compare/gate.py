@@ -47,6 +47,7 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.statistics import (
+    POWER,
     constant_p,
     holm,
     permutation_floor,
@@ -61,7 +62,6 @@ QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
 GATED_COSTS["latency_s"] = 0.20
 """Costs that are gated unasked, and their margins, in shares of the baseline's mean."""
-POWER = 0.8
 
 Result = Literal["pass", "regression", "inconclusive"]
 EXIT_CODES: dict[Result, int] = {"pass": 0, "regression": 2, "inconclusive": 3}
@@ -119,9 +119,7 @@ class Judged:
         """The smallest true loss this gate finds in 80 % of such runs; None where it cannot be known or none could."""
         if len(set(self.losses)) < 2 or self._least_p > self._needed_p or self.bound is None:
             return None
-        found = smallest_visible_difference(
-            self.losses, self.conversations, alpha=self._needed_p, two_sided=False, power=POWER
-        )
+        found = smallest_visible_difference(self.losses, self.conversations, self._needed_p)
         # Below this, the bound would lie within the margin too often to be called a regression.
         beyond = upper_bound(self.losses, self.conversations, 1 - POWER)
         assert found is not None and beyond is not None
@@ -194,11 +192,10 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()
-    mine = identity(run.folder.header)
-    if mine["graders"] is not None:
-        # A grader that is new has no say over scores that are in the baseline.
-        mine["graders"] = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
-    check_comparable(asdict(header), mine, [str(baseline), str(run.path)])
+    mine = identity(run.folder.header, str(run.path))
+    # A grader that is new has no say over scores that are in the baseline.
+    mine["graders"] = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
+    check_comparable({"name": str(baseline), **asdict(header)}, mine)
     flows = measured(run)
     for label, rows in held.items():
         if label not in flows:

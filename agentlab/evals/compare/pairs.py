@@ -161,7 +161,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         return Comparison(pairs=tuple(_pair(x, _flow(mine, x, a), y, _flow(mine, y, a)) for x, y in sides))
     for run in (a, b):
         run.check_complete()
-    check_comparable(identity(a.folder.header), identity(b.folder.header), [str(a.path), str(b.path)])
+    check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
     theirs = measured(b)
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
@@ -223,7 +223,7 @@ def _difference(paired: Paired, p: float, p_holm: float, family: int) -> PairedD
         p=p if differences else None,
         p_holm=p_holm if differences else None,
         d_z=cohens_dz(differences),
-        visible=smallest_visible_difference(differences, clusters, tests=family) if varies else None,
+        visible=smallest_visible_difference(differences, clusters, ALPHA / family / 2) if varies else None,
     )
 
 

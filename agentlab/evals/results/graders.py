@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,15 +61,19 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     return found
 
 
-def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:
+def identity(header: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What `check_comparable` reads, of the header of a run that the user calls `name`."""
+    if "graders" not in header:
+        raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
+    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
+    return {"name": name, "datasets": datasets, "graders": header["graders"]}
+
+
+def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Raise RunError unless both were graded by the same code on the same data.
 
-    `one` and `other` have `datasets` (name -> SHA-256) and `graders` (name -> SHA-256, or None in an older run);
-    `names` says what the user calls them.
+    Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
     """
-    for side, name in ((one, names[0]), (other, names[1])):
-        if side["graders"] is None:
-            raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
     why = {
         "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
         "graders": "the graders differ ({}), so the scores mean different things; run the older one again",
@@ -78,13 +82,7 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Se
         mine, theirs = one[part], other[part]
         differing = sorted(n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
         if differing:
-            raise RunError(f"{names[0]} and {names[1]} cannot be compared: {text.format(', '.join(differing))}")
-
-
-def identity(header: Mapping[str, Any]) -> dict[str, Any]:
-    """`datasets` and `graders` of a run's header, as `check_comparable` reads them."""
-    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
-    return {"datasets": datasets, "graders": header.get("graders")}
+            raise RunError(f"{one['name']} and {other['name']} cannot be compared: {text.format(', '.join(differing))}")
 
 
 def _class(scorer: Any) -> type[Any]:

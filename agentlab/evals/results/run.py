@@ -41,21 +41,18 @@ class Run:
     def run_id(self) -> str:
         return str(self.folder.header["run_id"])
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """The stable machine interface, as in `summary.json`."""
-        return self._summary[0]
-
-    @property
-    def result(self) -> Summary:
-        """The summary with a type."""
-        return self._summary[1]
+        missing = ": the run has not ended; continue it with --resume"
+        summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
+        return summary
 
     @cached_property
-    def _summary(self) -> tuple[dict[str, Any], Summary]:
-        summary = self.folder.read_json("summary.json", ": the run has not ended; continue it with --resume")
+    def result(self) -> Summary:
+        """The summary with a type."""
         try:
-            return summary, from_json(Summary, summary)
+            return from_json(Summary, self.summary)
         except ValueError as problem:
             raise RunError(f"{self.path / 'summary.json'} is not the summary of a run: {problem}") from None
 

@@ -320,7 +320,7 @@ def test_more_tests_ask_for_more():
     assert b.verdict == "inconclusive"
     clusters = list("abcdef")
     (a, _), _ = judge(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05)
-    assert a.visible == pytest.approx(smallest_visible_difference(losses, clusters, two_sided=False, tests=2))
+    assert a.visible == pytest.approx(smallest_visible_difference(losses, clusters, 0.025))
     # Past a wide margin, what must be seen is not a loss but one that is clearly past it.
     (a,), _ = judge(columns(a=zero), columns(a=worse), {"a": 1.0}, 0.05)
     se = standard_error(losses, clusters)

@@ -68,7 +68,12 @@ def test_a_summary_of_a_run_of_either_format_is_read_with_its_types(tmp_path, ow
     ("file", "old", "new", "said"),
     [
         ("turns.jsonl", '"user"', '"said"', "turns.jsonl:1: ValueError: Object missing required field `user`"),
-        ("turns.jsonl", '"turn": 0', '"turn": "0"', "turns.jsonl:1: ValueError: Expected `int`, got `str` - at `$.turn`"),
+        (
+            "turns.jsonl",
+            '"turn": 0',
+            '"turn": "0"',
+            "turns.jsonl:1: ValueError: Expected `int`, got `str`",
+        ),
         ("scores.jsonl", '"value"', '"values"', "scores.jsonl:1: ValueError: Object missing required field `value`"),
         ("calls.jsonl", '"take"', '"took"', "calls.jsonl:1: ValueError: Object missing required field `take`"),
         ("calls.jsonl", '{"flow"', '["flow"', "calls.jsonl:1: JSONDecodeError"),
