@@ -21,6 +21,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import takewhile
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -72,30 +73,33 @@ class PrefixUse:
 
 def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
     """Every accepted call of the conversation, in order."""
-    events = sorted(trace.events, key=lambda event: event.id)
-    made = [event for event in events if isinstance(event, ModelCall) and event.completion is not None]
     earlier: list[tuple[ModelCall, list[tuple[str, str]]]] = []
     uses = []
-    for call in made:
+    for call in sorted(trace.events, key=lambda event: event.id):
+        if not isinstance(call, ModelCall) or call.completion is None:
+            continue
+        usage = call.completion.usage
         parts = _parts(call.request)
         length = sum(len(text) for _, text in parts)
-        tokens = _input(call, length)
-        # One that is still under way has left nothing in the cache.
-        alive = [was for made, was in earlier if call.model == made.model and 0 <= _age(made, call) <= rules.ttl]
+        tokens = length // CHARACTERS_PER_TOKEN if usage.input_tokens is None else usage.input_tokens
+        per_character = Fraction(tokens, length) if length else Fraction()
+        # Seconds since each earlier call ended; one that is still under way has left nothing in the cache.
+        ages = [(call.start - (made.start + made.seconds), made, was) for made, was in earlier]
+        alive = [was for age, made, was in ages if call.model == made.model and 0 <= age <= rules.ttl]
         # Of several that share as much the newest: it is what the conversation goes on from.
         found = [(_common(was, parts), was) for was in reversed(alive)]
         shared, nearest = max(found, default=(0, []), key=itemgetter(0))
-        ideal = _tokens(shared, length, tokens) // rules.block * rules.block
-        whole = sum(len(text) for _, text in nearest)
-        left_early = bool(alive) and shared < min(whole, length)
+        ideal = int(shared * per_character) // rules.block * rules.block
+        whole = min(length, sum(len(text) for _, text in nearest))
+        left_early = bool(alive) and shared < whole
         uses.append(
             PrefixUse(
                 call=call,
                 input=tokens,
                 ideal=ideal if ideal >= rules.minimum else 0,
-                reported=call.completion.usage.cached_tokens if call.completion else None,
+                reported=usage.cached_tokens,
                 broken_at=_part_at(parts, shared) if left_early else None,
-                lost=_tokens(min(whole, length), length, tokens) - _tokens(shared, length, tokens) if left_early else 0,
+                lost=int(whole * per_character) - int(shared * per_character) if left_early else 0,
             )
         )
         earlier.append((call, parts))
@@ -159,8 +163,7 @@ def _common(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) ->
     shared = 0
     for (_, mine), (_, yours) in zip(one, other, strict=False):
         if mine != yours:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False))
-            return shared + sum(1 for _ in alike)
+            return shared + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False)))
         shared += len(mine)
     return shared
 
@@ -171,20 +174,6 @@ def _part_at(parts: Sequence[tuple[str, str]], position: int) -> str:
             return name
         position -= len(text)
     return parts[-1][0] if parts else "empty prompt"
-
-
-def _age(before: ModelCall, call: ModelCall) -> float:
-    """Seconds from the end of one call to the beginning of another."""
-    return call.start - (before.start + before.seconds)
-
-
-def _input(call: ModelCall, characters: int) -> int:
-    reported = call.completion.usage.input_tokens if call.completion else None
-    return characters // CHARACTERS_PER_TOKEN if reported is None else reported
-
-
-def _tokens(characters: int, length: int, tokens: int) -> int:
-    return tokens * characters // length if length else 0
 
 
 def _share(part: int, whole: int) -> float:

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
@@ -19,79 +21,73 @@ from agentlab.evals.compare.measures import Key, Values, in_order, measured
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
 
-FORMAT = 1
-HEADER = {"run_id": str, "spec": str, "model": str, "datasets": dict, "graders": dict}
-LINE = {"flow": str, "conversation": str, "turn": int, "epoch": int, "measures": dict}
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    format: Literal[1]
+    run_id: str
+    spec: str
+    model: str
+    datasets: dict[str, str]
+    """Name -> SHA-256."""
+    graders: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    header: Mapping[str, Any]
-    flows: Mapping[str, Mapping[Key, Values]]
+class _Line(Struct, frozen=True):
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    measures: dict[str, int | float | None]
 
 
 def write_baseline(run: Run, path: str | Path) -> None:
     """Replace the file in one step; raises RunError where the run is not complete or does not say what graded it."""
     path = Path(path)
     run.check_complete()
-    same = identity(run.folder.header)
-    if same["graders"] is None:
-        raise RunError(f"{run.path}: an older run that does not say what graded it; run it again for a baseline")
+    same = identity(run.folder.header, str(run.path))
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
-    spec, model = run.folder.header["spec"]["name"], run.result.model
-    lines = [{"format": FORMAT, "run_id": run.run_id, "spec": spec, "model": model, **same}]
+    header = Header(
+        format=1,
+        run_id=run.run_id,
+        spec=run.folder.header["spec"]["name"],
+        model=run.result.model,
+        datasets=same["datasets"],
+        graders=same["graders"],
+    )
+    lines: list[Struct] = [header]
     for flow, rows in sorted(measured(run).items()):
-        for (conversation, turn, epoch), row in sorted(rows.items()):
-            where = {"flow": flow, "conversation": conversation, "turn": turn, "epoch": epoch}
-            lines.append({**where, "measures": {name: row[name] for name in in_order(sorted(row))}})
+        for key, row in sorted(rows.items()):
+            lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
+        replace_file(path, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 
 
-def read_baseline(path: Path) -> Baseline:
-    """Raises RunError, with file and line, where the file is no baseline."""
+def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
+    """The header, and the turns of each flow; raises RunError, with file and line, where the file is no baseline."""
+    number = 1
+    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().split(b"\n")
+        header = msgspec.json.decode(lines[0], type=Header)
+        for number, line in enumerate(lines[1:], 2):
+            if line:
+                row = msgspec.json.decode(line, type=_Line)
+                key = row.conversation, row.turn, row.epoch
+                if key in flows[row.flow]:
+                    raise RunError(f"{path}:{number}: this turn of {row.flow} is in the file twice")
+                flows[row.flow][key] = row.measures
     except FileNotFoundError:
         raise RunError(f"there is no baseline {path}; make it from a run you trust with --update") from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be read: {problem}") from None
-    header = _object(path, 1, lines[0] if lines else "", {"format": int})
-    if header["format"] != FORMAT:
-        _refuse(path, 1, f"this is baseline format {header['format']}, agentlab reads format {FORMAT}; use --update")
-    header = _object(path, 1, lines[0], {"format": int, **HEADER})
-    flows: dict[str, dict[Key, Values]] = {}
-    for number, line in enumerate(lines[1:], 2):
-        row = _object(path, number, line, LINE)
-        for name, value in row["measures"].items():
-            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
-                _refuse(path, number, f"{name} is {value!r}, not a number or null")
-        rows = flows.setdefault(row["flow"], {})
-        key = row["conversation"], row["turn"], row["epoch"]
-        if key in rows:
-            _refuse(path, number, f"this turn of {row['flow']} is in the file twice")
-        rows[key] = row["measures"]
+    except ValueError as problem:
+        raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
     if not flows:
         raise RunError(f"{path}: the baseline holds no turns; make it again with --update")
-    return Baseline(header=header, flows=flows)
-
-
-def _object(path: Path, number: int, line: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        _refuse(path, number, "not JSON")
-    if not isinstance(row, dict):
-        _refuse(path, number, "not a JSON object")
-    for key, kind in kinds.items():
-        if type(row.get(key)) is not kind:
-            _refuse(path, number, f"{key!r} must be there, and be of type {kind.__name__}")
-    return row
-
-
-def _refuse(path: Path, number: int, problem: str) -> NoReturn:
-    raise RunError(f"{path}:{number}: {problem}")
+    return header, dict(flows)

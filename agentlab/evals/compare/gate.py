@@ -23,18 +23,19 @@ four conversations on. On one conversation nothing can be shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import asdict
+
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.baselines import Baseline, read_baseline
+from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.measures import (
     COSTS,
     Key,
-    Measure,
     Paired,
     Values,
     brief,
@@ -46,6 +47,7 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.statistics import (
+    POWER,
     constant_p,
     holm,
     permutation_floor,
@@ -56,37 +58,105 @@ from agentlab.evals.compare.statistics import (
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
-GATED_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 QUALITY_MARGIN = 0.05
-COST_MARGIN = 0.05
-LATENCY_MARGIN = 0.20
-POWER = 0.8
+GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
+GATED_COSTS["latency_s"] = 0.20
+"""Costs that are gated unasked, and their margins, in shares of the baseline's mean."""
 
 Result = Literal["pass", "regression", "inconclusive"]
 EXIT_CODES: dict[Result, int] = {"pass": 0, "regression": 2, "inconclusive": 3}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The verdict on one measure of one flow; losses, margin and bound are in the units of the measure."""
+    """One measure of one flow, and the verdict on it; losses, margin and bound are in the units of the measure."""
 
-    flow: str
-    measure: Measure
-    n: int
-    clusters: int
-    baseline: float
-    run: float | None
-    margin: float
-    verdict: Result
-    why: str
-    loss: float | None = None
-    bound: float | None = None
-    """The loss is not larger than this, at level 1 - alpha; None where nothing bounds it."""
-    p: float | None = None
+    family = 0
+    """The number of tests Holm's correction is over."""
     p_holm: float | None = None
     """None where the measure is not in the family."""
-    visible: float | None = None
-    """The smallest true loss this gate finds in 80 % of such runs; None where it cannot be known or none could be."""
+
+    def __init__(self, flow: str, paired: Paired, margins: Mapping[str, float], alpha: float) -> None:
+        self.flow, self.measure, self.alpha = flow, paired.measure, alpha
+        self.n = len(paired.keys)
+        self.clusters = len(set(paired.clusters))
+        self.baseline, self.run = mean(paired.a) or 0.0, mean(paired.b)
+        name = self.measure.name
+        share = margins.get(name, GATED_COSTS.get(name, QUALITY_MARGIN))
+        self.margin = share * self.baseline if self.measure in COSTS else share
+        worse = -1.0 if self.measure.better == "higher" else 1.0
+        self.losses = [worse * difference for difference in paired.differences]
+        """A number a turn; empty where one is not known."""
+        self.loss = mean(self.losses)
+        self.conversations = paired.clusters
+        self.constant = len(self.losses) > 1 and len(set(self.losses)) == 1
+        self.p, self.floor, self.bound = self._tested()
+
+    def _tested(self) -> tuple[float | None, float, float | None]:
+        """The p-value, the least it could have been with these absolute differences, and the bound of the loss.
+
+        The loss is not larger than the bound, at level 1 - alpha; None where nothing bounds it.
+        """
+        if not self.losses:
+            return None, 1.0, None
+        if not any(self.losses):
+            return 1.0, 1.0, 0.0
+        p = permutation_p(self.losses, self.conversations, "greater")
+        floor = permutation_floor(self.losses, self.conversations)
+        if not self.constant:
+            return p, floor, upper_bound(self.losses, self.conversations, self.alpha)
+        certain = constant_p(self.clusters)
+        return min(p, certain) if self.losses[0] > 0 else 1.0, min(floor, certain), self.losses[0]
+
+    @property
+    def verdict(self) -> Result:
+        # A rounding error is not a loss.
+        if self.bound is not None and self.bound <= self.margin + 1e-12 * max(1.0, self.margin):
+            return "pass"
+        return "regression" if self.p_holm is not None and self.p_holm < self.alpha else "inconclusive"
+
+    @property
+    def visible(self) -> float | None:
+        """The smallest true loss this gate finds in 80 % of such runs; None where it cannot be known or none could."""
+        if len(set(self.losses)) < 2 or self._least_p > self._needed_p or self.bound is None:
+            return None
+        found = smallest_visible_difference(self.losses, self.conversations, self._needed_p)
+        # Below this, the bound would lie within the margin too often to be called a regression.
+        beyond = upper_bound(self.losses, self.conversations, 1 - POWER)
+        assert found is not None and beyond is not None
+        return max(found, self.margin + beyond - self.bound)
+
+    @property
+    def why(self) -> str:
+        if self.loss is None:
+            return "unknown in this run, known in the baseline"
+        if not any(self.losses):
+            return "no turn differs"
+        moved = f"{'worse' if self.loss > 0 else 'better'} by {brief(abs(self.loss))}"
+        if self.constant:
+            moved += " on every turn"
+        limit = f"the margin is {brief(self.margin)}"
+        if self.verdict == "pass":
+            return f"{moved}, at most {brief(self.bound, '+')} worse; {limit}"
+        if self.verdict == "regression":
+            return f"{moved}, p = {self.p_holm:.2g} after Holm over {self.family} tests; {limit}"
+        bound = "no bound on one conversation" if self.bound is None else f"up to {brief(self.bound, '+')} is possible"
+        text = f"{moved}, {bound}; {limit}"
+        if self._least_p <= self._needed_p:
+            return text
+        return (
+            f"{text}; {self.clusters} conversations can never show a regression here, unless it is the same on every"
+            f" turn: p cannot go below 2^-{self.clusters} = {self._least_p:.2g}, and {max(1, self.family)} tests need"
+            f" {self._needed_p:.2g}"
+        )
+
+    @property
+    def _least_p(self) -> float:
+        return 2.0**-self.clusters
+
+    @property
+    def _needed_p(self) -> float:
+        """Of the first of Holm's tests."""
+        return self.alpha / max(1, self.family)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,39 +190,27 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     a flow or a turn of the baseline is missing in the run, data or graders are others, the run is not complete, or the
     baseline cannot be read.
     """
-    held = read_baseline(Path(baseline))
+    header, held = read_baseline(Path(baseline))
     run.check_complete()
-    mine = identity(run.folder.header)
-    if mine["graders"] is not None:
-        # A grader that is new has no say over scores that are in the baseline.
-        mine["graders"] = {name: sha for name, sha in mine["graders"].items() if name in held.header["graders"]}
-    check_comparable(held.header, mine, [str(baseline), str(run.path)])
+    mine = identity(run.folder.header, str(run.path))
+    # A grader that is new has no say over scores that are in the baseline.
+    mine["graders"] = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
+    check_comparable({"name": str(baseline), **asdict(header)}, mine)
     flows = measured(run)
-    for label, rows in held.flows.items():
+    for label, rows in held.items():
         if label not in flows:
             raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}; the baseline has it")
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
-    notes = list(_differences(run, held, flows))
-    judged, more = judge(held.flows, flows, margins or {}, alpha)
-    return Verdict(
-        run_id=run.run_id,
-        baseline_id=str(held.header["run_id"]),
-        alpha=alpha,
-        judged=judged,
-        notes=(*notes, *more),
-    )
-
-
-def _differences(run: Run, held: Baseline, flows: Mapping[str, Mapping[Key, Values]]) -> Iterator[str]:
-    if run.result.model != held.header["model"]:
-        yield f"the baseline was made with {held.header['model']}, the run with {run.summary['model']}"
-    new = [label for label in flows if label not in held.flows]
-    if new:
-        yield f"not in the baseline, so not gated: {', '.join(new)}"
-    more = sum(len({*flows[label]} - {*rows}) for label, rows in held.flows.items())
-    if more:
-        yield f"{more} turns of the run are not in the baseline, so not gated"
+    notes = []
+    if run.result.model != header.model:
+        notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
+    if new := [label for label in flows if label not in held]:
+        notes.append(f"not in the baseline, so not gated: {', '.join(new)}")
+    if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
+        notes.append(f"{more} turns of the run are not in the baseline, so not gated")
+    judged, said = judge(held, flows, margins or {}, alpha)
+    return Verdict(run_id=run.run_id, baseline_id=header.run_id, alpha=alpha, judged=judged, notes=(*notes, *said))
 
 
 def judge(
@@ -163,17 +221,31 @@ def judge(
 ) -> tuple[tuple[Judged, ...], tuple[str, ...]]:
     """The verdicts and what else is to be said, from the turns of each flow of the baseline."""
     _check_arguments(baseline, margins, alpha)
-    compared, notes = _gated(baseline, run, margins)
-    tests = [_Test(flow, paired, margins, alpha) for flow, paired in compared]
-    family = [test for test in tests if test.floor <= alpha]
-    adjusted = dict(zip(map(id, family), holm([test.p for test in family]), strict=True))
-    equal = sum(test.known and not any(test.losses) for test in tests)
-    silent = sum(test.known for test in tests) - len(family) - equal
+    judged, unknown, notes = [], [], []
+    for flow, rows in baseline.items():
+        for name in in_order(name for row in rows.values() for name in row):
+            asked = name in margins or name in GATED_COSTS or measure(name) not in COSTS
+            if not asked or math.isinf(margins.get(name, 0.0)):
+                continue
+            paired = pair_up(name, rows, run[flow])
+            if mean(paired.a) is None:
+                unknown.append(f"{name} of {flow}")
+            else:
+                judged.append(Judged(flow, paired, margins, alpha))
+    family = [j for j in judged if j.floor <= alpha]
+    for j, p_holm in zip(family, holm([j.p for j in family if j.p is not None]), strict=True):
+        j.p_holm = p_holm
+    for j in judged:
+        j.family = len(family)
+    equal = sum(j.loss is not None and not any(j.losses) for j in judged)
+    silent = sum(j.loss is not None for j in judged) - len(family) - equal
+    if unknown:
+        notes.append(f"unknown in the baseline, so not gated: {', '.join(unknown)}")
     if equal:
         notes.append(f"{equal} measures are equal on every turn and left out of Holm's correction")
     if silent:
         notes.append(f"{silent} measures differ in too few conversations to be rejected, left out of the correction")
-    return tuple(test.judged(adjusted.get(id(test)), len(family)) for test in tests), tuple(notes)
+    return tuple(judged), tuple(notes)
 
 
 def _check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float], alpha: float) -> None:
@@ -185,118 +257,3 @@ def _check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapp
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
     if not 0 < alpha < 0.5:
         raise RunError(f"alpha is {alpha}; it must lie between 0 and .5")
-
-
-def _gated(
-    baseline: Mapping[str, Mapping[Key, Values]], run: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float]
-) -> tuple[list[tuple[str, Paired]], list[str]]:
-    found, unknown = [], []
-    for flow, rows in baseline.items():
-        for name in in_order(name for row in rows.values() for name in row):
-            asked = name in margins or name in GATED_COSTS or measure(name) not in COSTS
-            if not asked or math.isinf(margins.get(name, 0.0)):
-                continue
-            paired = pair_up(name, rows, run[flow])
-            if mean(paired.a) is None:
-                unknown.append(f"{name} of {flow}")
-            else:
-                found.append((flow, paired))
-    return found, [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
-
-
-class _Test:
-    """One measure of one flow: its loss, bound and p-value, before the family is known."""
-
-    def __init__(self, flow: str, paired: Paired, margins: Mapping[str, float], alpha: float) -> None:
-        self.flow, self.paired, self.alpha = flow, paired, alpha
-        self.measure = paired.measure
-        self.baseline = mean(paired.a) or 0.0
-        share = margins.get(self.measure.name, _default_margin(self.measure))
-        self.margin = share * self.baseline if self.measure in COSTS else share
-        worse = -1.0 if self.measure.better == "higher" else 1.0
-        self.losses = [worse * difference for difference in paired.differences]
-        self.clusters = paired.clusters
-        self.known = bool(self.losses)
-        self.conversations = len(set(self.clusters))
-        self.constant = len(self.losses) > 1 and len(set(self.losses)) == 1
-        self.p, self.floor, self.bound = self._tested() if self.known else (1.0, 1.0, None)
-
-    def _tested(self) -> tuple[float, float, float | None]:
-        """The p-value, the least it could have been with these absolute differences, and the bound of the loss."""
-        if not any(self.losses):
-            return 1.0, 1.0, 0.0
-        p = permutation_p(self.losses, self.clusters, "greater")
-        floor = permutation_floor(self.losses, self.clusters)
-        if not self.constant:
-            return p, floor, upper_bound(self.losses, self.clusters, self.alpha)
-        certain = constant_p(self.conversations)
-        return min(p, certain) if self.losses[0] > 0 else 1.0, min(floor, certain), self.losses[0]
-
-    def judged(self, p_holm: float | None, family: int) -> Judged:
-        """The verdict, given the adjusted p-value (None outside the family) and the size of the family."""
-        visible = self._visible(family)
-        # A rounding error is not a loss.
-        within = self.bound is not None and self.bound <= self.margin + 1e-12 * max(1.0, self.margin)
-        verdict: Result = "pass" if within else "inconclusive"
-        if not within and p_holm is not None and p_holm < self.alpha:
-            verdict = "regression"
-        return Judged(
-            flow=self.flow,
-            measure=self.measure,
-            n=len(self.paired.keys),
-            clusters=self.conversations,
-            baseline=self.baseline,
-            run=mean(self.paired.b),
-            margin=self.margin,
-            verdict=verdict,
-            why=self._why(verdict, p_holm, family),
-            loss=mean(self.losses),
-            bound=self.bound,
-            p=self.p if self.known else None,
-            p_holm=p_holm,
-            visible=visible,
-        )
-
-    def _visible(self, family: int) -> float | None:
-        if len(set(self.losses)) < 2 or self._never(family) or self.bound is None:
-            return None
-        found = smallest_visible_difference(
-            self.losses, self.clusters, alpha=self.alpha, two_sided=False, tests=max(1, family), power=POWER
-        )
-        # Below this, the bound would lie within the margin too often to be called a regression.
-        beyond = upper_bound(self.losses, self.clusters, 1 - POWER)
-        assert found is not None and beyond is not None
-        return max(found, self.margin + beyond - self.bound)
-
-    def _never(self, family: int) -> bool:
-        return 2.0**-self.conversations > self.alpha / max(1, family)
-
-    def _why(self, verdict: Result, p_holm: float | None, family: int) -> str:
-        if not self.known:
-            return "unknown in this run, known in the baseline"
-        if not any(self.losses):
-            return "no turn differs"
-        loss = mean(self.losses) or 0.0
-        moved = f"{'worse' if loss > 0 else 'better'} by {brief(abs(loss))}"
-        if self.constant:
-            moved += " on every turn"
-        limit = f"the margin is {brief(self.margin)}"
-        if verdict == "pass":
-            return f"{moved}, at most {brief(self.bound, '+')} worse; {limit}"
-        if verdict == "regression":
-            return f"{moved}, p = {p_holm:.2g} after Holm over {family} tests; {limit}"
-        bound = "no bound on one conversation" if self.bound is None else f"up to {brief(self.bound, '+')} is possible"
-        text = f"{moved}, {bound}; {limit}"
-        if not self._never(family):
-            return text
-        return (
-            f"{text}; {self.conversations} conversations can never show a regression here, unless it is the same on"
-            f" every turn: p cannot go below 2^-{self.conversations} = {2.0**-self.conversations:.2g}, and"
-            f" {max(1, family)} tests need {self.alpha / max(1, family):.2g}"
-        )
-
-
-def _default_margin(what: Measure) -> float:
-    if what not in COSTS:
-        return QUALITY_MARGIN
-    return LATENCY_MARGIN if what.name == "latency_s" else COST_MARGIN

@@ -138,7 +138,7 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str
         ("fallback rate", [f"{flow.fallback_rate:.2f}" for flow in flows]),
         *per_turn(tokens),
         ("cost USD", ["-" if flow.cost_usd is None else f"{flow.cost_usd:.4f}" for flow in flows]),
-        ("latency s, mean (p95)", [f"{flow.latency_s.mean:.1f} ({flow.latency_s.p95:.1f})" for flow in flows]),
+        ("latency s, mean (p95)", ["{mean:.1f} ({p95:.1f})".format(**flow.latency_s) for flow in flows]),
     ]
     scores = []
     for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):

@@ -57,14 +57,14 @@ class PairedDifference:
     clusters: int
     a: float | None
     b: float | None
-    difference: float | None = None
-    ci95: tuple[float, float] | None = None
-    p: float | None = None
+    difference: float | None
+    ci95: tuple[float, float] | None
+    p: float | None
     """Two-sided, by flipping the signs of whole conversations."""
-    p_holm: float | None = None
+    p_holm: float | None
     """Adjusted for the measures of the pair that differ at all."""
-    d_z: float | None = None
-    visible: float | None = None
+    d_z: float | None
+    visible: float | None
     """The smallest true difference that would be found in 80 % of such comparisons, after the adjustment."""
 
     @property
@@ -158,10 +158,10 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         if len(chosen) < 2:
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
-        return _comparison([(first, _flow(mine, first, a), other, _flow(mine, other, a)) for first, other in sides])
+        return Comparison(pairs=tuple(_pair(x, _flow(mine, x, a), y, _flow(mine, y, a)) for x, y in sides))
     for run in (a, b):
         run.check_complete()
-    check_comparable(identity(a.folder.header), identity(b.folder.header), [str(a.path), str(b.path)])
+    check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
     theirs = measured(b)
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
@@ -169,7 +169,9 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     if not sides:
         raise RunError(f"{a.path} and {b.path} share no flow; name one of each: --flow {next(iter(mine))} --flow ...")
     left, right = (run.run_id if a.run_id != b.run_id else str(run.path) for run in (a, b))
-    return _comparison([(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b)) for x, y in sides])
+    return Comparison(
+        pairs=tuple(_pair(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b)) for x, y in sides)
+    )
 
 
 def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[Key, Values]:
@@ -179,60 +181,49 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _comparison(sides: Sequence[tuple[str, dict[Key, Values], str, dict[Key, Values]]]) -> Comparison:
-    aligned = [_aligned(*side) for side in sides]
-    pairs = []
-    for (a, _, b, _), measures in zip(sides, aligned, strict=True):
-        flips = [flip for paired in measures for flip in _flips(paired)]
-        # What is equal on every turn cannot be rejected and must not make the others pay.
-        family = [paired for paired in measures if any(paired.differences)]
-        p_values = [permutation_p(paired.differences, paired.clusters) for paired in family]
-        tested = dict(zip(map(id, family), zip(p_values, holm(p_values), strict=True), strict=True))
-        pairs.append(
-            Pair(
-                a=a,
-                b=b,
-                differences=tuple(_difference(p, tested.get(id(p), (1.0, 1.0)), len(family)) for p in measures),
-                gained=tuple(flip for flip in flips if flip.b > flip.a),
-                lost=tuple(flip for flip in flips if flip.b < flip.a),
-                family=len(family),
-                floor=2 * min((permutation_floor(p.differences, p.clusters) for p in family), default=0.5),
-            )
-        )
-    return Comparison(pairs=tuple(pairs))
-
-
-def _aligned(a_name: str, a: dict[Key, Values], b_name: str, b: dict[Key, Values]) -> list[Paired]:
+def _pair(a_name: str, a: dict[Key, Values], b_name: str, b: dict[Key, Values]) -> Pair:
     for key in sorted({*a} ^ {*b}):
         raise RunError(
             f"{turn_name(key)} is missing in {b_name if key in a else a_name}; "
             "compare runs of the same turns, and finish one that stopped early with --resume"
         )
-    return [pair_up(name, a, b) for name in in_order(name for rows in (a, b) for row in rows.values() for name in row)]
+    names = in_order(name for rows in (a, b) for row in rows.values() for name in row)
+    measures = [pair_up(name, a, b) for name in names]
+    # What is equal on every turn cannot be rejected and must not make the others pay.
+    family = [paired for paired in measures if any(paired.differences)]
+    p_values = [permutation_p(paired.differences, paired.clusters) for paired in family]
+    tested = {
+        paired.measure.name: (p, p_holm) for paired, p, p_holm in zip(family, p_values, holm(p_values), strict=True)
+    }
+    flips = [flip for paired in measures for flip in _flips(paired)]
+    return Pair(
+        a=a_name,
+        b=b_name,
+        differences=tuple(_difference(p, *tested.get(p.measure.name, (1.0, 1.0)), len(family)) for p in measures),
+        gained=tuple(flip for flip in flips if flip.b > flip.a),
+        lost=tuple(flip for flip in flips if flip.b < flip.a),
+        family=len(family),
+        floor=2 * min((permutation_floor(p.differences, p.clusters) for p in family), default=0.5),
+    )
 
 
-def _difference(paired: Paired, tested: tuple[float, float], family: int) -> PairedDifference:
-    found = PairedDifference(
+def _difference(paired: Paired, p: float, p_holm: float, family: int) -> PairedDifference:
+    differences, clusters = paired.differences, paired.clusters
+    center, interval = mean_with_interval(differences, clusters) if differences else (None, None)
+    # Where nothing varies, how much could vary is not known.
+    varies = len(set(differences)) > 1
+    return PairedDifference(
         measure=paired.measure,
         n=len(paired.keys),
-        clusters=len(set(paired.clusters)),
+        clusters=len(set(clusters)),
         a=mean(paired.a),
         b=mean(paired.b),
-    )
-    differences, clusters = paired.differences, paired.clusters
-    if not differences:
-        return found
-    center, interval = mean_with_interval(differences, clusters)
-    p, p_holm = tested
-    return dataclasses.replace(
-        found,
         difference=center,
         ci95=interval,
-        p=p,
-        p_holm=p_holm,
+        p=p if differences else None,
+        p_holm=p_holm if differences else None,
         d_z=cohens_dz(differences),
-        # Where nothing varies, how much could vary is not known.
-        visible=smallest_visible_difference(differences, clusters, tests=family) if len(set(differences)) > 1 else None,
+        visible=smallest_visible_difference(differences, clusters, ALPHA / family / 2) if varies else None,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from agentlab.evals.compare.gate import Judged, Verdict
 from agentlab.evals.compare.measures import brief
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p (Holm)", "visible", "verdict")
+NUMBERS = ("n", "clusters", "baseline", "run", "loss", "bound", "margin", "p", "p_holm", "visible")
 CAPTION = "loss: mean difference for the worse; at most: its upper bound; visible: the loss found in 80 % of such runs"
 
 
@@ -34,10 +36,7 @@ def cells(judged: Judged) -> list[str]:
 
 
 def by_flow(verdict: Verdict) -> dict[str, list[Judged]]:
-    flows: dict[str, list[Judged]] = defaultdict(list)
-    for judged in verdict.judged:
-        flows[judged.flow].append(judged)
-    return dict(flows)
+    return {flow: list(judged) for flow, judged in groupby(verdict.judged, attrgetter("flow"))}
 
 
 def junit(verdict: Verdict) -> str:
@@ -49,26 +48,22 @@ def junit(verdict: Verdict) -> str:
     root = ElementTree.Element("testsuites", {"name": "agentlab gate", **_counts(verdict.judged)})
     del root.attrib["skipped"]
     for flow, judged in by_flow(verdict).items():
-        suite = ElementTree.SubElement(root, "testsuite", {"name": _legal(flow), **_counts(judged)})
+        suite = ElementTree.SubElement(root, "testsuite", {"name": flow, **_counts(judged)})
         properties = ElementTree.SubElement(suite, "properties")
-        ElementTree.SubElement(properties, "property", name="run", value=_legal(verdict.run_id))
-        ElementTree.SubElement(properties, "property", name="baseline", value=_legal(verdict.baseline_id))
-        ElementTree.SubElement(properties, "property", name="alpha", value=repr(verdict.alpha))
+        told = {"run": verdict.run_id, "baseline": verdict.baseline_id, "alpha": repr(verdict.alpha)}
         for j in judged:
-            for number in ("n", "clusters", "baseline", "run", "loss", "bound", "margin", "p", "p_holm", "visible"):
-                value = getattr(j, number)
-                if value is not None:
-                    name = _legal(f"{j.measure.name}.{number}")
-                    ElementTree.SubElement(properties, "property", name=name, value=repr(value))
-        for j in judged:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=_legal(f"gate.{flow}"), name=_legal(j.measure.name), time="0"
-            )
+            numbers = {f"{j.measure.name}.{number}": getattr(j, number) for number in NUMBERS}
+            told |= {name: repr(value) for name, value in numbers.items() if value is not None}
+            case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
             if j.verdict != "pass":
                 kind = "failure" if j.verdict == "regression" else "skipped"
-                ElementTree.SubElement(case, kind, type=j.verdict, message=_legal(j.why))
+                ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
+        for name, value in told.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    # XML 1.0 has no way to write the rest.
+    legal = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+    return re.sub(legal, "?", ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
 
 
 def markdown(verdict: Verdict) -> str:
@@ -101,11 +96,6 @@ def _counts(judged: Sequence[Judged]) -> dict[str, str]:
         "skipped": sum(j.verdict == "inconclusive" for j in judged),
     }
     return {name: str(count) for name, count in found.items()}
-
-
-def _legal(text: str) -> str:
-    """Without what XML 1.0 has no way to write."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 def _cell(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 LEVEL = 0.95
+POWER = 0.8
 RESAMPLES = 2000
 SEED = 0
 PERMUTATIONS = 9999
@@ -167,13 +168,9 @@ def cohens_dz(differences: Sequence[float]) -> float | None:
 def smallest_visible_difference(
     differences: Sequence[float],
     clusters: Sequence[str],
-    *,
-    alpha: float = 0.05,
-    two_sided: bool = True,
-    tests: int = 1,
-    power: float = 0.8,
+    level: float,
 ) -> float | None:
-    """The true mean difference that a test at `alpha` / `tests` finds in `power` of such runs; None under 2 clusters.
+    """The true mean difference that a one-sided test at `level` finds in `POWER` of such runs; None under 2 clusters.
 
     `differences` are paired, turn by turn. (t at the level + t at the power) times `standard_error`, with C - 1 degrees
     of freedom, after arXiv 2411.00640, equation 9.
@@ -183,7 +180,7 @@ def smallest_visible_difference(
         return None
     from scipy import stats
 
-    quantiles = stats.t.ppf([1 - alpha / tests / (2 if two_sided else 1), power], len(set(clusters)) - 1)
+    quantiles = stats.t.ppf([1 - level, POWER], len(set(clusters)) - 1)
     return float(quantiles.sum()) * error
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,20 +33,25 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     """
     found = {}
     # Scorers share modules, and reading one anew for each of them was most of the work.
-    read: dict[str, ast.Module] = {}
-    canonical: dict[str, list[str]] = {}
+    read = functools.cache(_Source)
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
         if scorer is not module:
             name += f":{_class(scorer).__qualname__}"
-        if not str(getattr(module, "__file__", None)).endswith(".py"):
+        file = str(getattr(module, "__file__", None))
+        if not file.endswith(".py"):
             found[name] = UNKNOWN
             continue
-        trees = _closure(module, read)
-        canonical |= {part: _statements(tree) for part, tree in trees.items() if part not in canonical}
-        parts: list[Any] = sorted(statement for part in trees for statement in canonical[part])
-        if any(getattr(node, "attr", None) == "embed" for tree in trees.values() for node in ast.walk(tree)):
+        sources: dict[str, _Source] = {}
+        waiting = [file]
+        while waiting:
+            file = waiting.pop()
+            if file not in sources:
+                sources[file] = read(file)
+                waiting += sources[file].imported
+        parts: list[Any] = sorted(statement for source in sources.values() for statement in source.statements)
+        if any(source.embeds for source in sources.values()):
             parts.append(["embedder", embedder_name])
         if scorer is not module:
             settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
@@ -54,15 +61,19 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     return found
 
 
-def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:
+def identity(header: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What `check_comparable` reads, of the header of a run that the user calls `name`."""
+    if "graders" not in header:
+        raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
+    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
+    return {"name": name, "datasets": datasets, "graders": header["graders"]}
+
+
+def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Raise RunError unless both were graded by the same code on the same data.
 
-    `one` and `other` have `datasets` (name -> SHA-256) and `graders` (name -> SHA-256, or None in an older run);
-    `names` says what the user calls them.
+    Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
     """
-    for side, name in ((one, names[0]), (other, names[1])):
-        if side["graders"] is None:
-            raise RunError(f"{name}: an older run that does not say what graded it; run it again to compare it")
     why = {
         "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
         "graders": "the graders differ ({}), so the scores mean different things; run the older one again",
@@ -71,57 +82,34 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any], names: Se
         mine, theirs = one[part], other[part]
         differing = sorted(n for n in {*mine, *theirs} if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
         if differing:
-            raise RunError(f"{names[0]} and {names[1]} cannot be compared: {text.format(', '.join(differing))}")
-
-
-def identity(header: Mapping[str, Any]) -> dict[str, Any]:
-    """`datasets` and `graders` of a run's header, as `check_comparable` reads them."""
-    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
-    return {"datasets": datasets, "graders": header.get("graders")}
+            raise RunError(f"{one['name']} and {other['name']} cannot be compared: {text.format(', '.join(differing))}")
 
 
 def _class(scorer: Any) -> type[Any]:
     return scorer if inspect.isclass(scorer) else type(scorer)
 
 
-def _closure(module: ModuleType, read: dict[str, ast.Module]) -> dict[str, ast.Module]:
-    """Module names -> syntax trees: the module and what it imports from `PACKAGES`; `read` has those read before."""
-    trees: dict[str, ast.Module] = {}
-    waiting = [module.__name__]
-    while waiting:
-        name = waiting.pop()
-        if name not in trees:
-            path = module.__file__ if name == module.__name__ else _file(name)
-            if name not in read:
-                read[name] = ast.parse(Path(path or "").read_text(encoding="utf-8"))
-            trees[name] = read[name]
-            waiting.extend(imported for imported in _imports(trees[name]) if imported.startswith(PACKAGES))
-    return trees
+class _Source:
+    """What a module defines and does, each piece as JSON, and the files of `PACKAGES` it imports."""
 
-
-def _imports(tree: ast.Module) -> Iterable[str]:
-    for node in ast.walk(tree):
-        named = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        if isinstance(node, ast.ImportFrom):
-            yield from (name for name in (f"{node.module}.{part}" for part in named) if _file(name))
-            named = [node.module or ""]
-        yield from (name for name in named if _file(name))
+    def __init__(self, file: str) -> None:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        nodes = list(ast.walk(tree))
+        self.statements = [json.dumps(statement) for statement in _canonical(tree.body)]
+        self.embeds = any(getattr(node, "attr", None) == "embed" for node in nodes)
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom):
+                names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        self.imported = [file for file in map(_file, names) if file]
 
 
 def _file(name: str) -> str | None:
     """The source file of a module of `PACKAGES`; None where the name is none."""
-    if not name.startswith(PACKAGES):
-        return None
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        return None
-    return spec.origin if spec else None
-
-
-def _statements(tree: ast.Module) -> list[str]:
-    """What a module defines and does, each piece as JSON."""
-    return [json.dumps(statement) for statement in _canonical(tree.body)]
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec(name) if name.startswith(PACKAGES) else None
+        return spec.origin if spec else None
+    return None
 
 
 def _canonical(node: Any) -> Any:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
+"""What a score says of its turn."""
+
+
 async def finish(
     folder: RunFolder,
     datasets: Sequence[Dataset],
@@ -33,7 +37,7 @@ async def finish(
 ) -> Run:
     """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
     run = Run(folder)
-    rows = folder.turns()
+    rows = folder.played.turns
     answered = {(*row.play, row.turn) for row in rows}
     for play, trace in run.traces.items():
         # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
@@ -43,7 +47,7 @@ async def finish(
         trace = run.traces.get(row.play, Trace(*row.play))
         if not trace.totals(row.turn).agrees_with(row.totals):
             raise RunError(f"{folder.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
-    scores = await _grade(run, rows, datasets, scorers, embed)
+    scores = await _grade(run, datasets, scorers, embed)
     folder.write_scores(scores)
     folder.write_json("summary.json", summarise(run, rows, scores, datasets, complete=complete))
     return run
@@ -51,7 +55,6 @@ async def finish(
 
 async def _grade(
     run: Run,
-    rows: Sequence[TurnRow],
     datasets: Sequence[Dataset],
     scorers: Sequence[Any],
     embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
@@ -69,24 +72,12 @@ async def _grade(
 
     def grade_all() -> list[ScoreRow]:
         graded: list[ScoreRow] = []
-        for row in rows:
+        for row in run.folder.played.turns:
             if given_up.is_set():
                 break
             found = _grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
-            graded += [
-                ScoreRow(
-                    flow=row.flow,
-                    dataset=row.dataset,
-                    conversation=row.conversation,
-                    category=row.category,
-                    turn=row.turn,
-                    epoch=row.epoch,
-                    metric=metric,
-                    value=score.value,
-                    reason=score.reason,
-                )
-                for metric, score in found.items()
-            ]
+            of = {name: getattr(row, name) for name in SHARED}
+            graded += [ScoreRow(**of, metric=name, value=s.value, reason=s.reason) for name, s in found.items()]
         return graded
 
     # A thread cannot be cancelled, only asked.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.trace import Trace, billed
-from agentlab.evals.results.rows import Bill, Departure, Reuse
+from agentlab.evals.results.rows import Departure, Reuse
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
@@ -60,7 +60,7 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
     return Reuse(
         reused=sum(call.origin == "replay" for call in calls),
         new=sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
-        billed=Bill(input_tokens=paid.input_tokens, output_tokens=paid.output_tokens, cost_usd=paid.cost_usd),
+        billed={name: getattr(paid, name) for name in ("input_tokens", "output_tokens", "cost_usd")},
         missing=missing if mode == "replay" else 0,
         causes=dict(causes.most_common()),
         diverged=diverged,
@@ -79,9 +79,9 @@ def misses(traces: Iterable[Trace]) -> list[str]:
 
 def describe(reused: Reuse) -> list[str]:
     """The same in a few lines for people."""
-    paid = reused.billed
-    usd = "" if paid.cost_usd is None else f", ${paid.cost_usd:.4f}"
-    tokens = f"{_count(paid.input_tokens)} + {_count(paid.output_tokens)} tokens"
+    told = {name: "?" if number is None else number for name, number in reused.billed.items()}
+    usd = "" if reused.billed["cost_usd"] is None else f", ${told['cost_usd']:.4f}"
+    tokens = f"{told['input_tokens']} + {told['output_tokens']} tokens"
     lines = [f"model calls: {reused.reused} reused, {reused.new} new ({tokens}{usd} billed now)"]
     if reused.missing:
         lines.append(f"NOT RECORDED: {reused.missing}; the turns concerned failed. --mode auto records what is missing")
@@ -89,7 +89,3 @@ def describe(reused: Reuse) -> list[str]:
     lines += [f"{d.flow} {d.conversation} from turn {d.turn} on: {d.why}" for d in reused.diverged[:SHOWN]]
     more = len(reused.diverged) - SHOWN
     return [*lines, *([f"... and {more} more conversations"] if more > 0 else [])]
-
-
-def _count(number: int | None) -> str:
-    return "?" if number is None else str(number)

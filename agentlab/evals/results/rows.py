@@ -1,28 +1,30 @@
-"""What stands in a run folder, as types, and the one way between them and JSON.
+"""What stands in a run folder, as types, and the one way from them to JSON.
 
     turns.jsonl     a TurnRow a line
-    calls.jsonl     an event a line; a CallPlace says where it belongs
+    calls.jsonl     an event a line, with flow, conversation, epoch and take
     scores.jsonl    a ScoreRow a line
     summary.json    a Summary
 
 Fields are written in the order in which they stand here. What is unknown is None, and null in the file; a field that
-older runs do not have is UNSET, and not written.
+older runs do not have is UNSET, and not written. `from_json` reads what `json` has parsed: msgspec refuses half a
+surrogate pair, which a model may write, and NaN.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
-from agentlab.core.messages import Reply, from_json, to_json
+from agentlab.core.messages import Reply, to_json
 from agentlab.core.trace import Totals
 
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
-Record = TypeVar("Record", bound=Struct)
+Sums = dict[str, int | float | None]
+"""Sums by name; None where a part is unknown."""
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
@@ -49,20 +51,6 @@ class TurnRow(Struct, frozen=True, kw_only=True):
         return self.flow, self.conversation, self.epoch
 
 
-class CallPlace(Struct, frozen=True, kw_only=True):
-    """Where an event of the ledger belongs; the rest of its line is the event."""
-
-    flow: str
-    conversation: str
-    epoch: int
-    take: int
-    kind: str
-
-    @property
-    def play(self) -> Play:
-        return self.flow, self.conversation, self.epoch
-
-
 class ScoreRow(Struct, frozen=True, kw_only=True):
     """What a metric says of a turn, and why."""
 
@@ -77,36 +65,11 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Latency(Struct, frozen=True, kw_only=True):
-    """Of the turns of a flow, in seconds."""
-
-    mean: float
-    p50: float
-    p95: float
-
-
-class PhaseSums(Struct, frozen=True, kw_only=True):
-    calls: int
-    """Of every kind."""
-    input_tokens: int | None
-    output_tokens: int | None
-    seconds: float
-
-
 class MetricSummary(Struct, frozen=True, kw_only=True):
     mean: float
     ci95: tuple[float, float] | None
     """None where there are too few conversations for an interval."""
     n: int
-
-
-class Bill(Struct, frozen=True, kw_only=True):
-    """What was asked of a model just now, and is paid for."""
-
-    llm_calls: int | UnsetType = UNSET
-    input_tokens: int | None
-    output_tokens: int | None
-    cost_usd: float | None
 
 
 class FlowSummary(Struct, frozen=True, kw_only=True):
@@ -130,11 +93,14 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     output_tokens: int | None
     cached_tokens: int | None
     cost_usd: float | None
-    billed: Bill | UnsetType = UNSET
-    latency_s: Latency
-    phases: dict[str, PhaseSums]
+    billed: Sums | UnsetType = UNSET
+    """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
+    latency_s: dict[str, float]
+    """`mean`, `p50` and `p95` of its turns, in seconds."""
+    phases: dict[str, Sums]
+    """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
     scores: dict[str, MetricSummary]
-    ingest: dict[str, float | None] | UnsetType = UNSET
+    ingest: Sums | UnsetType = UNSET
     """What of the sums went into filling memories; only there where the flow filled them."""
 
     def per_turn(self, name: str) -> float | None:
@@ -159,7 +125,7 @@ class Reuse(Struct, frozen=True, kw_only=True):
 
     reused: int
     new: int
-    billed: Bill
+    billed: Sums
     missing: int
     """What a replay was asked for and did not have."""
     causes: dict[str, int]
@@ -185,24 +151,12 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 def columns(record: Struct) -> dict[str, Any]:
     """The fields of a record in order, without those that are UNSET."""
-    named = ((name, getattr(record, name)) for name in record.__struct_fields__)
-    return {name: value for name, value in named if value is not UNSET}
+    return {name: value for name, value in asdict(record).items() if value is not UNSET}
 
 
 def encode(record: Any, indent: int | None = None) -> str:
     """A record as JSON."""
     return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent)
-
-
-def decode(content: Any, kind: type[Record]) -> Record:
-    """A record from parsed JSON; raises ValueError, in a line, where a field is missing or of another type.
-
-    The text is read by `json`: msgspec refuses half a surrogate pair, which a model may write, and NaN.
-    """
-    for field in msgspec.structs.fields(kind) if isinstance(content, dict) else ():
-        if field.required and field.name not in content:
-            raise ValueError(f"the row has no {field.name!r}")
-    return from_json(kind, content)
 
 
 def _plain(value: Any) -> Any:

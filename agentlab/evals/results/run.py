@@ -7,7 +7,6 @@ run.trace("tools", "laws-001")          # one conversation, event by event
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.events import MemoryOp, ModelCall, Notice
-from agentlab.core.messages import CHARACTERS_PER_TOKEN
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, from_json
 from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Trace, critical_path
-from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, columns, decode
+from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -42,33 +41,24 @@ class Run:
     def run_id(self) -> str:
         return str(self.folder.header["run_id"])
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """The stable machine interface, as in `summary.json`."""
-        return self._summary[0]
-
-    @property
-    def result(self) -> Summary:
-        """The summary with a type."""
-        return self._summary[1]
+        missing = ": the run has not ended; continue it with --resume"
+        summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
+        return summary
 
     @cached_property
-    def _summary(self) -> tuple[dict[str, Any], Summary]:
-        file = self.path / "summary.json"
+    def result(self) -> Summary:
+        """The summary with a type."""
         try:
-            summary = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunError(f"{self.path}: the run has not ended; continue it with --resume") from None
-        except (OSError, ValueError) as problem:
-            raise RunError(f"{file} cannot be read: {problem}") from None
-        try:
-            return summary, decode(summary, Summary)
+            return from_json(Summary, self.summary)
         except ValueError as problem:
-            raise RunError(f"{file} is not the summary of a run: {problem}") from None
+            raise RunError(f"{self.path / 'summary.json'} is not the summary of a run: {problem}") from None
 
     @cached_property
     def traces(self) -> dict[Play, Trace]:
-        return self.folder.traces()
+        return self.folder.played.traces
 
     def trace(self, flow: str, conversation: str, epoch: int = 0) -> Trace:
         try:
@@ -79,7 +69,7 @@ class Run:
 
     def played(self) -> list[TurnRow]:
         """The rows of `turns.jsonl`; raises RunError where the summary counts others."""
-        rows = self.folder.turns()
+        rows = self.folder.played.turns
         if len(rows) != self.result.turns:
             raise RunError(f"{self.path}: turns.jsonl holds {len(rows)} turns, the summary {self.result.turns}")
         return rows
@@ -174,8 +164,8 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
         "input tokens / turn": flow.per_turn("input_tokens"),
         "output tokens / turn": flow.per_turn("output_tokens"),
         "cost USD": flow.cost_usd,
-        "latency mean s": flow.latency_s.mean,
-        "latency p95 s": flow.latency_s.p95,
+        "latency mean s": flow.latency_s["mean"],
+        "latency p95 s": flow.latency_s["p95"],
         **{metric: score.mean for metric, score in flow.scores.items()},
     }
 

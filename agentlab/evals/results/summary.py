@@ -15,16 +15,7 @@ from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import mean_with_interval
 from agentlab.evals.results.reuse import UNGRADED, reuse
-from agentlab.evals.results.rows import (
-    Bill,
-    FlowSummary,
-    Latency,
-    MetricSummary,
-    PhaseSums,
-    ScoreRow,
-    Summary,
-    TurnRow,
-)
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums, TurnRow
 from agentlab.evals.results.run import Run
 
 
@@ -37,7 +28,8 @@ def summarise(
     for row in rows:
         by_flow[row.flow].append(row)
     ungraded = sum(score.reason.startswith(UNGRADED) for score in scores)
-    reused = reuse(run.traces.values(), run.folder.abandoned(), spec["mode"], ungraded)
+    lost = run.folder.played.abandoned
+    reused = reuse(run.traces.values(), [event for _, event in lost], spec["mode"], ungraded)
     missing = reused is not None and reused.missing > 0
     return Summary(
         run_id=header["run_id"],
@@ -59,9 +51,10 @@ def summarise(
 def _summarise_flow(run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow]) -> FlowSummary:
     n, label = len(rows), rows[0].flow
     traces = [trace for trace in run.traces.values() if trace.flow == label]
-    totals = Totals.sum(trace.totals() for trace in traces)
+    sums = vars(Totals.sum(trace.totals() for trace in traces))
     events = [(trace, event) for trace in traces for event in trace.events]
-    paid = billed([*run.folder.abandoned(label), *(event for _, event in events)])
+    lost = [event for flow, event in run.folder.played.abandoned if flow == label]
+    paid = billed([*lost, *(event for _, event in events)])
     fallbacks = {(id(trace), event.turn) for trace, event in events if event.phase == "fallback"}
     costs = [run.costs(row) for row in rows]
     latencies = [cost["latency_s"] for cost in costs]
@@ -69,52 +62,35 @@ def _summarise_flow(run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow
     return FlowSummary(
         turns=n,
         errors=sum(cost["failed"] for cost in costs),
-        llm_calls=totals.llm_calls,
-        embedding_calls=totals.embedding_calls,
-        tool_calls=totals.tool_calls,
-        memory_ops=totals.memory_ops,
-        llm_calls_per_turn=totals.llm_calls / n,
-        embedding_calls_per_turn=totals.embedding_calls / n,
-        tool_calls_per_turn=totals.tool_calls / n,
+        **{name: total for name, total in sums.items() if name != "seconds"},
+        **{f"{name}_per_turn": sums[name] / n for name in ("llm_calls", "embedding_calls", "tool_calls")},
         memory_tokens_per_turn=sum(cost["memory_tokens"] for cost in costs) / n,
         memory_unavailable=sum(cost["memory_unavailable"] for cost in costs),
         fallback_rate=len(fallbacks) / n,
-        input_tokens=totals.input_tokens,
-        output_tokens=totals.output_tokens,
-        cached_tokens=totals.cached_tokens,
-        cost_usd=totals.cost_usd,
-        billed=Bill(
-            llm_calls=paid.llm_calls,
-            input_tokens=paid.input_tokens,
-            output_tokens=paid.output_tokens,
-            cost_usd=paid.cost_usd,
-        ),
-        latency_s=Latency(
-            mean=float(np.mean(latencies)),
-            p50=float(np.quantile(latencies, 0.5)),
-            p95=float(np.quantile(latencies, 0.95)),
-        ),
-        phases=_summarise_phases(traces),
+        billed={name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
+        latency_s={
+            "mean": float(np.mean(latencies)),
+            "p50": float(np.quantile(latencies, 0.5)),
+            "p95": float(np.quantile(latencies, 0.95)),
+        },
+        phases={
+            phase: {
+                "calls": part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
+                **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
+            }
+            for phase, part in _phases(traces).items()
+        },
         scores=_summarise_scores(scores),
         ingest=_summarise_ingest(filled) if filled else UNSET,
     )
 
 
-def _summarise_phases(traces: Sequence[Trace]) -> dict[str, PhaseSums]:
+def _phases(traces: Sequence[Trace]) -> dict[str, Totals]:
     parts: dict[str, list[Totals]] = defaultdict(list)
     for trace in traces:
         for phase, part in trace.phases().items():
             parts[phase].append(part)
-    sums = {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
-    return {
-        phase: PhaseSums(
-            calls=part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
-            input_tokens=part.input_tokens,
-            output_tokens=part.output_tokens,
-            seconds=part.seconds,
-        )
-        for phase, part in sums.items()
-    }
+    return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
 
 
 def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
@@ -128,7 +104,7 @@ def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
     return found
 
 
-def _summarise_ingest(traces: Sequence[Trace]) -> dict[str, float | None]:
+def _summarise_ingest(traces: Sequence[Trace]) -> Sums:
     """What of the flow's totals went into filling its memories, in a run with `ingest: flow`."""
     notices = [(trace, event) for trace in traces for event in trace.events if isinstance(event, Notice)]
     away = {(id(trace), notice.turn) for trace, notice in notices if notice.name == MEMORY_UNAVAILABLE}

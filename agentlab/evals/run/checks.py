@@ -24,7 +24,12 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s: %s%s", dataset.name, found[0], more)
-    _check_budget(bench)
+    for variant in bench.variants:
+        if bench.spec.budget.usd is not None and bench.prices.of(variant.model) is None:
+            raise ConfigError(
+                f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
+                "add it to a table of your own and name that under `prices`, or use budget.calls"
+            )
     _check_recordings(bench, resume)
 
 
@@ -54,16 +59,6 @@ def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) ->
             raise ConfigError(
                 f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
             )
-
-
-def _check_budget(bench: Workbench) -> None:
-    if bench.spec.budget.usd is not None:
-        for variant in bench.variants:
-            if bench.prices.of(variant.model) is None:
-                raise ConfigError(
-                    f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
-                    "add it to a table of your own and name that under `prices`, or use budget.calls"
-                )
 
 
 def _check_recordings(bench: Workbench, resume: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from agentlab.core.messages import Usage
+from agentlab.core.trace import add_up
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.workbench import Workbench
 
-INPUT_TOKENS_GUESSED, OUTPUT_TOKENS_GUESSED = 800, 60
+CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
 WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
@@ -18,13 +21,13 @@ class Estimate:
 
     conversations: int
     turns: int
-    llm_calls: int | None
-    minutes: float | None
+    llm_calls: float | None
+    seconds: float | None
     usd: float | None
 
     def __str__(self) -> str:
-        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls}"
-        minutes = "unknown time" if self.minutes is None else f"about {max(1, round(self.minutes))} min"
+        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls:.0f}"
+        minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
         usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
         return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
 
@@ -37,25 +40,20 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
     if bench.spec.ingest == "flow":
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
         writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
-    calls = {
-        v.label: None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
+    calls = [
+        None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
         for v in bench.variants
-    }
-    minutes: float | None = 0.0
-    usd: float | None = 0.0
-    for variant in bench.variants:
-        made = calls[variant.label]
-        pace, price = bench.seconds_per_call(variant.model), bench.prices.of(variant.model)
-        minutes = None if minutes is None or made is None or pace is None else minutes + made * pace / 60
-        if usd is None or made is None or price is None:
-            usd = None
-        else:
-            usd += made * (INPUT_TOKENS_GUESSED * price.input + OUTPUT_TOKENS_GUESSED * price.output) / 1e6
-    known = [made for made in calls.values() if made is not None]
+    ]
+
+    def total(per_call: Iterable[float | None]) -> float | None:
+        sums = zip(calls, per_call, strict=True)
+        found: float | None = add_up(None if made is None or each is None else made * each for made, each in sums)
+        return found
+
     return Estimate(
         conversations=conversations,
         turns=turns * len(bench.variants),
-        llm_calls=round(sum(known)) if len(known) == len(calls) else None,
-        minutes=minutes,
-        usd=usd,
+        llm_calls=total(1 for _ in calls),
+        seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
+        usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
     )

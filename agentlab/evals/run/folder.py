@@ -20,31 +20,37 @@ from msgspec import Struct
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
 from agentlab.core.files import replace_file
+from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import CallPlace, Play, ScoreRow, TurnRow, decode, encode
+from agentlab.evals.results.rows import Play, ScoreRow, TurnRow, encode
 
 FORMAT = 2
 READABLE = (1, 2)
 """Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
 compared with each other, but it cannot be continued, nor compared with another run."""
 LOCK = ".lock"
-_Row = TypeVar("_Row", bound=Struct)
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
-class _Content:
+class Played:
+    """What the flows of a run have done; of a conversation that was begun again, the last take."""
+
     takes: dict[Play, int]
+    """The last take of every conversation that left an event or a turn behind."""
     turns: list[TurnRow]
+    """Sorted."""
     traces: dict[Play, Trace]
+    """Every conversation's events, revived."""
     abandoned: list[tuple[str, Event]]
-    """With the flow each belongs to."""
+    """Events of takes that a later one replaced, with the flow of each: nothing counts them but the bill."""
 
 
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writing: dict[str, IO[bytes]] = {}
-        self._read: tuple[tuple[int, ...], _Content] | None = None
+        self._read: tuple[tuple[int, ...], Played] | None = None
 
     # Writing.
 
@@ -106,47 +112,31 @@ class RunFolder:
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished."""
         for name in ("turns.jsonl", "calls.jsonl"):
-            file = self.path / name
-            if file.exists():
-                content = file.read_bytes()
-                whole = content[: content.rfind(b"\n") + 1]
-                if whole != content:
-                    file.write_bytes(whole)
+            if (self.path / name).exists():
+                with (self.path / name).open("rb+") as file:
+                    file.truncate(file.read().rfind(b"\n") + 1)
 
     # Reading.
 
     @property
     def header(self) -> dict[str, Any]:
-        try:
-            header: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.path} is not a run folder: there is no run.json") from None
-        except (OSError, ValueError) as problem:
-            raise RunError(f"{self.path / 'run.json'} cannot be read: {problem}") from None
+        header: dict[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
         return header
 
-    def abandoned(self, flow: str | None = None) -> list[Event]:
-        """Events of takes that a later one replaced: nothing counts them but the bill."""
-        return [event for label, event in self._content().abandoned if flow in (None, label)]
-
-    def turns(self) -> list[TurnRow]:
-        """One row a turn, sorted; of a conversation that was begun again, the last take."""
-        return self._content().turns
-
-    def traces(self) -> dict[Play, Trace]:
-        """Every conversation's events, revived; of a conversation that was begun again, the last take."""
-        return self._content().traces
-
-    def takes(self) -> dict[Play, int]:
-        """The last take of every conversation that left an event or a turn behind."""
-        return self._content().takes
+    def read_json(self, name: str, missing: str) -> Any:
+        """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.path}{missing}") from None
+        except (OSError, ValueError) as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem}") from None
 
     def scores(self) -> list[ScoreRow]:
-        return [row for _, row, _ in self._rows("scores.jsonl", ScoreRow)]
+        return list(self._rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
 
-    def _rows(self, name: str, kind: type[_Row]) -> Iterator[tuple[int, _Row, dict[str, Any]]]:
-        """The lines of a file: number, row and JSON. An unfinished last line is left out, any other that is broken is a
-        RunError."""
+    def _rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
+        """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
         file = self.path / name
         if not file.exists():
             return
@@ -155,53 +145,58 @@ class RunFolder:
                 if not line.endswith(b"\n"):
                     return
                 try:
-                    content = json.loads(line)
-                except ValueError as problem:
-                    raise RunError(f"{file}:{number}: not JSON: {problem}") from None
-                try:
-                    row = decode(content, kind)
-                except ValueError as problem:
-                    raise RunError(f"{file}:{number}: {problem}") from None
-                yield number, row, content
+                    yield read(json.loads(line))
+                except (KeyError, ValueError) as problem:
+                    raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
 
-    def _content(self) -> _Content:
+    @property
+    def played(self) -> Played:
+        """Read anew where a file has grown."""
         files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
         sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
         if self._read is None or self._read[0] != sizes:
             self._read = sizes, self._load()
         return self._read[1]
 
-    def _load(self) -> _Content:
+    def _load(self) -> Played:
         takes: dict[Play, int] = {}
         traces: dict[Play, Trace] = {}
         abandoned: list[tuple[str, Event]] = []
 
-        def lost(play: Play) -> list[tuple[str, Event]]:
-            return [(play[0], event) for event in traces[play].events] if play in traces else []
+        def begin(play: Play, take: int) -> None:
+            takes[play] = take
+            if play in traces:
+                abandoned.extend((play[0], event) for event in traces[play].events)
 
-        for number, place, content in self._rows("calls.jsonl", CallPlace):
-            play, take = place.play, place.take
-            try:
-                event = revive(content)
-            except (KeyError, TypeError, ValueError) as problem:
-                raise RunError(f"{self.path / 'calls.jsonl'}:{number}: not an event: {problem!r}") from None
+        for play, take, event in self._rows("calls.jsonl", _call):
             if take > takes.get(play, -1):
-                abandoned += lost(play)
-                takes[play] = take
+                begin(play, take)
                 traces[play] = Trace(*play, take=take)
             if take == takes[play]:
                 traces[play].events.append(event)
             else:
-                abandoned.append((place.flow, event))
-        turns = [row for _, row, _ in self._rows("turns.jsonl", TurnRow)]
+                abandoned.append((play[0], event))
+        turns = list(self._rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
         for row in turns:
             if row.take > takes.get(row.play, -1):
-                takes[row.play] = row.take
-                abandoned += lost(row.play)
+                begin(row.play, row.take)
                 traces.pop(row.play, None)
         kept = [row for row in turns if row.take == takes[row.play]]
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return _Content(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned)
+        return Played(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned)
+
+
+class _Place(Struct):
+    flow: str
+    conversation: str
+    epoch: int
+    take: int
+
+
+def _call(content: Any) -> tuple[Play, int, Event]:
+    """A line of the ledger: the conversation it belongs to, which take of it, and the event."""
+    place = from_json(_Place, content)
+    return (place.flow, place.conversation, place.epoch), place.take, revive(content)
 
 
 @contextlib.contextmanager
@@ -209,42 +204,39 @@ def locked(path: Path) -> Iterator[None]:
     """Keep every other run out of the folder; raises RunError where one is at work there."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(path / LOCK, timeout=0)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
-    except (FileExistsError, NotADirectoryError):
-        raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
-    except OSError as problem:
-        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
-    try:
+    with contextlib.ExitStack() as held:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(path / LOCK, timeout=0))
+        except Timeout:
+            raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
+        except (FileExistsError, NotADirectoryError):
+            raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+        except OSError as problem:
+            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
 def run_log() -> Iterator[Callable[[Path], None]]:
     """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
-    handler = MemoryHandler(capacity=1)
+    kept = MemoryHandler(capacity=1)
+    ours = logging.getLogger("agentlab")
+    level = ours.level
 
     def write_to(folder: Path) -> None:
         file = logging.FileHandler(folder / "run.log", encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        handler.setTarget(file)
-        handler.flush()
+        kept.setTarget(file)
+        kept.flush()
 
-    ours = logging.getLogger("agentlab")
-    level = ours.level
-    ours.addHandler(handler)
+    ours.addHandler(kept)
     ours.setLevel(logging.DEBUG)
     try:
         yield write_to
     finally:
-        ours.removeHandler(handler)
+        ours.removeHandler(kept)
         ours.setLevel(level)
-        if handler.target is not None:
-            handler.target.close()
-        handler.close()
+        if kept.target is not None:
+            kept.target.close()
+        kept.close()

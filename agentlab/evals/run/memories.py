@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Reply, UserTurn
@@ -27,6 +28,21 @@ log = logging.getLogger(__name__)
 _AGENTS = ("agent", "assistant")
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """One conversation to be played through one flow."""
+
+    variant: Variant
+    dataset: Dataset
+    conversation: Conversation
+    name: str
+    epoch: int
+
+    @property
+    def key(self) -> Play:
+        return self.variant.label, self.name, self.epoch
+
+
 class BudgetSpent(Exception):
     """A memory could not be filled for what the budget holds."""
 
@@ -41,37 +57,34 @@ class Memories:
         self._bench = bench
         self._begin = begin
         self._over_budget = over_budget
-        self._due: Counter[Play] = Counter()
+        self._due: Counter[Play | None] = Counter()
         """Questions to come, by the memory they are asked against."""
         self._filled: dict[Play, Memory] = {}
         self._filling: defaultdict[Play, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._open: defaultdict[Play, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
 
-    def expect(self, variant: Variant, dataset: Dataset, conversation: Conversation, epoch: int) -> None:
+    def expect(self, assigned: Assignment) -> None:
         """Say before the first `memory` what will be asked for, so that a memory is let go after its last question."""
-        if isinstance(conversation, Question) and variant.memory is not None:
-            self._due[self._key(variant, dataset, conversation, epoch)] += 1
+        self._due[self._key(assigned)] += 1
 
     @contextlib.asynccontextmanager
-    async def memory(
-        self, variant: Variant, dataset: Dataset, conversation: Conversation, epoch: int
-    ) -> AsyncIterator[Memory | None]:
+    async def memory(self, assigned: Assignment) -> AsyncIterator[Memory | None]:
         """What the conversation has to itself: a fresh memory, or for a question a snapshot of the filled one.
 
         Raises BudgetSpent where filling it would cost more than is left.
         """
-        if not isinstance(conversation, Question) or variant.memory is None:
-            async with self._bench.memory(variant) as memory:
+        key = self._key(assigned)
+        if key is None:
+            async with self._bench.memory(assigned.variant) as memory:
                 yield memory
             return
-        key = self._key(variant, dataset, conversation, epoch)
         async with self._filling[key]:
             if key not in self._filled:
-                self._filled[key] = await self._fill(key, variant, dataset, conversation.memory_of)
+                self._filled[key] = await self._fill(key, assigned)
         try:
             snapshot = await self._filled[key].snapshot()
         except MemoryUnavailable as gone:
-            snapshot = UnavailableMemory(str(variant.memory), str(gone))
+            snapshot = UnavailableMemory(str(assigned.variant.memory), str(gone))
         try:
             yield snapshot
         finally:
@@ -88,15 +101,20 @@ class Memories:
         self._filled.pop(key, None)
         await self._open.pop(key).aclose()
 
-    def _key(self, variant: Variant, dataset: Dataset, question: Question, epoch: int) -> Play:
-        if self._bench.spec.ingest == "flow":
-            return variant.label, ingest_name(dataset.name, question), epoch
-        return str(variant.memory), ingest_name(dataset.name, question), 0
+    def _key(self, assigned: Assignment) -> Play | None:
+        """Which filled memory is asked; None where the conversation has one of its own, or none."""
+        variant, question = assigned.variant, assigned.conversation
+        if not isinstance(question, Question) or variant.memory is None:
+            return None
+        name = ingest_name(assigned.dataset.name, question)
+        by_flow = self._bench.spec.ingest == "flow"
+        return (variant.label, name, assigned.epoch) if by_flow else (str(variant.memory), name, 0)
 
-    async def _fill(self, key: Play, variant: Variant, dataset: Dataset, memory_of: str) -> Memory:
+    async def _fill(self, key: Play, assigned: Assignment) -> Memory:
+        variant, question = assigned.variant, assigned.conversation
         memory = await self._open[key].enter_async_context(self._bench.memory(variant))
-        assert memory is not None, "a flow without a memory is refused before the run"
-        sessions = dataset.told[memory_of]
+        assert memory is not None and isinstance(question, Question), "as the key says"
+        sessions = assigned.dataset.told[question.memory_of]
         if self._bench.spec.ingest == "flow":
             if self._over_budget():
                 raise BudgetSpent

@@ -10,9 +10,10 @@ kept, the others begin again as a new take.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,6 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.events import Event
 from agentlab.core.messages import ToolSpec, UserTurn
 from agentlab.core.trace import Trace
-from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.grading import finish
 from agentlab.evals.results.rows import Play, TurnRow
@@ -30,11 +30,10 @@ from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.checks import check_run
 from agentlab.evals.run.folder import RunFolder, locked, run_log
 from agentlab.evals.run.header import open_folder
-from agentlab.evals.run.memories import BudgetSpent, Memories
+from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
-from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 
@@ -48,21 +47,6 @@ class RunProgress:
     seconds_left: float | None = None
     """At the pace of the last turns; None before the first one is done."""
     label: str = ""
-
-
-@dataclass(frozen=True)
-class _Play:
-    """One conversation to be played through one flow."""
-
-    variant: Variant
-    dataset: Dataset
-    conversation: Conversation
-    name: str
-    epoch: int
-
-    @property
-    def key(self) -> Play:
-        return self.variant.label, self.name, self.epoch
 
 
 async def run(
@@ -84,7 +68,10 @@ async def run(
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{bench.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
     with run_log() as log_to:
-        await _open_tools(bench, datasets)
+        # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
+        if not all(c.tools for d in datasets for c in d.conversations):
+            for variant in bench.variants:
+                await bench.found_tools(variant)
         with locked(path):
             folder = open_folder(bench, datasets, path, resume)
             log_to(folder.path)
@@ -94,13 +81,6 @@ async def run(
             finally:
                 folder.close()
             return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
-
-
-async def _open_tools(bench: Workbench, datasets: tuple[Dataset, ...]) -> None:
-    """Have the tools of data folders opened now: what is broken in there ends the run while there is no folder yet."""
-    for variant in bench.variants:
-        if not all(c.tools for d in datasets for c in d.conversations):
-            await bench.found_tools(variant)
 
 
 class _Runner:
@@ -115,18 +95,20 @@ class _Runner:
         self._bench = bench
         self._folder = folder
         self._on_event = on_event
-        self._plays = list(_plays(bench, datasets))
-        self._takes = folder.takes()
+        # Flows take turns on each conversation, so that a machine that slows down slows all of them.
+        self._plays = [
+            Assignment(variant, dataset, conversation, name_of(dataset, conversation, datasets), epoch)
+            for epoch in range(bench.spec.epochs)
+            for dataset in datasets
+            for conversation in dataset.conversations
+            for variant in bench.variants
+        ]
+        self._takes = folder.played.takes
         finished = _finished(folder, self._plays)
         self._left = [play for play in self._plays if play.key not in finished]
-        traces = folder.traces()
-        # Paid for, though a conversation that was cut off begins anew.
-        cut_off = [event for key, trace in traces.items() if key not in finished for event in trace.events]
-        self._budget = Budget(
-            bench.spec.budget,
-            traces=(trace for key, trace in traces.items() if key in finished),
-            spent_before=[*folder.abandoned(), *cut_off],
-        )
+        # A conversation that was cut off begins anew, and is paid for all the same.
+        played = [event for trace in folder.played.traces.values() for event in trace.events]
+        self._budget = Budget(bench.spec.budget, [*played, *(event for _, event in folder.played.abandoned)])
         self._memories = Memories(bench, self._begin, lambda: self._budget.is_spent)
         self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
 
@@ -138,7 +120,7 @@ class _Runner:
         for play in self._left:
             await self._bench.model(play.variant.model)
             await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
-            self._memories.expect(play.variant, play.dataset, play.conversation, play.epoch)
+            self._memories.expect(play)
         self._pace.begin()
         waiting = iter(self._left)
 
@@ -162,18 +144,17 @@ class _Runner:
 
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
-        trace.listeners += [self._folder.append_event, self._on_event]
-        self._budget.watch(trace)
+        trace.listeners += [self._folder.append_event, self._budget.count, self._on_event]
         return trace
 
-    async def _play(self, play: _Play) -> None:
+    async def _play(self, play: Assignment) -> None:
         index = await self._bench.index(play.dataset.documents, play.variant.retrieval)
         conversation = play.conversation
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play.variant, play.dataset, conversation, play.epoch) as memory:
+        async with self._memories.memory(play) as memory:
             session = await self._bench.session(
                 play.variant,
                 self._begin(play.key),
@@ -184,14 +165,15 @@ class _Runner:
             )
             await self._turns(play, session, stub)
 
-    async def _turns(self, play: _Play, session: Session, stub: StubTools) -> None:
+    async def _turns(self, play: Assignment, session: Session, stub: StubTools) -> None:
         driver = TurnDriver(session)
         part: str | None = None
         for number, turn in enumerate(play.conversation.turns):
             if turn.session != part and number > 0:
                 session.forget_history()
             part = turn.session
-            session.now = _moment(part) or session.now
+            with contextlib.suppress(ValueError):  # not every session is named by its date
+                session.now = datetime.fromisoformat(part or "")
             if not turn.scored:
                 session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                 continue
@@ -207,7 +189,7 @@ class _Runner:
             await driver.finish()
             self._write(play, session, played)
 
-    def _write(self, play: _Play, session: Session, played: PlayedTurn) -> None:
+    def _write(self, play: Assignment, session: Session, played: PlayedTurn) -> None:
         trace = session.trace
         if played.failure is not None:
             log_failure(session, played)
@@ -264,26 +246,8 @@ class _Pace:
         )
 
 
-def _moment(part: str | None) -> datetime | None:
-    """The date of a session that is named by it."""
-    try:
-        return datetime.fromisoformat(part) if part else None
-    except ValueError:
-        return None
-
-
-def _plays(bench: Workbench, datasets: tuple[Dataset, ...]) -> Iterator[_Play]:
-    """Flows take turns on each conversation, so that a machine that slows down slows all of them."""
-    for epoch in range(bench.spec.epochs):
-        for dataset in datasets:
-            for conversation in dataset.conversations:
-                name = name_of(dataset, conversation, datasets)
-                for variant in bench.variants:
-                    yield _Play(variant, dataset, conversation, name, epoch)
-
-
-def _finished(folder: RunFolder, plays: list[_Play]) -> set[Play]:
+def _finished(folder: RunFolder, plays: list[Assignment]) -> set[Play]:
     done: dict[Play, set[int]] = {}
-    for row in folder.turns():
+    for row in folder.played.turns:
         done.setdefault(row.play, set()).add(row.turn)
     return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}

@@ -27,6 +27,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
 from agentlab.core.names import CLOSING_STEPS, INVALID
@@ -51,13 +53,14 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
+    from scipy.optimize import linear_sum_assignment  # takes half a second to load
+
     expected = turn.expected_calls or []
     wanted = Counter(call.name for call in expected)
     calls = _judged(outcome.events, wanted)
     made = Counter(call.name for call in calls)
     right = (made & wanted).total()
-    asked = "expected " + (_listed(wanted) or "no call")
-    reason = f"called {_listed(made) or 'nothing'}; {asked}"
+    reason = f"called {_listed(made) or 'nothing'}; expected {_listed(wanted) or 'no call'}"
     total = made.total() + wanted.total()
     scores = {"tool_f1": Score(value=2 * right / total if total else 1.0, reason=reason), **_valid(outcome.events)}
     if not expected:
@@ -67,8 +70,9 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     known = [call for call in expected if call.arguments_visible_in_context]
     if known:
         defaults = {tool.name: _defaults(tool.parameters) for tool in outcome.tools}
-        fits = [[n for n, c in enumerate(calls) if _fits(c, e, defaults.get(e.name, {}))] for e in known]
-        matched = _matched(fits)
+        fits = np.array([[_fits(c, e, defaults.get(e.name, {})) for c in calls] for e in known])
+        # As many expected calls as possible have a call of their own.
+        matched = int(fits[linear_sum_assignment(fits, maximize=True)].sum())
         reason = f"{matched} of {len(known)} calls have accepted arguments; {_shown(calls, wanted)}"
         scores["argument_accuracy"] = Score(value=matched / len(known), reason=reason)
     if "call_order" in metrics(turn):
@@ -133,22 +137,6 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: canonical(inner) for key, inner in value.items()}
     return [canonical(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-def _matched(fits: list[list[int]]) -> int:
-    """How many expected calls can each have a call of their own, `fits` being the calls that would do for each."""
-    taken: dict[int, int] = {}
-
-    def place(expected: int, tried: set[int]) -> bool:
-        for call in fits[expected]:
-            if call not in tried:
-                tried.add(call)
-                if call not in taken or place(taken[call], tried):
-                    taken[call] = expected
-                    return True
-        return False
-
-    return sum(place(expected, set()) for expected in range(len(fits)))
 
 
 def _defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:

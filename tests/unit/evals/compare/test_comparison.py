@@ -44,7 +44,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     assert f1.p_holm == min(1.0, f1.p * family), "nothing has a smaller p"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
     clusters = [f"c{c:02}" for c in range(6) for _ in range(2)]
-    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, tests=family))
+    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, 0.025 / family))
     assert found["llm_calls"].difference == 0.5
     assert found["input_tokens"].difference == 50
     assert found["tool_calls"].difference == 0

@@ -147,17 +147,19 @@ def test_the_error_of_single_turns_is_the_textbook_one_and_clustering_never_lowe
 
 def test_a_test_that_asks_more_sees_less():
     values, clusters = [0.1, 0.5, -0.3, 0.2, 0.0], list("abcde")
-    usual = smallest_visible_difference(values, clusters)
+    usual = smallest_visible_difference(values, clusters, 0.025)
     assert usual == pytest.approx((stats.t.ppf(0.975, 4) + stats.t.ppf(0.8, 4)) * stats.sem(values))
-    assert smallest_visible_difference(values, clusters, two_sided=False) < usual
-    for stricter in ({"tests": 10}, {"alpha": 0.01}, {"power": 0.9}):
-        assert smallest_visible_difference(values, clusters, **stricter) > usual
+    assert (
+        smallest_visible_difference(values, clusters, 0.05)
+        < usual
+        < smallest_visible_difference(values, clusters, 0.01)
+    )
 
 
 def test_the_smallest_visible_difference_is_found_in_about_80_percent_of_runs():
     random = np.random.default_rng(2)
     clusters = [str(i // 3) for i in range(180)]
-    visible = smallest_visible_difference(random.normal(0, 1, 180).tolist(), clusters)
+    visible = smallest_visible_difference(random.normal(0, 1, 180).tolist(), clusters, 0.025)
     found = 0
     for _ in range(300):
         sample = random.normal(visible, 1, 180)
@@ -167,7 +169,7 @@ def test_the_smallest_visible_difference_is_found_in_about_80_percent_of_runs():
 
 
 def test_one_conversation_cannot_tell():
-    assert smallest_visible_difference([0.1, 0.2], ["a", "a"]) is None
+    assert smallest_visible_difference([0.1, 0.2], ["a", "a"], 0.05) is None
     assert upper_bound([0.1, 0.2], ["a", "a"]) is None
     with pytest.raises(ValueError, match="not empty"):
         mean_with_interval([], [])

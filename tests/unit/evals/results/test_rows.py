@@ -11,9 +11,9 @@ import pytest
 from msgspec import UNSET
 
 from agentlab.core.errors import RunError
-from agentlab.core.messages import Citation, Reply
+from agentlab.core.messages import Citation, Reply, from_json
 from agentlab.core.trace import Totals
-from agentlab.evals.results.rows import ScoreRow, Summary, TurnRow, decode, encode
+from agentlab.evals.results.rows import ScoreRow, Summary, TurnRow, encode
 from agentlab.evals.results.run import open_run
 from support.small_runs import Answering, play, write_set
 
@@ -38,7 +38,7 @@ SCORE = ScoreRow(
 
 @pytest.mark.parametrize("row", [TURN, SCORE])
 def test_a_row_is_read_as_it_was_written(row):
-    assert decode(json.loads(encode(row)), type(row)) == row
+    assert from_json(type(row), json.loads(encode(row))) == row
 
 
 def test_a_turn_has_its_fields_in_order_all_totals_and_of_the_reply_what_is_not_a_default():
@@ -61,17 +61,22 @@ def test_a_summary_of_a_run_of_either_format_is_read_with_its_types(tmp_path, ow
     assert (old.flows["tools"].memory_tokens_per_turn, old.recordings) == (None, None)
     run = play(write_set(tmp_path / "set", conversations=2), tmp_path / "run")
     assert json.loads(encode(run.result)) == run.summary
-    assert decode(run.summary, Summary).flows["answering"].scores["answer_f1"].n == 4
+    assert from_json(Summary, run.summary).flows["answering"].scores["answer_f1"].n == 4
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("turns.jsonl", '"user"', '"said"', "turns.jsonl:1: the row has no 'user'"),
-        ("turns.jsonl", '"turn": 0', '"turn": "0"', "turns.jsonl:1: Expected `int`, got `str` - at `$.turn`"),
-        ("scores.jsonl", '"value"', '"values"', "scores.jsonl:1: the row has no 'value'"),
-        ("calls.jsonl", '"take"', '"took"', "calls.jsonl:1: the row has no 'take'"),
-        ("calls.jsonl", '{"flow"', '["flow"', "calls.jsonl:1: not JSON"),
+        ("turns.jsonl", '"user"', '"said"', "turns.jsonl:1: ValueError: Object missing required field `user`"),
+        (
+            "turns.jsonl",
+            '"turn": 0',
+            '"turn": "0"',
+            "turns.jsonl:1: ValueError: Expected `int`, got `str`",
+        ),
+        ("scores.jsonl", '"value"', '"values"', "scores.jsonl:1: ValueError: Object missing required field `value`"),
+        ("calls.jsonl", '"take"', '"took"', "calls.jsonl:1: ValueError: Object missing required field `take`"),
+        ("calls.jsonl", '{"flow"', '["flow"', "calls.jsonl:1: JSONDecodeError"),
     ],
 )
 def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, old, new, said):
