@@ -19,14 +19,22 @@ Row = TypeVar("Row", bound=BaseModel)
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def read_rows(file: Path, row: type[Row]) -> Iterator[tuple[int, Row]]:
-    """The lines of a file, each with its number; raises DatasetError naming file, line and key."""
+def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterator[tuple[int, Row]]:
+    """The lines of a file, each with its number; raises DatasetError naming file, line and key.
+
+    `distinct` is a key under which no two lines may have the same text.
+    """
+    seen: dict[str, int] = {}
     try:
         # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.removeprefix(codecs.BOM_UTF8).strip():
-                    yield number, _row(line, row, file, number)
+                    read = _row(line, row, file, number)
+                    if distinct is not None and (first := seen.setdefault(getattr(read, distinct), number)) < number:
+                        problem = f"{distinct}: {getattr(read, distinct)!r} stands in line {first} too"
+                        raise DatasetError(problem, file, number)
+                    yield number, read
     except OSError as error:
         raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
 

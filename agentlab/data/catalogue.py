@@ -10,6 +10,7 @@ says what it left out.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -30,11 +31,8 @@ def document_list(documents: Sequence[IndexedDocument], count_tokens: Callable[[
         rest = f"({len(lines) - listed} of {len(lines)} documents are not listed; an empty list of names searches all.)"
         return "\n".join([*lines[:listed], rest])
 
-    fits, too_many = 0, len(lines)
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if count_tokens(cut(middle)) <= max_tokens else (fits, middle)
-    return cut(fits) if count_tokens(cut(fits)) <= max_tokens else ""
+    fit = bisect_right(range(len(lines)), max_tokens, key=lambda listed: count_tokens(cut(listed)))
+    return cut(fit - 1) if fit else ""
 
 
 def resolve_names(

@@ -8,15 +8,12 @@ An unknown key, a wrong type or a broken line is a DatasetError that names file,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentlab.core.errors import DatasetError
-from agentlab.core.jsonl import STRICT, read_rows
+from agentlab.core.jsonl import STRICT
 
 
 class Strict(BaseModel):
@@ -99,13 +96,3 @@ def _is_date(text: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def read_conversations(file: Path) -> Iterator[tuple[int, Conversation]]:
-    """The conversations of a file, each with its line; raises DatasetError."""
-    seen: dict[str, int] = {}
-    for number, conversation in read_rows(file, Conversation):
-        if conversation.id in seen:
-            raise DatasetError(f"id: {conversation.id!r} stands in line {seen[conversation.id]} too", file, number)
-        seen[conversation.id] = number
-        yield number, conversation

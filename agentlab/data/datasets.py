@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agentlab.core.errors import DatasetError
-from agentlab.data.conversations import Conversation, read_conversations
+from agentlab.core.jsonl import read_rows
+from agentlab.data.conversations import Conversation
 from agentlab.data.documents import Document, load_documents
 from agentlab.data.memory_sets import ToldSession, read_memory_set
 
@@ -110,7 +111,7 @@ def load_dataset(path: str | Path) -> Dataset:
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
-    conversations = list(read_conversations(file))
+    conversations = list(read_rows(file, Conversation, "id"))
     if not conversations:
         raise DatasetError("the file holds no conversation", file)
     known = {document.doc_id for document in documents}

@@ -10,43 +10,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import STRICT, read_rows
-from agentlab.data import markup as _markup
+from agentlab.data import markup
 
 _MAX_FILE_BYTES = 20_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(BaseModel):
     """One document of a corpus; `doc_id` is unique in it, `title` may be shared or empty."""
 
-    doc_id: str
-    title: str
-    text: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
-class CorpusRow(BaseModel):
     model_config = STRICT
 
     doc_id: str
     title: str
     text: str
     metadata: dict[str, Any] = {}
-
-    @field_validator("doc_id")
-    @classmethod
-    def _named(cls, doc_id: str) -> str:
-        if not doc_id.strip():
-            raise ValueError("is empty")
-        return doc_id
 
 
 def load_documents(path: Path) -> tuple[Document, ...]:
@@ -56,31 +40,25 @@ def load_documents(path: Path) -> tuple[Document, ...]:
     HTML `<title>`, or the file's name. Names that start with a dot are passed over; a link that leads out of the
     folder, a file over 20 MB or one that is not UTF-8 is a DatasetError, and so is a corpus without documents.
     """
-    if path.is_dir():
-        documents = tuple(_read_folder(path))
-        empty = "no .md, .txt or .html file in this folder"
-    else:
-        documents = tuple(_read_lines(path))
-        empty = "no documents in this file"
+    documents = tuple(_read_folder(path) if path.is_dir() else _read_lines(path))
     if not documents:
-        raise DatasetError(empty, path)
+        what = "no .md, .txt or .html file in this folder" if path.is_dir() else "no documents in this file"
+        raise DatasetError(what, path)
     return documents
 
 
 def _read_lines(path: Path) -> Iterator[Document]:
-    first_line: dict[str, int] = {}
-    for number, row in read_rows(path, CorpusRow):
-        if before := first_line.get(row.doc_id):
-            raise DatasetError(f"doc_id {row.doc_id!r} is taken by line {before}", path, number)
-        first_line[row.doc_id] = number
-        yield Document(doc_id=row.doc_id, title=row.title, text=row.text, metadata=row.metadata)
+    for line, document in read_rows(path, Document, "doc_id"):
+        if not document.doc_id.strip():
+            raise DatasetError("doc_id: is empty", path, line)
+        yield document
 
 
 _READERS: dict[str, Callable[[str], tuple[str, str]]] = {
-    ".md": _markup.read_markdown,
-    ".txt": _markup.read_plain,
-    ".html": _markup.read_html,
-    ".htm": _markup.read_html,
+    ".md": markup.read_markdown,
+    ".txt": markup.read_plain,
+    ".html": markup.read_html,
+    ".htm": markup.read_html,
 }
 
 

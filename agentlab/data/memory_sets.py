@@ -111,12 +111,8 @@ def _read_questions(
     file: Path, told: Mapping[str, Sequence[ToldSession]], places: Mapping[str, Mapping[str, list[str]]]
 ) -> list[Question]:
     """`places` has the ids of the turns that each id of a session or a turn stands for, by conversation."""
-    seen: dict[str, int] = {}
     questions = []
-    for line, row in read_rows(file, QuestionRow):
-        if row.id in seen:
-            raise DatasetError(f"id: {row.id!r} stands in line {seen[row.id]} too", file, line)
-        seen[row.id] = line
+    for line, row in read_rows(file, QuestionRow, "id"):
         if row.conversation_id not in told:
             raise DatasetError(f"conversation_id: {row.conversation_id!r} has no session", file, line)
         known = places[row.conversation_id]

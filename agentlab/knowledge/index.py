@@ -9,9 +9,8 @@ scaled to 0..1 over its 100 best candidates. What is indexed is the title and th
 .98, .91 and .75 of the relevant documents of squad2, pyfaq and mtrag_human are among the first five; the goals there
 (.97, .86, .72) hold for passages of 180 to 240 tokens too (`evals/bench/retrieval.py`).
 
-On disk: `<folder>/<key>/<build>/` and, written last, `<folder>/<key>/current` with the name of the build to use. A
-build that was killed is never named there and is removed by the next one; a lock keeps two processes from building
-the same index, and nobody writes to one that is finished.
+On disk: `<folder>/<key>/`, which is built beside its place, under a lock, and moved there once it is finished: nobody
+ever opens half of one, and nobody writes to one that is there.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import replace_file
 from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder
 from agentlab.data.documents import Document
@@ -45,7 +42,7 @@ Progress = Callable[[int, int], None]
 DEFAULT_MAX_TOKENS = 200
 
 _FORMAT = 1
-"""To be raised whenever the same input would give other files or other passages."""
+"""To be raised whenever the same input would give other passages."""
 _DENSE_WEIGHT = 0.5
 _CANDIDATES = 100
 _BATCH = 256
@@ -62,7 +59,7 @@ async def open_index(
     query_embedder: Embedder | None = None,
     method: Method = "hybrid",
     max_tokens: int = DEFAULT_MAX_TOKENS,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> DocumentIndex:
     """The index of `documents` in passages of at most `max_tokens`, from `folder` or built there first.
 
@@ -70,6 +67,8 @@ async def open_index(
     needs no embedder and uses none. Raises ConfigError for an unknown method, a missing embedder or a folder
     that cannot be written, and whatever the embedder raises; nothing half-built is ever used.
     """
+    from filelock import AsyncFileLock
+
     if method not in ("dense", "bm25", "hybrid"):
         raise ConfigError(f"retrieval method {method!r} is unknown: choose dense, bm25 or hybrid")
     if method == "bm25":
@@ -80,17 +79,24 @@ async def open_index(
     home = folder / _key(documents, embedder, max_tokens)
     queries = None if embedder is None else query_embedder or embedder
 
-    async def try_open() -> DocumentIndex | None:
+    async def opened() -> DocumentIndex | None:
         return await asyncio.to_thread(_open, home, documents, queries, method)
 
     try:
-        opened = await try_open()
-        if opened is None:
-            progress = progress or (lambda done, total: None)
-            opened = await _build_and_open(home, documents, embedder, max_tokens, progress, try_open)
+        index = await opened()
+        if index is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            async with AsyncFileLock(f"{home}.lock"):
+                # Another process may have built it while this one waited.
+                index = await opened()
+                if index is None:
+                    await _build(home, documents, embedder, max_tokens, progress)
+                    index = await opened()
     except OSError as error:
         raise ConfigError(f"{home}: cannot build or read the index here ({error.strerror or error})") from error
-    return opened
+    if index is None:
+        raise ConfigError(f"{home}: the index was built and cannot be read again; is the disk full?")
+    return index
 
 
 class DocumentIndex:
@@ -98,7 +104,6 @@ class DocumentIndex:
 
     def __init__(
         self,
-        *,
         name: str,
         method: Method,
         embedder: Embedder | None,
@@ -195,66 +200,25 @@ def _open(
 ) -> DocumentIndex | None:
     """The finished index in `home`, with `queries` to embed its queries; None if there is none that can be read."""
     try:
-        build = home / (home / "current").read_text()
-        passages = _load_passages(build / "passages.json", documents)
-        words = WordIndex.load(build / "bm25", len(passages))
-        vectors = None if queries is None else VectorStore.open(build / "chroma", len(passages))
+        passages = _load_passages(home / "passages.json", documents)
+        words = WordIndex.load(home / "bm25", len(passages))
+        vectors = None if queries is None else VectorStore.open(home / "chroma", len(passages))
     except (OSError, ValueError, LookupError, StoreError):
         return None
-    return DocumentIndex(
-        name=f"{method} {home.name[:12]}",
-        method=method,
-        embedder=queries,
-        documents=documents,
-        passages=passages,
-        words=words,
-        vectors=vectors,
-    )
-
-
-async def _build_and_open(
-    home: Path,
-    documents: tuple[Document, ...],
-    embedder: Embedder | None,
-    max_tokens: int,
-    progress: Progress,
-    try_open: Callable[[], Awaitable[DocumentIndex | None]],
-) -> DocumentIndex:
-    from filelock import AsyncFileLock
-
-    home.mkdir(parents=True, exist_ok=True)
-    async with AsyncFileLock(home / "lock"):
-        # Another process may have built it while this one waited.
-        if opened := await try_open():
-            return opened
-        _remove_abandoned(home)
-        build = home / uuid.uuid4().hex
-        await _build(build, documents, embedder, max_tokens, progress)
-        replace_file(home / "current", build.name)
-        opened = await try_open()
-    if opened is None:
-        raise ConfigError(f"{home}: the index was built and cannot be read again; is the disk full?")
-    return opened
-
-
-def _remove_abandoned(home: Path) -> None:
-    """Remove builds that were never finished; one that is finished and damaged may be open elsewhere and stays."""
-    current = home / "current"
-    kept = current.read_text() if current.exists() else None
-    for build in home.iterdir():
-        if build.is_dir() and build.name != kept:
-            shutil.rmtree(build)
+    return DocumentIndex(f"{method} {home.name[:12]}", method, queries, documents, passages, words, vectors)
 
 
 async def _build(
-    build: Path, documents: tuple[Document, ...], embedder: Embedder | None, max_tokens: int, progress: Progress
+    home: Path, documents: tuple[Document, ...], embedder: Embedder | None, max_tokens: int, progress: Progress
 ) -> None:
-    build.mkdir()
+    unfinished = home.with_suffix(".new")
+    _remove(unfinished)  # of a process that was killed
+    unfinished.mkdir()
     passages = await asyncio.to_thread(lambda: [p for document in documents for p in split(document, max_tokens)])
     texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in passages]
-    await asyncio.to_thread(WordIndex.build, texts, build / "bm25")
+    await asyncio.to_thread(WordIndex.build, texts, unfinished / "bm25")
     if embedder is not None:
-        with closing(await asyncio.to_thread(VectorStore.create, build / "chroma")) as vectors:
+        with closing(await asyncio.to_thread(VectorStore.create, unfinished / "chroma")) as vectors:
             for start in range(0, len(passages), _BATCH):
                 batch = passages[start : start + _BATCH]
                 rows = await embedder.embed(texts[start : start + _BATCH])
@@ -262,7 +226,14 @@ async def _build(
                 progress(start + len(batch), len(passages))
     positions = {document.doc_id: position for position, document in enumerate(documents)}
     spans = [[positions[passage.doc_id], passage.start, passage.end] for passage in passages]
-    (build / "passages.json").write_text(json.dumps(spans))
+    (unfinished / "passages.json").write_text(json.dumps(spans))
+    _remove(home)  # damaged, or of an older version
+    unfinished.rename(home)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _load_passages(path: Path, documents: Sequence[Document]) -> tuple[Passage, ...]:

@@ -1,19 +1,19 @@
 """What all backends of a memory share: the checks, the ids, the duplicate rule and the errors.
 
-A backend derives from `StoredMemory` and brings two things: its facts held still under a lock (`_facts`), and how to
-let go of its files or connections (`_release`).
+A backend derives from `StoredMemory` and brings two things: its facts held still for an operation (`_facts`), and how
+to let go of its files or connections (`_release`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,15 @@ from agentlab.core.protocols import DUPLICATE_AT, Embedder, Memory, NewId
 
 Vector = NDArray[np.float32]
 T = TypeVar("T")
+_Part = tuple[str, Vector, datetime]
+"""Text, unit vector and time of a fact without an id."""
 
 LOCK_SECONDS = 30.0
 """To wait for another writer."""
 _LONGEST = 2_000_000
 """Characters of one text: 8 MB of UTF-8 at most, half of what a MongoDB document holds."""
 _LONGEST_NAME = 500
+_A_NAME = f"a text of 1 to {_LONGEST_NAME} characters"
 
 
 class Rows(Protocol):
@@ -42,31 +45,41 @@ class Rows(Protocol):
         """Store facts in their order; a single one may replace another, both or neither."""
         ...
 
-    def remove(self, fact_id: str) -> None: ...
-    def clear(self) -> None: ...
+    def erase(self, fact_id: str | None) -> None:
+        """Forget a fact that is there; None: all of the user's."""
+        ...
+
     def copy(self) -> Rows:
         """The same facts in this process, independent of any store."""
         ...
 
 
 class StoredMemory:
-    """A memory on top of `Rows`; operations run in threads, so that no disk or server holds up the event loop."""
+    """A memory on top of `Rows`: with `rows` of its own it lives in this process only, a backend brings others.
 
-    name: str
+    Operations run in threads, so that no disk or server holds up the event loop, and one at a time.
+    """
+
     failures: tuple[type[Exception], ...] = (OSError,)
     """What the backend raises when it is gone."""
 
-    def __init__(self, where: str, embedder: Embedder, user: str) -> None:
-        self.user = checked_name("the user of a memory", user)
+    def __init__(self, name: str, where: str, embedder: Embedder, user: str, rows: Rows | None = None) -> None:
+        self.name = name
+        if not _is_name(user):
+            raise ConfigError(f"the user of a memory must be {_A_NAME}, not {str(user)[:50]!r}")
+        self.user = user
         self.embedder = embedder
         self._where = where
+        self._own_rows = rows
+        self._lock = threading.Lock()
 
     def _facts(self, *, write: bool) -> AbstractContextManager[Rows]:
         """The facts as they are now; nobody else writes before the block ends, if `write`."""
-        raise NotImplementedError
+        assert self._own_rows is not None, "a backend has facts elsewhere"
+        return nullcontext(self._own_rows)
 
     def _release(self) -> None:
-        raise NotImplementedError
+        """Let go of what is open between operations."""
 
     async def search(
         self, text: str, vector: Vector | None, *, top_k: int = 3, min_score: float | None = None
@@ -84,55 +97,36 @@ class StoredMemory:
         new_id: NewId,
         duplicate_at: float | None = DUPLICATE_AT,
     ) -> Added:
-        text, row = clean(text), self._unit(vector)
-
-        def store(ids: list[str], rows: Rows) -> Added | _Taken:
-            known = None if duplicate_at is None else _known(rows, row, duplicate_at)
-            if known is not None:
-                return Added(fact=known, is_new=False)
-            fact = Fact(id=ids[0], text=text, created=created)
-            return _put(rows, [fact], [row]) or Added(fact=fact, is_new=True)
-
-        return await self._with_free_ids(1, new_id, store)
+        parts = self._checked([text], [vector], [created])
+        return (await self._store(parts, new_id, duplicate_at=duplicate_at))[0]
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
     ) -> tuple[Fact, ...]:
-        units = [self._unit(vector) for vector in vectors]
-        parts = [(clean(text), moment) for text, moment, _ in zip(texts, created, units, strict=True)]
-
-        def store(ids: list[str], rows: Rows) -> tuple[Fact, ...] | _Taken:
-            named = zip(ids, parts, strict=True)
-            facts = tuple(Fact(id=fact_id, text=text, created=moment) for fact_id, (text, moment) in named)
-            return _put(rows, facts, units) or facts
-
-        return await self._with_free_ids(len(parts), new_id, store) if parts else ()
+        parts = self._checked(texts, vectors, created)
+        return tuple(added.fact for added in await self._store(parts, new_id)) if parts else ()
 
     async def update(
         self, fact_id: str, text: str, vector: Vector | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
-        text, row = clean(text), self._unit(vector)
-
-        def store(ids: list[str], rows: Rows) -> Fact | _Taken | None:
-            if rows.get(fact_id) is None:
-                return None
-            fact = Fact(id=ids[0], text=text, created=created)
-            return _put(rows, [fact], [row], replaces=fact_id) or fact
-
+        parts = self._checked([text], [vector], [created])
         # Asked first, because an id that does not exist must not use up a new one.
-        return None if await self.get(fact_id) is None else await self._with_free_ids(1, new_id, store)
+        if await self.get(fact_id) is None:
+            return None
+        stored = await self._store(parts, new_id, replaces=fact_id)
+        return stored[0].fact if stored else None
 
     async def delete(self, fact_id: str) -> bool:
-        def remove(rows: Rows) -> bool:
+        def delete(rows: Rows) -> bool:
             known = rows.get(fact_id) is not None
             if known:
-                rows.remove(fact_id)
+                rows.erase(fact_id)
             return known
 
-        return _is_id(fact_id) and await self._use(remove, write=True)
+        return _is_name(fact_id) and await self._use(delete, write=True)
 
     async def get(self, fact_id: str) -> Fact | None:
-        return await self._use(lambda rows: rows.get(fact_id)) if _is_id(fact_id) else None
+        return await self._use(lambda rows: rows.get(fact_id)) if _is_name(fact_id) else None
 
     async def facts(self) -> tuple[Fact, ...]:
         return await self._use(lambda rows: tuple(rows.all()))
@@ -140,17 +134,24 @@ class StoredMemory:
     async def clear(self) -> int:
         def clear(rows: Rows) -> int:
             count = len(rows.all())
-            rows.clear()
+            rows.erase(None)
             return count
 
         return await self._use(clear, write=True)
 
     async def snapshot(self) -> Memory:
-        return await self._use(lambda rows: Snapshot(self.name, self.embedder, self.user, rows.copy()))
+        return await self._use(
+            lambda rows: StoredMemory(self.name, "a snapshot", self.embedder, self.user, rows.copy())
+        )
 
     async def close(self) -> None:
         """Let go of files and connections; what was stored stays."""
-        await asyncio.to_thread(self._release)
+
+        def release() -> None:
+            with self._lock:
+                self._release()
+
+        await asyncio.to_thread(release)
 
     async def drop(self) -> None:
         """Forget everything and close: the end of a store that nobody is to open again."""
@@ -165,73 +166,70 @@ class StoredMemory:
             raise ValueError(f"a vector of {row.size} numbers is not one of {self.embedder.name}")
         return row
 
-    async def _with_free_ids(self, count: int, new_id: NewId, store: Callable[[list[str], Rows], T | _Taken]) -> T:
-        """What `store` makes of `count` ids; where one of them is taken, it is asked again with others.
+    def _checked(
+        self, texts: Sequence[str], vectors: Sequence[Vector | None] | Vector, created: Sequence[datetime]
+    ) -> list[_Part]:
+        return list(zip(map(_clean, texts), map(self._unit, vectors), created, strict=True))
 
-        Ids are made on the event loop: in threads it would be chance who gets which.
+    async def _store(
+        self, parts: list[_Part], new_id: NewId, *, replaces: str | None = None, duplicate_at: float | None = None
+    ) -> list[Added]:
+        """Store facts, a single one in place of `replaces`, none if that is gone; or find what a single one repeats.
+
+        Ids are made on the event loop: in threads it would be chance who gets which. Where one of them is taken, all
+        is tried again with others.
         """
+        units = [row for _, row, _ in parts]
         taken: Collection[str] = ()
         while True:
-            ids = _fresh(new_id, count, taken)
-            done = await self._use(partial(store, ids), write=True)
-            if not isinstance(done, _Taken):
-                return done
-            taken = done.ids
+            named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
+            facts = [Fact(id=fact_id, text=text, created=moment) for fact_id, (text, _, moment) in named]
+            try:
+                return await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
+            except _Taken as found:
+                taken = found.ids
 
     async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
         """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
-        return await asyncio.to_thread(self._guarded, work, write)
 
-    def _guarded(self, work: Callable[[Rows], T], write: bool) -> T:
-        try:
-            with self._facts(write=write) as rows:
-                return work(rows)
-        except AgentlabError:
-            raise
-        except self.failures as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise MemoryUnavailable(
-                f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
-            ) from error
+        def guarded() -> T:
+            try:
+                with self._lock, self._facts(write=write) as rows:
+                    return work(rows)
+            except AgentlabError:
+                raise
+            except self.failures as error:
+                reason = str(error).strip().partition("\n")[0] or type(error).__name__
+                raise MemoryUnavailable(
+                    f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
+                ) from error
 
-
-class Snapshot(StoredMemory):
-    """A memory that lives in this process only and ends with it."""
-
-    def __init__(self, name: str, embedder: Embedder, user: str, rows: Rows) -> None:
-        super().__init__("a snapshot", embedder, user)
-        self.name = name
-        self._lock = threading.Lock()
-        self._rows = rows
-
-    @contextmanager
-    def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._lock:
-            yield self._rows
-
-    def _release(self) -> None:
-        self._rows.clear()
+        return await asyncio.to_thread(guarded)
 
 
-def _known(rows: Rows, vector: Vector, duplicate_at: float) -> Fact | None:
-    near = rows.nearest(vector, 1)
-    return next((fact for fact in near if fact.score is not None and fact.score >= duplicate_at), None)
+class _Taken(AgentlabError):
+    """Nothing was stored, because one of the new ids is among `ids`."""
+
+    def __init__(self, ids: set[str]) -> None:
+        super().__init__("an id is taken")
+        self.ids = ids
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Nothing was stored, because one of the new ids is among these."""
-
-    ids: frozenset[str]
-
-
-def _put(rows: Rows, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> _Taken | None:
+def _put(
+    facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_at: float | None, rows: Rows
+) -> list[Added]:
+    if replaces is not None and rows.get(replaces) is None:
+        return []
+    if duplicate_at is not None:
+        near = rows.nearest(units[0], 1)
+        if near and near[0].score is not None and near[0].score >= duplicate_at:
+            return [Added(fact=near[0], is_new=False)]
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
-        taken = frozenset(fact.id for fact in rows.all())
-        if not taken.isdisjoint(fact.id for fact in facts):
-            return _Taken(taken)
-    rows.put(facts, vectors, replaces)
-    return None
+        held = {fact.id for fact in rows.all()}
+        if not held.isdisjoint(fact.id for fact in facts):
+            raise _Taken(held)
+    rows.put(facts, units, replaces)
+    return [Added(fact=fact, is_new=True) for fact in facts]
 
 
 def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
@@ -244,31 +242,21 @@ def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
             raise ValueError(f"new_id gave {candidate!r} twice, which is taken")
         if candidate in taken or candidate in fresh:
             passed_over.add(candidate)
-        elif _is_id(candidate):
+        elif _is_name(candidate):
             fresh[candidate] = None
         else:
-            raise ValueError(f"new_id gave {candidate!r}: an id is a text of 1 to {_LONGEST_NAME} characters")
+            raise ValueError(f"new_id gave {candidate!r}: an id is {_A_NAME}")
     return list(fresh)
 
 
-def _is_id(fact_id: object) -> bool:
-    """Whether an id from a model could be one at all; what could not is simply not found."""
-    return isinstance(fact_id, str) and 0 < len(fact_id) <= _LONGEST_NAME and _is_unicode(fact_id)
+def _is_name(name: object) -> bool:
+    """Whether it is a name that every backend can keep apart from all others."""
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name == _storable(name)
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def checked_name(what: str, name: str) -> str:
-    """`name` as it stands; ConfigError unless it is a text that every backend can keep apart from all others."""
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not _is_unicode(name):
-        raise ConfigError(f"{what} must be a text of 1 to {_LONGEST_NAME} characters, not {str(name)[:50]!r}")
-    return name
+def _storable(text: str) -> str:
+    """`text` as it stands, but half surrogate pairs, which nothing can store, are replaced."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def check_embedder(where: str, holds: str, embedder: Embedder) -> None:
@@ -279,13 +267,13 @@ def check_embedder(where: str, holds: str, embedder: Embedder) -> None:
         )
 
 
-def clean(text: str) -> str:
-    """`text` as it is stored: as it stands, but half surrogate pairs, which nothing can store, are replaced."""
+def _clean(text: str) -> str:
+    """`text` as it is stored; ToolError for one that is empty or beyond all measure."""
     if not isinstance(text, str) or not text.strip():
         raise ToolError("there is nothing to remember: the text is empty")
     if len(text) > _LONGEST:
         raise ToolError(f"the text has {len(text):,} characters; a memory holds at most {_LONGEST:,}")
-    return text.encode("utf-8", "replace").decode()
+    return _storable(text)
 
 
 def unit(vector: Vector | None) -> Vector:
@@ -297,13 +285,14 @@ def unit(vector: Vector | None) -> Vector:
     return (row / length if length else row).astype(np.float32)
 
 
-def to_bytes(vector: Vector) -> bytes:
-    """The stored form of a vector: little-endian float32 whatever the machine."""
-    return vector.astype("<f4").tobytes()
-
-
 def from_bytes(stored: bytes) -> Vector:
+    """A vector from its stored form: little-endian float32 whatever the machine."""
     return np.frombuffer(stored, dtype="<f4").astype(np.float32)
+
+
+def stored_fact(stored: Mapping[str, Any]) -> Fact:
+    """A fact from what a store keeps of it: `id`, `text`, and `created` as text of ISO 8601."""
+    return Fact(id=stored["id"], text=stored["text"], created=datetime.fromisoformat(stored["created"]))
 
 
 def rank(facts: Sequence[Fact], vectors: Vector, asked: Vector, count: int) -> list[Fact]:

@@ -16,11 +16,11 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from filelock import FileLock
@@ -30,13 +30,14 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
-from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank
+from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank, stored_fact
 from agentlab.memory.exact import VectorTable
 
 _ABOUT = "agentlab.json"
 """Beside Chroma's own files: whose vectors they hold."""
 _MARGIN = 8
 """Neighbours looked at beyond those asked for, so that of equally near facts the oldest is found."""
+_ALL = ["documents", "metadatas", "embeddings"]
 _BATCH = 5_000
 """Facts in one call; Chroma takes 5,461."""
 
@@ -60,26 +61,23 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Chr
 
 
 class ChromaMemory(StoredMemory):
-    name = "chroma"
     # Chroma's own errors are no common family: ChromaError, but also RuntimeError, and AttributeError for a client
     # that did not come up.
     failures = (Exception,)
 
     def __init__(self, folder: Path, embedder: Embedder, user: str) -> None:
-        super().__init__(str(folder), embedder, user)
+        super().__init__("chroma", str(folder), embedder, user)
         self._collection = "user-" + hashlib.sha256(user.encode()).hexdigest()[:40]
-        self._store = _Store.enter(folder)
-        self._open = True
+        with _ENTERING:
+            self._folder = _FOLDERS.setdefault(folder, _Folder(folder))
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._store.client() as client:
+        with self._folder.client() as client:
             yield _ChromaRows(client, self._collection)
 
     def _release(self) -> None:
-        if self._open:
-            self._open = False
-            self._store.leave()
+        self._folder.close()
 
 
 class _ChromaRows:
@@ -93,19 +91,17 @@ class _ChromaRows:
         found = self._collection.query(
             query_embeddings=[vector],
             n_results=count + _MARGIN,
-            include=["documents", "metadatas", "embeddings"],
+            include=_ALL,
         )
-        facts, vectors = _oldest_first(found["documents"][0], found["metadatas"][0], found["embeddings"][0])
+        facts, vectors = _oldest_first({name: rows[0] for name, rows in found.items() if rows})
         return rank(facts, vectors, vector, count) if facts else []
 
     def get(self, fact_id: str) -> Fact | None:
-        found = self._collection.get(where={"id": {"$eq": fact_id}}, include=["documents", "metadatas"])
-        return _fact(found["documents"][0], found["metadatas"][0]) if found["ids"] else None
+        facts, _ = _oldest_first(self._collection.get(where={"id": {"$eq": fact_id}}, include=_ALL))
+        return facts[0] if facts else None
 
     def all(self) -> list[Fact]:
-        found = self._collection.get(include=["documents", "metadatas"])
-        pairs = zip(found["documents"], found["metadatas"], strict=True)
-        return [_fact(text, about) for text, about in sorted(pairs, key=lambda pair: pair[1]["number"])]
+        return self.copy().all()
 
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
         # Chroma skips a name that it has, without a word, so the name inside is one that nobody has.
@@ -113,7 +109,8 @@ class _ChromaRows:
         write = self._collection.add
         if replaces is not None:
             # The record of the one becomes that of the other, so that there is always one of the two.
-            names, write = [self._inside(replaces)], self._collection.update
+            names = self._collection.get(where={"id": {"$eq": replaces}}, include=[])["ids"]
+            write = self._collection.update
         about = [
             {"id": fact.id, "created": fact.created.isoformat(), "number": number}
             for number, fact in enumerate(facts, start=time.time_ns())
@@ -127,63 +124,38 @@ class _ChromaRows:
                 metadatas=about[some],
             )
 
-    def remove(self, fact_id: str) -> None:
-        self._collection.delete(ids=[self._inside(fact_id)])
+    def erase(self, fact_id: str | None) -> None:
+        if fact_id is None:
+            self._client.delete_collection(self._collection.name)
+        else:
+            self._collection.delete(where={"id": {"$eq": fact_id}})
 
-    def clear(self) -> None:
-        self._client.delete_collection(self._collection.name)
-
-    def copy(self) -> Rows:
-        found = self._collection.get(include=["documents", "metadatas", "embeddings"])
-        facts, vectors = _oldest_first(found["documents"], found["metadatas"], found["embeddings"])
+    def copy(self) -> VectorTable:
         table = VectorTable()
-        if facts:
-            table.put(facts, list(vectors))
+        table.load(*_oldest_first(self._collection.get(include=_ALL)))
         return table
 
-    def _inside(self, fact_id: str) -> str:
-        return str(self._collection.get(where={"id": {"$eq": fact_id}}, include=[])["ids"][0])
+
+def _oldest_first(found: Mapping[str, Any]) -> tuple[list[Fact], Vector]:
+    rows = sorted(zip(found["metadatas"], found["documents"], found["embeddings"], strict=True), key=_number)
+    facts = [stored_fact({**about, "text": text}) for about, text, _ in rows]
+    return facts, np.array([vector for *_, vector in rows], dtype=np.float32)
 
 
-def _oldest_first(
-    texts: Sequence[str], about: Sequence[dict[str, Any]], vectors: Sequence[Any]
-) -> tuple[list[Fact], Vector]:
-    age = sorted(range(len(texts)), key=lambda row: about[row]["number"])
-    return [_fact(texts[row], about[row]) for row in age], np.array(vectors, dtype=np.float32)[age]
+def _number(row: tuple[dict[str, Any], str, Any]) -> int:
+    number: int = row[0]["number"]
+    return number
 
 
-def _fact(text: str, about: dict[str, Any]) -> Fact:
-    return Fact(id=about["id"], text=text, created=datetime.fromisoformat(about["created"]))
-
-
-class _Store:
-    """A folder of Chroma as this process sees it: one client for all memories in it, until the last one leaves."""
-
-    _entered: ClassVar[dict[Path, _Store]] = {}
-    _entering = threading.Lock()
+class _Folder:
+    """A folder of Chroma as this process sees it: one client for all memories in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._memories = 0
         self._lock = threading.Lock()
         self._others = FileLock(folder / "agentlab.lock", timeout=LOCK_SECONDS)
         self._client: Any = None
         self._seen: tuple[int, bytes] | None = None
-
-    @classmethod
-    def enter(cls, folder: Path) -> _Store:
-        with cls._entering:
-            store = cls._entered.setdefault(folder, cls(folder))
-            store._memories += 1
-            return store
-
-    def leave(self) -> None:
-        with self._entering:
-            self._memories -= 1
-            if not self._memories:
-                del self._entered[self.folder]
-                with self._lock:
-                    self._close()
 
     @contextmanager
     def client(self) -> Iterator[Any]:
@@ -192,18 +164,27 @@ class _Store:
             (self.folder / _ABOUT).stat()  # the lock would make a folder that is gone anew
             with self._others:
                 if self._client is not None and self._state() != self._seen:
-                    self._close()
+                    self._let_go()
                 if self._client is None:
                     self._client = open_client(self.folder)
                 yield self._client
                 self._seen = self._state()
+
+    def close(self) -> None:
+        """Let go of the client; where another memory goes on, it opens one anew."""
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.close()
 
     def _state(self) -> tuple[int, bytes]:
         """Which file the database is, and the counter of changes that SQLite keeps in its header."""
         with (self.folder / "chroma.sqlite3").open("rb") as database:
             return os.fstat(database.fileno()).st_ino, database.read(28)[24:]
 
-    def _close(self) -> None:
-        if self._client is not None:
-            client, self._client = self._client, None
-            client.close()
+
+_FOLDERS: WeakValueDictionary[Path, _Folder] = WeakValueDictionary()
+_ENTERING = threading.Lock()

@@ -19,17 +19,28 @@ _SLACK = 1e-5
 
 
 class VectorTable:
-    """The facts of one user, oldest first; `Rows` without a store behind them."""
+    """The facts of one user, oldest first: `Rows`, with a store behind them where a subclass writes to one."""
 
     def __init__(self) -> None:
         self._facts: list[Fact] = []
         # Replaced and never written to, so that a copy can share it.
         self._vectors: Vector = np.zeros((0, 0), dtype=np.float32)
 
+    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+        """Write facts to the store, a single one in place of another; it comes before any change here."""
+
+    def delete(self, fact_id: str | None) -> None:
+        """Delete a fact from the store; None: all of the user's."""
+
+    def load(self, facts: Sequence[Fact], vectors: Sequence[Vector] | Vector) -> None:
+        """Become what the store holds."""
+        self._facts = list(facts)
+        self._vectors = np.array(vectors, dtype=np.float32)
+
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
         if not self._facts:
             return []
-        self.check([vector])
+        self._check(vector)
         # Not a matrix product: its threads take twenty times as long as soon as a model runs on the same cores.
         rough = np.vecdot(self._vectors, vector)
         others = max(0, len(rough) - count)
@@ -43,31 +54,32 @@ class VectorTable:
         return list(self._facts)
 
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
-        self.check(vectors)
+        for vector in vectors:
+            self._check(vector)
+        self.write(facts, vectors, replaces)
         if replaces is not None:
             self._drop(replaces)
         new = np.array(vectors, dtype=np.float32)
         self._vectors = np.concatenate([self._vectors, new]) if self._facts else new
         self._facts += facts
 
-    def remove(self, fact_id: str) -> None:
-        self._drop(fact_id)
+    def erase(self, fact_id: str | None) -> None:
+        self.delete(fact_id)
+        if fact_id is None:
+            self._facts = []
+        else:
+            self._drop(fact_id)
 
     def _drop(self, fact_id: str) -> None:
         row = next(row for row, fact in enumerate(self._facts) if fact.id == fact_id)
         del self._facts[row]
         self._vectors = np.delete(self._vectors, row, axis=0)
 
-    def clear(self) -> None:
-        self._facts = []
-
-    def check(self, vectors: Sequence[Vector]) -> None:
-        """ConfigError for vectors that cannot be compared with those that are here."""
-        held = self._vectors.shape[1]
-        given = next((vector.size for vector in vectors if vector.size != held), held)
-        if self._facts and given != held:
+    def _check(self, vector: Vector) -> None:
+        held = self._vectors.shape[-1]
+        if self._facts and vector.size != held:
             raise ConfigError(
-                f"the memory holds vectors of {held} numbers and was given one of {given}:"
+                f"the memory holds vectors of {held} numbers and was given one of {vector.size}:"
                 " they come from different embedders"
             )
 
@@ -75,34 +87,3 @@ class VectorTable:
         twin = VectorTable()
         twin._facts, twin._vectors = self.all(), self._vectors
         return twin
-
-
-class CachedRows(VectorTable):
-    """What a store holds of one user; a change is made there first. A store brings the two ways to change it."""
-
-    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
-        """Write facts, a single one in place of another."""
-        raise NotImplementedError
-
-    def erase(self, fact_id: str | None) -> None:
-        """Delete a fact from the store; None: all of the user's."""
-        raise NotImplementedError
-
-    def load(self, facts: Sequence[Fact], vectors: Sequence[Vector]) -> None:
-        """Become what the store holds."""
-        super().clear()
-        if facts:
-            super().put(facts, vectors)
-
-    def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
-        self.check(vectors)
-        self.store(facts, vectors, replaces)
-        super().put(facts, vectors, replaces)
-
-    def remove(self, fact_id: str) -> None:
-        self.erase(fact_id)
-        super().remove(fact_id)
-
-    def clear(self) -> None:
-        self.erase(None)
-        super().clear()

@@ -14,11 +14,9 @@ import hashlib
 import json
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +25,16 @@ from filelock import FileLock
 from agentlab.core.errors import ConfigError, MissingExtra
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
-from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, checked_name, from_bytes
-from agentlab.memory.exact import CachedRows
+from agentlab.memory.base import (
+    LOCK_SECONDS,
+    Rows,
+    StoredMemory,
+    Vector,
+    check_embedder,
+    from_bytes,
+    stored_fact,
+)
+from agentlab.memory.exact import VectorTable
 
 if TYPE_CHECKING:
     from pymongo import MongoClient
@@ -67,20 +73,17 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: s
 
 
 class MongoMemory(StoredMemory):
-    name = "mongo"
-
     def __init__(self, client: MongoClient[dict[str, Any]], store: str, embedder: Embedder, user: str) -> None:
         from pymongo import WriteConcern
         from pymongo.errors import PyMongoError
 
-        super().__init__(f"the server, store {store}", embedder, user)
+        super().__init__("mongo", f"the server, store {store}", embedder, user)
         self.failures = (PyMongoError, OSError)
-        owner = json.dumps([checked_name("the store of a memory", store), self.user])
+        owner = json.dumps([store, self.user])
         self._client = client
         # A fact is on disk before anybody is told that it is stored.
         database = client.get_default_database(_DATABASE, write_concern=WriteConcern("majority", j=True))
         self._documents: Documents = database["agentlab_memory"]
-        self._lock = threading.Lock()
         name = hashlib.sha256(f"{getpass.getuser()} {owner}".encode()).hexdigest()[:40]
         self._lock_file = Path(tempfile.gettempdir(), f"agentlab-memory-{name}.lock")
         self._writers = FileLock(self._lock_file, timeout=LOCK_SECONDS)
@@ -89,7 +92,7 @@ class MongoMemory(StoredMemory):
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._lock, self._writers if write else nullcontext():
+        with self._writers if write else nullcontext():
             if not self._prepared:
                 self._documents.create_index([("owner", 1), ("id", 1)], unique=True)
                 self._documents.create_index([("owner", 1), ("number", 1)])
@@ -103,11 +106,10 @@ class MongoMemory(StoredMemory):
         self._lock_file.unlink(missing_ok=True)
 
     def _release(self) -> None:
-        with self._lock:
-            self._client.close()
+        self._client.close()
 
 
-class _MongoRows(CachedRows):
+class _MongoRows(VectorTable):
     """A user's documents."""
 
     def __init__(self, documents: Documents, owner: str, embedder: str) -> None:
@@ -126,11 +128,11 @@ class _MongoRows(CachedRows):
         numbers = [found["number"] for found in self._documents.find(mine, {"_id": 0, "number": 1}).sort("number", 1)]
         if numbers != self._numbers:
             held = list(self._documents.find(mine).sort("number", 1))
-            self.load([_fact(found) for found in held], [_vector(found) for found in held])
+            self.load([stored_fact(found) for found in held], [from_bytes(found["vector"][_HEADER:]) for found in held])
             self.embedder = next((found["embedder"] for found in held if "embedder" in found), self._embedder)
             self._numbers = [found["number"] for found in held]
 
-    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         first = time.time_ns()
         fresh = [
             self._document(fact, vector, number)
@@ -143,7 +145,7 @@ class _MongoRows(CachedRows):
             # One document that changes: there is always one of the two facts.
             self._documents.update_one({"owner": self._owner, "id": {"$eq": replaces}}, {"$set": fresh[0]})
 
-    def erase(self, fact_id: str | None) -> None:
+    def delete(self, fact_id: str | None) -> None:
         which = {} if fact_id is None else {"id": {"$eq": fact_id}}
         self._documents.delete_many({"owner": self._owner, **which})
 
@@ -160,11 +162,3 @@ class _MongoRows(CachedRows):
             "vector": Binary.from_vector(vector.tolist(), BinaryVectorDtype.FLOAT32),
             "embedder": self._embedder,
         }
-
-
-def _fact(found: Mapping[str, Any]) -> Fact:
-    return Fact(id=found["id"], text=found["text"], created=datetime.fromisoformat(found["created"]))
-
-
-def _vector(found: Mapping[str, Any]) -> Vector:
-    return from_bytes(bytes(found["vector"])[_HEADER:])

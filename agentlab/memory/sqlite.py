@@ -9,17 +9,15 @@ else has written to the file. A write is one transaction, on disk before it retu
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
-from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, to_bytes
-from agentlab.memory.exact import CachedRows
+from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
+from agentlab.memory.exact import VectorTable
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (
@@ -50,13 +48,11 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Sql
 
 
 class SqliteMemory(StoredMemory):
-    name = "sqlite"
     failures = (sqlite3.Error, OSError)
 
     def __init__(self, path: Path, embedder: Embedder, user: str) -> None:
-        super().__init__(str(path), embedder, user)
+        super().__init__("sqlite", str(path), embedder, user)
         self._path = path
-        self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
         self._inode = 0
         self._rows: _SqliteRows | None = None
@@ -64,11 +60,10 @@ class SqliteMemory(StoredMemory):
 
     def prepare(self) -> None:
         """Create the tables where there are none, and see that the vectors are of this embedder."""
-        with self._lock:
-            database = self._open()
-            database.executescript(_SCHEMA)
-            database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
-            (holds,) = database.execute("SELECT embedder FROM about").fetchone()
+        database = self._open()
+        database.executescript(_SCHEMA)
+        database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
+        (holds,) = database.execute("SELECT embedder FROM about").fetchone()
         try:
             check_embedder(self._where, holds, self.embedder)
         except ConfigError:
@@ -80,42 +75,38 @@ class SqliteMemory(StoredMemory):
         inode = self._path.stat().st_ino
         if self._database is not None and inode == self._inode:
             return self._database
-        self._let_go()
+        self._release()
         database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+        database.row_factory = sqlite3.Row
         self._database, self._inode = database, inode
         database.execute("PRAGMA journal_mode=WAL")
         return database
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._database is not None:
             self._database.close()
         self._database, self._rows = None, None
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._lock:
-            database = self._open()
-            database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                # Read before the rows: if somebody commits in between, the next operation looks again.
-                (version,) = database.execute("PRAGMA data_version").fetchone()
-                if self._rows is None or version != self._version:
-                    self._rows, self._version = _SqliteRows(database, self.user), version
-                yield self._rows
-                database.execute("COMMIT")
-            except BaseException:
-                # What the file does not hold must not stay in the copy.
-                self._rows = None
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-                raise
-
-    def _release(self) -> None:
-        with self._lock:
-            self._let_go()
+        database = self._open()
+        database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            # Read before the rows: if somebody commits in between, the next operation looks again.
+            (version,) = database.execute("PRAGMA data_version").fetchone()
+            if self._rows is None or version != self._version:
+                self._rows, self._version = _SqliteRows(database, self.user), version
+            yield self._rows
+            database.execute("COMMIT")
+        except BaseException:
+            # What the file does not hold must not stay in the copy.
+            self._rows = None
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
 
 
-class _SqliteRows(CachedRows):
+class _SqliteRows(VectorTable):
     """A user's rows of the file, inside a transaction."""
 
     def __init__(self, database: sqlite3.Connection, user: str) -> None:
@@ -125,26 +116,20 @@ class _SqliteRows(CachedRows):
         held = database.execute(
             "SELECT id, text, created, vector FROM facts WHERE user = ? ORDER BY number", (user,)
         ).fetchall()
-        self.load(
-            [
-                Fact(id=fact_id, text=text, created=datetime.fromisoformat(created))
-                for fact_id, text, created, _ in held
-            ],
-            [from_bytes(vector) for *_, vector in held],
-        )
+        self.load([stored_fact(row) for row in held], [from_bytes(row["vector"]) for row in held])
 
-    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         if replaces is not None:
-            self.erase(replaces)
+            self.delete(replaces)
         self._database.executemany(
             "INSERT INTO facts (user, id, text, created, vector) VALUES (?, ?, ?, ?, ?)",
             [
-                (self._user, fact.id, fact.text, fact.created.isoformat(), to_bytes(vector))
+                (self._user, fact.id, fact.text, fact.created.isoformat(), vector.astype("<f4").tobytes())
                 for fact, vector in zip(facts, vectors, strict=True)
             ],
         )
 
-    def erase(self, fact_id: str | None) -> None:
+    def delete(self, fact_id: str | None) -> None:
         self._database.execute(
             "DELETE FROM facts WHERE user = :user AND (:id IS NULL OR id = :id)", {"user": self._user, "id": fact_id}
         )

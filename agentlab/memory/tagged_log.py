@@ -71,12 +71,12 @@ class TaggedLog:
     def entries(self) -> list[Entry]:
         """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
         with self.locked():
-            return [entry for _, entry in _read(self._text())]
+            return [entry for _, entry in _read(self.text())]
 
     def remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Move these entries to the file of what was pruned, one for each that is given; returns those still there."""
         with self.locked():
-            gone, moved, left = _taken_out(self._text(), entries)
+            gone, moved, left = _taken_out(self.text(), entries)
             if gone:
                 # First to where it can be found again, then out of here: killed in between, it is in both.
                 append(self.pruned, moved.encode())
@@ -86,14 +86,15 @@ class TaggedLog:
     def replace(self, old: Iterable[Entry], new: Iterable[Entry]) -> None:
         """Delete entries and append others, both or neither."""
         with self.locked():
-            _, _, left = _taken_out(self._text(), old)
+            _, _, left = _taken_out(self.text(), old)
             replace_file(self.path, left.encode() + written(new))
 
     @property
     def pruned(self) -> Path:
         return self.path.with_name(f"{self.path.stem}.pruned.txt")
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The file as it stands, with line ends as on Unix; "" where there is none."""
         return self.path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n") if self.path.exists() else ""
 
     @contextlib.contextmanager

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -26,8 +25,8 @@ from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
-from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, to_bytes, unit
-from agentlab.memory.exact import CachedRows
+from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, unit
+from agentlab.memory.exact import VectorTable
 from agentlab.memory.tagged_log import Entry, TaggedLog, append, written
 
 _FIRST = "Long-term memory of agentlab, embedded with "
@@ -55,12 +54,10 @@ class _Damaged(Exception):
 
 
 class TextfileMemory(StoredMemory):
-    name = "textfile"
     failures = (OSError, _Damaged)
 
     def __init__(self, path: Path, embedder: Embedder, user: str) -> None:
-        super().__init__(str(path), embedder, user)
-        self._lock = threading.Lock()
+        super().__init__("textfile", str(path), embedder, user)
         self._log = TaggedLog(path)
         self._rows = _TextRows(self._log, self.user, self._embed)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,8 +68,7 @@ class TextfileMemory(StoredMemory):
         with self._log.locked():
             if not path.exists() or not path.stat().st_size:
                 replace_file(path, f"{_FIRST}{self.embedder.name}\n")
-            text = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
-            first, _, rest = text.partition("\n")
+            first, _, rest = self._log.text().partition("\n")
             holds = first.removeprefix(_FIRST).removeprefix(_OLD_FIRST)
             if holds == first:
                 raise _Damaged(f"line 1: expected '{_FIRST}...'")
@@ -88,25 +84,18 @@ class TextfileMemory(StoredMemory):
     def _embed(self, texts: list[str]) -> list[Vector]:
         """Vectors for texts that have lost theirs, from the event loop that is waiting for this thread."""
         assert self._loop is not None
-
-        async def embed() -> Vector:
-            return await self.embedder.embed(texts)
-
-        return [unit(row) for row in asyncio.run_coroutine_threadsafe(embed(), self._loop).result()]
+        asked = asyncio.run_coroutine_threadsafe(self.embedder.embed(texts), self._loop)
+        return [unit(row) for row in asked.result()]
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._lock:
-            self._log.path.stat()  # the lock would make a folder that is gone anew
-            with self._log.locked():
-                self._rows.refresh()
-                yield self._rows
-
-    def _release(self) -> None:
-        """The file is open only while it is read or written."""
+        self._log.path.stat()  # the lock would make a folder that is gone anew
+        with self._log.locked():
+            self._rows.refresh()
+            yield self._rows
 
 
-class _TextRows(CachedRows):
+class _TextRows(VectorTable):
     """A user's entries in the file, under the lock."""
 
     def __init__(self, log: TaggedLog, user: str, embed: Callable[[list[str]], list[Vector]]) -> None:
@@ -142,11 +131,9 @@ class _TextRows(CachedRows):
             stored |= dict(zip(map(_key, lost), self._embed(lost), strict=True))
         return [stored[_key(fact.text)] for fact in facts]
 
-    def store(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         # First the vectors: whoever reads a fact finds its own.
-        append(
-            self._vector_file, _vector_lines({_key(f.text): vector for f, vector in zip(facts, vectors, strict=True)})
-        )
+        append(self._vector_file, _vector_lines(dict(zip([_key(fact.text) for fact in facts], vectors, strict=True))))
         new = [
             Entry(module=_MODULE, time=fact.created, text=fact.text, facts={"user": self._user, "id": fact.id})
             for fact in facts
@@ -156,7 +143,7 @@ class _TextRows(CachedRows):
         else:
             self._log.replace([self._entries[replaces]], new)
 
-    def erase(self, fact_id: str | None) -> None:
+    def delete(self, fact_id: str | None) -> None:
         self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])
         kept = {_key(entry.text) for entry in self._log.entries()}
         vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in kept}
@@ -178,9 +165,8 @@ def _read_vectors(path: Path) -> dict[str, Vector]:
 
 
 def _vector_lines(vectors: Mapping[str, Vector]) -> bytes:
-    return "".join(
-        f"{json.dumps([key, base64.b64encode(to_bytes(vector)).decode()])}\n" for key, vector in vectors.items()
-    ).encode()
+    packed = {key: base64.b64encode(vector.astype("<f4").tobytes()).decode() for key, vector in vectors.items()}
+    return "".join(f"{json.dumps(pair)}\n" for pair in packed.items()).encode()
 
 
 def _tagged(found: re.Match[str]) -> str:

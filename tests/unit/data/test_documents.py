@@ -55,7 +55,7 @@ def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
         (GOOD | {"doc_id": 7}, "doc_id: Input should be a valid string"),
         (GOOD | {"doc_id": " "}, "doc_id: is empty"),
         (GOOD | {"metadata": []}, "metadata: Input should be a valid dictionary"),
-        (GOOD, "doc_id 'law-11' is taken by line 1"),
+        (GOOD, "doc_id: 'law-11' stands in line 1 too"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str | bytes | dict[str, object], problem: str) -> None:

@@ -67,6 +67,10 @@ async def test_a_failed_build_is_not_used(tmp_path: Path) -> None:
     index.close()
 
 
+def _finished(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir() and path.suffix != ".new"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 async def test_killed_builds_and_processes_at_once(tmp_path: Path) -> None:
@@ -75,8 +79,7 @@ async def test_killed_builds_and_processes_at_once(tmp_path: Path) -> None:
     killed.start()
     await asyncio.to_thread(killed.join)
     assert killed.exitcode == -signal.SIGKILL
-    (home,) = tmp_path.iterdir()
-    assert not (home / "current").exists()
+    assert any(tmp_path.glob("*.new")) and not _finished(tmp_path), "it was killed half-way"
 
     answers: multiprocessing.Queue[tuple[str, ...]] = context.Queue()
     other = context.Process(target=open_and_search, args=(str(tmp_path), answers))
@@ -86,7 +89,7 @@ async def test_killed_builds_and_processes_at_once(tmp_path: Path) -> None:
     await asyncio.to_thread(other.join)
     assert ours == theirs
     assert ours[0] == "d12#0"
-    assert len([build for build in home.iterdir() if build.is_dir()]) == 1, "the killed build is gone"
+    assert len(_finished(tmp_path)) == 1 and not any(tmp_path.glob("*.new")), "the killed build is gone"
     answers.close()
     answers.join_thread()
 
@@ -99,21 +102,23 @@ async def test_tasks_that_open_at_once_build_once(tmp_path: Path) -> None:
         index.close()
 
 
-@pytest.mark.parametrize("spoil", ["no passages", "no words", "no vectors", "other build", "cut vectors"])
+@pytest.mark.parametrize("spoil", ["no passages", "no words", "no vectors", "of an older version", "cut vectors"])
 async def test_a_damaged_index_is_built_again(tmp_path: Path, spoil: str) -> None:
     (await open_index(SMALL, EMBEDDER, folder=tmp_path, method="hybrid")).close()
-    (home,) = tmp_path.iterdir()
-    build = home / (home / "current").read_text()
+    (home,) = _finished(tmp_path)
     if spoil == "no passages":
-        (build / "passages.json").write_text("[[0, 0")
+        (home / "passages.json").write_text("[[0, 0")
     elif spoil == "no words":
-        shutil.rmtree(build / "bm25")
+        shutil.rmtree(home / "bm25")
     elif spoil == "no vectors":
-        shutil.rmtree(build / "chroma")
-    elif spoil == "other build":
-        (home / "current").write_text("gone")
+        shutil.rmtree(home / "chroma")
+    elif spoil == "of an older version":
+        home.rename(tmp_path / "build")
+        home.mkdir()
+        (tmp_path / "build").rename(home / "build")
+        (home / "current").write_text("build")
     else:
-        (build / "chroma" / "chroma.sqlite3").write_bytes(b"SQLite format 3\0" + b"\0" * 500)
+        (home / "chroma" / "chroma.sqlite3").write_bytes(b"SQLite format 3\0" + b"\0" * 500)
     index = await open_index(SMALL, EMBEDDER, folder=tmp_path, method="hybrid")
     assert (await search(index, "round ball", top_k=1))[0].doc_id == "ball"
     index.close()

@@ -19,11 +19,11 @@ def test_a_table_ranks_like_the_plain_formula_whatever_is_put_and_removed():
         plain[str(number)] = row
         if number % 3 == 0:
             gone = str(random.choice(list(plain)))
-            table.remove(gone)
+            table.erase(gone)
             del plain[gone]
         if number % 50 == 49:
             twin = table.copy()
-            twin.clear()
+            twin.erase(None)
             asked = unit(random.integers(-2, 3, 8))
             best = sorted(plain, key=lambda name: -round(float(np.float64(plain[name]) @ np.float64(asked)), 6))
             for count in (1, 7, 1000):
