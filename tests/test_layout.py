@@ -31,8 +31,8 @@ FLOORS = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MOST_LINES_OF_CODE = 300
-MOST_LINES_OF_THE_PACKAGE = 19_600
-"""On the way to 18,500: it only ever goes down."""
+MOST_LINES_OF_THE_PACKAGE = 19_700
+"""Without a feature of its own for users, it only ever goes down."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

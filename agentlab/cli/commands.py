@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parent / "template"
 
 def run(arguments: argparse.Namespace) -> int:
     from agentlab.cli.terminal import RunDisplay, show_comparison
-    from agentlab.evals.run.estimate import estimate
+    from agentlab.evals.run.budget import estimate
     from agentlab.lab.lab import Lab
 
     if arguments.spec is None and not arguments.dataset:
@@ -35,6 +35,21 @@ def run(arguments: argparse.Namespace) -> int:
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         show_comparison(run)
     return 1 if _show_reuse(run) or run.answered_nothing else 0
+
+
+def chat(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.chat import chat
+
+    chat(
+        arguments.flow or "chatbox",
+        overrides=_overrides(arguments, "model"),
+        memory=arguments.memory,
+        documents=arguments.documents,
+        data=arguments.data,
+        mcp=arguments.mcp,
+        speaker=arguments.speaker,
+        prepare=_fetch,
+    )
 
 
 def _show_reuse(run: Run) -> bool:
@@ -76,7 +91,11 @@ def replay(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
+_FLAGS = ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings")
+
+
+def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
+    """The keys of the spec that flags and --set give; without `flags`, all that stand for one."""
     import yaml
 
     given: dict[str, Any] = {}
@@ -88,15 +107,15 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
             given[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise ConfigError(f"--set {assignment!r}: the value is not YAML") from None
-    flags = {"flow": "flows", "dataset": "datasets"}
-    for flag in ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings"):
+    names = {"flow": "flows", "dataset": "datasets"}
+    for flag in flags or _FLAGS:
         value = getattr(arguments, flag, None)
         if value is not None:
-            given[flags.get(flag, flag)] = value
+            given[names.get(flag, flag)] = value
     return given
 
 
-def trace(arguments: argparse.Namespace) -> int:
+def trace(arguments: argparse.Namespace) -> None:
     from agentlab.core.plugins import unknown
     from agentlab.evals.results.run import open_run
 
@@ -108,17 +127,16 @@ def trace(arguments: argparse.Namespace) -> int:
     if arguments.id is None:
         for flow, conversation, epoch in run.traces:
             print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
-        return 0
+        return
     plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
     if not plays:
         raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
     for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
         title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
         print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")
-    return 0
 
 
-def compare(arguments: argparse.Namespace) -> int:
+def compare(arguments: argparse.Namespace) -> None:
     import json
 
     from agentlab.cli.terminal import show_pairs
@@ -133,17 +151,15 @@ def compare(arguments: argparse.Namespace) -> int:
         print(json.dumps(comparison.to_json(), indent=2))
     else:
         show_pairs(comparison)
-    return 0
 
 
-def cache(arguments: argparse.Namespace) -> int:
+def cache(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_prefixes
     from agentlab.evals.prefix_cache import CacheRules, tables
     from agentlab.evals.results.run import open_run
 
     rules = CacheRules(block=arguments.block, minimum=arguments.minimum, ttl=arguments.ttl)
     show_prefixes(*tables(open_run(arguments.run), rules, arguments.price))
-    return 0
 
 
 def gate(arguments: argparse.Namespace) -> int:
@@ -168,7 +184,7 @@ def gate(arguments: argparse.Namespace) -> int:
     return verdict.exit_code
 
 
-def tools(arguments: argparse.Namespace) -> int:
+def tools(arguments: argparse.Namespace) -> None:
     import asyncio
 
     from agentlab.tools.mcp.folder import ToolManager
@@ -184,27 +200,25 @@ def tools(arguments: argparse.Namespace) -> int:
     print(describe(manager.tools))
     for problem in manager.problems:
         print(f"note: {problem}")
-    return 0
 
 
-def prompts(arguments: argparse.Namespace) -> int:
+def prompts(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
     from agentlab.core.files import data_folder
-    from agentlab.workbench.prompt_files import file_names
     from agentlab.workbench.spec import FlowSpec, load_spec
     from agentlab.workbench.variants import make_variant
 
     spec = load_spec(None if arguments.flow else arguments.spec)
     for flow in [FlowSpec(flow=arguments.flow)] if arguments.flow else spec.flows:
         variant, own = make_variant(spec, flow), plugins.resolve("flows", flow.flow)
-        files = file_names(getattr(own, "PROMPT_MODULES", {}))
+        modules = getattr(own, "PROMPT_MODULES", {})
+        files = {name: f"{module}/{name.upper()}.txt" for module, names in modules.items() for name in names}
         width = max(map(len, files.values()), default=0)
         print(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
         for name, text in variant.prompts.items():
             file = f"{files[name]:{width}} " if files else ""
             told = _placeholders(own.PROMPTS[name], text, variant.prompt_sources.get(name))
             print(f"  {name:24} {file}{told}".rstrip())
-    return 0
 
 
 def _placeholders(default: str, text: str, source: str | None) -> str:
@@ -229,7 +243,7 @@ def _margins(given: Iterable[str]) -> dict[str, float]:
     return margins
 
 
-def list_names(arguments: argparse.Namespace) -> int:
+def list_names(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
     from agentlab.evals.run.folder import RunFolder
     from agentlab.models import weights
@@ -254,10 +268,9 @@ def list_names(arguments: argparse.Namespace) -> int:
             header = RunFolder.open(file.parent).header
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
             print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
-    return 0
 
 
-def pull(arguments: argparse.Namespace) -> int:
+def pull(arguments: argparse.Namespace) -> None:
     from agentlab.models import weights
 
     named = [name.removeprefix("local/") for name in arguments.model]
@@ -265,7 +278,6 @@ def pull(arguments: argparse.Namespace) -> int:
     _fetch(wanted)
     for name in wanted:
         print(f"{name}: {weights.home() / 'weights' / name}")
-    return 0
 
 
 def _fetch(names: Iterable[str]) -> None:
@@ -283,7 +295,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     return examine()
 
 
-def init(arguments: argparse.Namespace) -> int:
+def init(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.folder)
     sources = [file for file in sorted(TEMPLATE.rglob("*")) if file.is_file()]
     contents = {folder / file.relative_to(TEMPLATE): file.read_bytes() for file in sources}
@@ -299,13 +311,11 @@ def init(arguments: argparse.Namespace) -> int:
     for path in contents:
         print(f"wrote {path}")
     print("next: agentlab run")
-    return 0
 
 
-def schema(arguments: argparse.Namespace) -> int:
+def schema(arguments: argparse.Namespace) -> None:
     import json
 
     from agentlab.workbench.spec import Spec
 
     print(json.dumps(Spec.model_json_schema(), indent=2))
-    return 0

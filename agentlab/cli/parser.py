@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The handler has a level of its own: a run's log file opens the loggers to everything.
     logging.getLogger().handlers[0].setLevel(level)
     try:
-        return int(arguments.command(arguments))
+        return arguments.command(arguments) or 0
     except AgentlabError as problem:
         print(f"agentlab: {problem}", file=sys.stderr)
         return 1
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agentlab {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, does: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    def command(name: str, does: Callable[[argparse.Namespace], int | None]) -> argparse.ArgumentParser:
         text, _, examples = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n\n")
         sub = commands.add_parser(
             name,
@@ -85,6 +85,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+
+    chat = command("chat", handlers.chat)
+    chat.add_argument("flow", nargs="?", metavar="FLOW", help="from `agentlab list flows` (default: chatbox)")
+    chat.add_argument("--model", metavar="M", help="provider/model")
+    chat.add_argument("--memory", metavar="FOLDER", help="where chat and memory are kept (default: one of ours)")
+    chat.add_argument("--documents", metavar="PATH", help="a corpus.jsonl, or a folder of .md, .txt and .html files")
+    chat.add_argument("--speaker", default="", metavar="NAME:ID", help="who you are, for flows that tell people apart")
+    chat.add_argument("--data", metavar="DIR", help="the data folder of the flow `ego`")
+    chat.add_argument("--mcp", metavar="CONFIG", help="a JSON file of MCP servers whose tools the flow may use")
+    chat.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     replay = command("replay", handlers.replay)
     replay.add_argument("spec", nargs="*", help=f"spec files (default: all in {RECORDED_SPECS})")

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Event, Notice, shorten
+from agentlab.core.events import Decision, shorten
+from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import brief, summary_rows
@@ -71,12 +72,29 @@ class RunDisplay(_Display):
             line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else progress.label
             self._progress.console.print(line)
 
-    def tell(self, trace: Trace, event: Event) -> None:
-        """Print an event that a flow wrote for whoever listens."""
-        if isinstance(event, Notice):
-            title = event.data.get("title", "")
-            line = f"{trace.conversation} turn {event.turn}  {event.name}  {title}  {shorten(event.text)}"
-            self._progress.console.print(line)
+    def tell(self, trace: Trace, item: Item) -> None:
+        """Print what happens in a turn, a line each; not its text, which comes in pieces."""
+        if line := line_of(item):
+            self._progress.console.print(f"{trace.conversation} turn {item.turn}  {line}")
+
+
+def line_of(item: Item) -> str:
+    """An item of the stream as a line; "" for those that need none."""
+    match item:
+        case TurnBegun(asked=asked):
+            return f"asked: {shorten(asked.text)}"
+        case StepEnded(event=event) if event.costed or isinstance(event, Decision):
+            failed = f"  FAILED: {shorten(event.error)}" if event.error else ""
+            return f"{event.title}  {shorten(event.detail)}{failed}"
+        case ToolProgress(tool=tool, text=text):
+            return f"{tool}: {shorten(text)}"
+        case Noticed(event=event):
+            return "  ".join(part for part in (event.name, event.data.get("title"), shorten(event.text)) if part)
+        case Done(error=None, reply=reply):
+            return f"replied: {shorten(reply.text)}" if reply else "done"
+        case Done(error=error):
+            return f"failed: {shorten(error or '')}"
+    return ""
 
 
 class DownloadDisplay(_Display):

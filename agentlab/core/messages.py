@@ -167,6 +167,8 @@ class Citation:
     doc_id: str
     passage_id: str
     title: str
+    marker: int = 0
+    """The number by which the reply names it, as in `[2]`; 0 where it does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,3 +209,8 @@ class Reply:
     citations: tuple[Citation, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
     """Whatever else the flow wants to hand on, JSON values only."""
+
+    @property
+    def shown(self) -> str:
+        """What the user reads: the text, with its sources where the flow names them."""
+        return str(self.data.get("shown", self.text))

@@ -185,6 +185,29 @@ class Trace:
         return f"**{title}**\n\n``````text\n{self.steps()}\n``````"
 
 
+def numbers(trace: Trace, turn: int) -> str:
+    """Calls, tokens, latency and cost of a turn."""
+    totals = trace.totals(turn)
+    counted = [
+        (totals.llm_calls, "model call"),
+        (totals.embedding_calls, "embedding call"),
+        (totals.tool_calls, "tool call"),
+    ]
+    if totals.memory_ops:
+        counted.append((totals.memory_ops, "memory operation"))
+    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counted]
+    parts.append(tokens(totals.input_tokens, totals.output_tokens))
+    parts.append(f"{trace.latency(turn):.2f} s")
+    parts.append("cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}")
+    return " · ".join(parts)
+
+
+def tokens(given: int | None, made: int | None) -> str:
+    if given is None and made is None:
+        return "tokens unknown"
+    return f"{'?' if given is None else given} + {'?' if made is None else made} tokens"
+
+
 def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
     """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
     events = list(events)

@@ -10,6 +10,7 @@ says what it left out.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +43,7 @@ def resolve_names(
 
     A name is an id, a title or a whole line of `document_list`. An exact id selects that document; otherwise upper and
     lower case, surrounding quotes and blanks do not matter, a title selects every document that has it, and goes before
-    an id. Blank names are passed over.
+    an id. A part of a title selects the document if no other title has it. Blank names are passed over.
     """
     exact = {document.doc_id: document.doc_id for document in documents}
     loose: dict[str, list[str]] = {}
@@ -57,10 +58,21 @@ def resolve_names(
         if name in exact:
             selected[name] = None
         elif key := _key(name):
-            selected.update(dict.fromkeys(loose.get(key, ())))
-            if key not in loose:
+            found = loose.get(key) or _by_part(key, documents)
+            selected.update(dict.fromkeys(found))
+            if not found:
                 unknown[name] = None
     return tuple(selected), tuple(unknown)
+
+
+def _by_part(key: str, documents: Sequence[IndexedDocument]) -> list[str]:
+    """The one document in whose title `key` stands as whole words; none where several have it."""
+    found = [document.doc_id for document in documents if f" {_words(key)} " in f" {_words(document.title)} "]
+    return found if len(found) == 1 else []
+
+
+def _words(title: str) -> str:
+    return " ".join(re.findall(r"\w+", title.casefold()))
 
 
 def _lines(documents: Sequence[IndexedDocument]) -> list[str]:

@@ -83,6 +83,10 @@ class Conversation(Strict):
         today = self.metadata.get("today")
         if today is not None and not _is_date(today):
             raise ValueError(f"metadata.today: {today!r} is not a date such as 2019-03-01")
+        for number, turn in enumerate(self.turns):
+            now = turn.metadata.get("now")
+            if now is not None and not _is_date(now):
+                raise ValueError(f"turns.{number}.metadata.now: {now!r} is not a moment such as 2019-03-01T09:30")
         return self
 
     @property

@@ -87,19 +87,18 @@ def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
         ages = [(call.start - (made.start + made.seconds), made, was) for made, was in earlier]
         alive = [was for age, made, was in ages if call.model == made.model and 0 <= age <= rules.ttl]
         # Of several that share as much the newest: it is what the conversation goes on from.
-        found = [(_common(was, parts), was) for was in reversed(alive)]
-        shared, nearest = max(found, default=(0, []), key=itemgetter(0))
+        found = [(*_shared(was, parts), was) for was in reversed(alive)]
+        shared, broken_at, nearest = max(found, default=(0, None, []), key=itemgetter(0))
         ideal = int(shared * per_character) // rules.block * rules.block
         whole = min(length, sum(len(text) for _, text in nearest))
-        left_early = bool(alive) and shared < whole
         uses.append(
             PrefixUse(
                 call=call,
                 input=tokens,
                 ideal=ideal if ideal >= rules.minimum else 0,
                 reported=usage.cached_tokens,
-                broken_at=_part_at(parts, shared) if left_early else None,
-                lost=int(whole * per_character) - int(shared * per_character) if left_early else 0,
+                broken_at=broken_at,
+                lost=int(whole * per_character) - int(shared * per_character) if broken_at else 0,
             )
         )
         earlier.append((call, parts))
@@ -114,8 +113,8 @@ def summarize(flow: str, uses: Sequence[PrefixUse], prices: PriceTable, models: 
         "flow": flow,
         "calls": len(uses),
         "input_tokens": tokens,
-        "ideal_share": _share(sum(use.ideal for use in uses), tokens),
-        "reported_share": None if reported is None else _share(reported, tokens),
+        "ideal_share": sum(use.ideal for use in uses) / max(1, tokens),
+        "reported_share": None if reported is None else reported / max(1, tokens),
         "breaks": sum(use.broken_at is not None for use in uses),
         "lost_tokens": sum(use.lost for use in uses),
     }
@@ -158,26 +157,15 @@ def _parts(request: Request) -> list[tuple[str, str]]:
     return parts
 
 
-def _common(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> int:
-    """Characters that both begin with."""
+def _shared(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> tuple[int, str | None]:
+    """Characters that both begin with, and the part of `other` in which they differ; None where one of them ends."""
     shared = 0
-    for (_, mine), (_, yours) in zip(one, other, strict=False):
+    for (_, mine), (name, yours) in zip(one, other, strict=False):
         if mine != yours:
-            return shared + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False)))
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False))
+            return shared + sum(1 for _ in alike), name
         shared += len(mine)
-    return shared
-
-
-def _part_at(parts: Sequence[tuple[str, str]], position: int) -> str:
-    for name, text in parts:
-        if position < len(text):
-            return name
-        position -= len(text)
-    return parts[-1][0] if parts else "empty prompt"
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+    return shared, None
 
 
 def _cost(use: PrefixUse, cached: int, model: str, prices: PriceTable) -> float | None:

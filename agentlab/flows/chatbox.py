@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import MEMORY_TOOLS
-from agentlab.flows.two_step.orchestrator import process_memory, process_message
-from agentlab.flows.two_step.profile import PROMPTS, Profile, TwoStepSettings, personality
+from agentlab.flows.two_step.orchestrator import (
+    PROMPTS,
+    Profile,
+    TwoStepSettings,
+    personality,
+    process_memory,
+    process_message,
+)
 from agentlab.session.session import Session
 
 __all__ = ["PROMPTS", "Settings", "respond", "write_memory"]
@@ -19,17 +25,13 @@ ENVIRONMENT = {
     "CHATBOX_MAX_TOOL_CALLS": "max_tool_calls",
 }
 Settings = TwoStepSettings
-
-
-class ChatBox(Profile):
-    def base_messages(self, session: Session, turn: UserTurn) -> list[str]:
-        return [personality(session, "master")]
+PROFILE = Profile(base_messages=lambda session, turn: [personality(session, "master")])
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
-    return await process_message(ChatBox(), turn, session)
+    return await process_message(PROFILE, turn, session)
 
 
 async def write_memory(turn: UserTurn, session: Session) -> None:
     """The final memory step without a reply, for `ingest: flow`."""
-    await process_memory(ChatBox(), turn, session)
+    await process_memory(PROFILE, turn, session)

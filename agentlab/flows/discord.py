@@ -9,15 +9,13 @@ from annotated_types import Ge
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import MEMORY_TOOLS
-from agentlab.flows.two_step.orchestrator import process_message
-from agentlab.flows.two_step.profile import PROMPTS, Profile, TwoStepSettings, personality
+from agentlab.flows.two_step.orchestrator import PROMPTS, Profile, TwoStepSettings, personality, process_message
 from agentlab.session.session import Session
 from agentlab.tools.memory import one_line
 
 __all__ = ["PROMPTS", "Settings", "respond"]
 
 TOOLS = ("get_current_time", "read_file", "write_file", "search_web", *MEMORY_TOOLS)
-ALLOWED = ("fetch_memory", "search_web", "get_current_time")
 MEMORY = True
 CALLS_PER_TURN = 2.5
 ENVIRONMENT = {
@@ -37,25 +35,16 @@ class Settings(TwoStepSettings):
     """Which personality meets everybody else."""
 
 
-class Discord(Profile):
-    final_memory_step = False
-
-    def base_messages(self, session: Session, turn: UserTurn) -> list[str]:
-        settings: Settings = session.settings
-        is_master = turn.speaker_id == settings.master_id
-        name = "master" if is_master else f"stranger_{settings.stranger}"
-        user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
-        return [
-            personality(session, name),
-            f"It is {session.now:%A, %Y-%m-%d, %H:%M}.",
-            f"{user}, who {'is' if is_master else 'is not'} the one you belong to.",
-        ]
-
-    def allowed_tools(self) -> tuple[str, ...]:
-        return ALLOWED
-
-    def prepare(self, turn: UserTurn) -> str:
-        return f"{_name(turn, 'Somebody')} said: {turn.text}"
+def _base_messages(session: Session, turn: UserTurn) -> list[str]:
+    settings: Settings = session.settings
+    is_master = turn.speaker_id == settings.master_id
+    name = "master" if is_master else f"stranger_{settings.stranger}"
+    user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
+    return [
+        personality(session, name),
+        f"It is {session.now:%A, %Y-%m-%d, %H:%M}.",
+        f"{user}, who {'is' if is_master else 'is not'} the one you belong to.",
+    ]
 
 
 def _name(turn: UserTurn, unknown: str) -> str:
@@ -63,5 +52,13 @@ def _name(turn: UserTurn, unknown: str) -> str:
     return one_line(turn.speaker_name or "") or unknown
 
 
+PROFILE = Profile(
+    base_messages=_base_messages,
+    prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {turn.text}",
+    allowed_tools=("fetch_memory", "search_web", "get_current_time"),
+    final_memory_step=False,
+)
+
+
 async def respond(turn: UserTurn, session: Session) -> Reply:
-    return await process_message(Discord(), turn, session)
+    return await process_message(PROFILE, turn, session)

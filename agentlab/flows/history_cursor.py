@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentlab.core.messages import Citation, Message
+from agentlab.core.messages import Message
+from agentlab.core.slot import Slot
 from agentlab.session.session import Session
 
 
@@ -16,27 +17,19 @@ class HistoryCursor:
     chapter: int
     position: int = 0
 
-    def begins_anew(self, session: Session) -> bool:
-        """True once after each time that the session forgot what was said before."""
-        if self.chapter == session.chapter:
-            return False
-        self.chapter, self.position = session.chapter, 0
-        return True
-
-    def unseen(self, session: Session) -> tuple[Message, ...]:
-        """What was stored without the flow since it last looked."""
+    def catch_up(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
+        """Whether the session has forgotten what was said before; what was stored without the flow since it looked."""
+        begins_anew = self.chapter != session.chapter
+        if begins_anew:
+            self.chapter, self.position = session.chapter, 0
         stored = session.load_conversation()
         unseen, self.position = stored[self.position :], len(stored)
-        return unseen
+        return begins_anew, unseen
 
-    def save_known(
-        self,
-        session: Session,
-        role: str,
-        text: str,
-        speaker: str | None = None,
-        citations: Sequence[Citation] = (),
-    ) -> None:
-        """Store a message that the flow knows already."""
-        session.save_message(role, text, speaker=speaker, citations=citations)
+    def save_known(self, session: Session, role: str, text: str, **about: Any) -> None:
+        """Store a message that the flow knows already; `about` it is what `Session.save_message` takes."""
+        session.save_message(role, text, **about)
         self.position += 1
+
+
+CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.chapter))

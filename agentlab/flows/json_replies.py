@@ -1,4 +1,4 @@
-"""Reads JSON objects out of a model's replies, as if the model had never heard of the schema it was given."""
+"""Schemas of JSON replies, and reading objects out of what came, as if the model had never heard of its schema."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from pydantic_core import from_json
 LONGEST_REPLY = 100_000
 MOST_BRACES = 100
 """Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
+
+
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """A JSON schema of an object that has all of `properties` and no others."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
@@ -70,9 +75,3 @@ def number_at(found: Mapping[str, Any], key: str, low: float, high: float) -> fl
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         return None
     return float(min(max(value, low), high))
-
-
-def truth_at(found: Mapping[str, Any], key: str) -> bool:
-    """Whether there is a yes under `key`, as a truth value or in words."""
-    value = found.get(key)
-    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes"))

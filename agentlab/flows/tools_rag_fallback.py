@@ -1,4 +1,4 @@
-"""Tools first; where the model did not search and documents fit, ask again without tools, passages beside the question.
+"""Tools first; where the model called none and documents fit, ask again without tools, passages beside the question.
 
 Two model calls and one embedding call a turn, on either path; where nothing is found the first reply stands.
 """
@@ -13,8 +13,8 @@ from agentlab.flows.documents import (
     finish_turn,
     generate_from_passages,
     generate_with_tools,
-    lookup_was_called,
     retrieve_documents,
+    tool_was_called,
 )
 from agentlab.session.session import Session
 
@@ -28,8 +28,9 @@ Settings = DocumentToolSettings
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
-    text = await generate_with_tools(session, turn, history)
-    if session.decide("fallback needed", not lookup_was_called(session)):
+    with session.draft():
+        text = await generate_with_tools(session, turn, history)
+    if session.decide("fallback needed", not tool_was_called(session)):
         passages = await retrieve_documents(session, turn, history)
         if session.decide("passages found", bool(passages), "" if passages else "the first reply stands"):
             text = await generate_from_passages(session, turn, history, passages, phase="fallback")

@@ -48,16 +48,14 @@ def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[
     half or more, the earlier passage first where shares are equal.
     """
     claimed = "\n".join(claims(reply_text))
-    named = [number for number in _marked(claimed) if 1 <= number <= len(passages)]
-    if named:
-        cited = [passages[number - 1] for number in named]
-    else:
-        cited = _holding(set(_content_words(strip_markers(claimed))), passages)
-    distinct = {passage.id: passage for passage in cited}
-    return tuple(
-        Citation(doc_id=passage.doc_id, passage_id=passage.id, title=passage.title)
-        for passage in list(distinct.values())[:limit]
-    )
+    cited = [(passages[number - 1], number) for number in _marked(claimed) if 1 <= number <= len(passages)]
+    if not cited:
+        cited = [(passage, 0) for passage in _holding(set(_content_words(strip_markers(claimed))), passages)]
+    distinct: dict[str, Citation] = {}
+    for passage, number in cited:
+        citation = Citation(doc_id=passage.doc_id, passage_id=passage.id, title=passage.title, marker=number)
+        distinct.setdefault(passage.id, citation)
+    return tuple(distinct.values())[:limit]
 
 
 def strip_markers(text: str) -> str:
@@ -67,13 +65,25 @@ def strip_markers(text: str) -> str:
     return "".join(parts)
 
 
-def format_citations(citations: Sequence[Citation]) -> str:
-    """The lines shown under a reply, one for each source; "" for none."""
-    return "\n".join(
-        f"Source: {' '.join(citation.title.split()) or citation.doc_id} "
-        f"(document {citation.doc_id}, passage {citation.passage_id})"
-        for citation in citations
-    )
+def with_sources(text: str, citations: Sequence[Citation]) -> str:
+    """`text` with a line for each source under it; markers that name none of them are left out."""
+    known = {str(citation.marker) for citation in citations}
+
+    def kept(run: re.Match[str]) -> str:
+        numbers = [number for number in re.findall(r"\d+", run[0]) if number in known]
+        blank = run[0][: len(run[0]) - len(run[0].lstrip())]
+        return f"{blank}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
+
+    parts = _CODE.split(text)
+    parts[::2] = [_BLANK_AND_MARKERS.sub(kept, part) for part in parts[::2]]
+    return "\n\n".join(filter(None, ["".join(parts), "\n".join(map(source_line, citations))]))
+
+
+def source_line(citation: Citation) -> str:
+    """A source as it stands under a reply, by the marker that names it."""
+    marker = f" [{citation.marker}]" if citation.marker else ""
+    name = " ".join(citation.title.split()) or citation.doc_id
+    return f"Source{marker}: {name} (document {citation.doc_id}, passage {citation.passage_id})"
 
 
 def _marked(text: str) -> list[int]:

@@ -1,8 +1,10 @@
 """One live conversation with a flow, for notebooks and scripts.
 
 chat = lab.chat("tools", documents="datasets/laws/corpus.jsonl")
+chat.stream.on("reply_text", lambda item: print(item.text, end=""))
 reply = await chat.say("How wide is the goal?")
 print(chat.trace.steps())
+chat.save("offside")        # as a data set that replays
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from agentlab.core.errors import MemoryUnavailable
-from agentlab.core.events import Event
 from agentlab.core.files import folder_of
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Fact, Reply, UserTurn
+from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
+from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
+from agentlab.lab.saving import CONVERSATION, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.workbench.conversation import TurnDriver
@@ -35,7 +40,8 @@ class Chat:
     """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
 
     With a file as `database`, the conversation goes on where the last chat with that file ended; with a folder as
-    `memory`, what was remembered stays there. Without them both end with the lab. `clock` says when a turn takes place.
+    `memory`, what was remembered stays there. Without them both end with the lab. `mcp` is a file of servers whose
+    tools the flow has on top. `clock` says when a turn takes place. `on_event` is called with every item of `stream`.
     """
 
     def __init__(
@@ -46,21 +52,27 @@ class Chat:
         documents: Iterable[Document] | str | Path | None = None,
         database: str | Path = ":memory:",
         memory: str | Path | None = None,
+        mcp: str | Path | None = None,
         clock: Callable[[], datetime] = datetime.now,
-        on_text: Callable[[str], None] = lambda text: None,
-        on_event: Callable[[Event], None] = lambda event: None,
+        on_event: Callable[[Item], None] | None = None,
     ) -> None:
         self.on_close: Callable[[], None] = lambda: None
         self._bench = bench
         self.variant = variant
-        self.trace = Trace(variant.label, "chat")
-        self.trace.listeners.append(lambda trace, event: on_event(event))
-        self._documents = self._read(documents)
+        self.trace = Trace(variant.label, CONVERSATION)
+        self.stream = Stream()
+        if on_event is not None:
+            self.stream.on("*", on_event)
+        self.documents = self._read(documents)
+        self.said: list[Turn] = []
+        """The turns since the conversation began, as rows of a data set."""
+        self._mcp = None if mcp is None else Path(mcp)
         self._database = ConversationDatabase(database)
-        self._memory_folder = memory
+        self.earlier = len(self._stored())
+        """Messages that the database held before."""
+        self._memory_folder = folder_of(self) if memory is None else Path(memory)
         self._keeps_memory = memory is not None
         self._clock = clock
-        self._on_text = on_text
         self._driver: TurnDriver | None = None
         self._turns = 0
         self._talking: Future[Reply] | None = None
@@ -74,15 +86,13 @@ class Chat:
         return tuple(documents)
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return await asyncio.wrap_future(
-            self._begin(UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name))
-        )
+        return await asyncio.wrap_future(self._begin(text, speaker_id, speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
-        return self._bench.wait_for(self._begin(turn))
+        return self._bench.wait_for(self._begin(text, speaker_id, speaker_name))
 
-    def _begin(self, turn: UserTurn) -> Future[Reply]:
+    def _begin(self, text: str, speaker_id: str | None, speaker_name: str | None) -> Future[Reply]:
+        turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
         self._talking = self._bench.start(self._say(turn))
         return self._talking
 
@@ -90,6 +100,23 @@ class Chat:
         """Break off the reply that is under way; of what was said, that stays which the flow had stored by then."""
         if self._talking is not None:
             self._talking.cancel()
+
+    def facts_sync(self) -> tuple[Fact, ...]:
+        """What long-term memory holds, oldest first; () for a flow without one. Raises MemoryUnavailable."""
+        return self._bench.wait(self._facts())
+
+    async def _facts(self) -> tuple[Fact, ...]:
+        async with self._one_at_a_time:
+            driver = await self._opened()
+            await driver.finish()
+            return await driver.session.memory.facts() if driver.session.memory is not None else ()
+
+    def save(self, folder: str | Path) -> str:
+        """Write the conversation to `folder` as a data set with its recordings; returns the command that replays it.
+
+        Raises ConfigError where nothing was said, and where the folder has files already.
+        """
+        return save_chat(self._bench, self.variant, self.said, self.documents, Path(folder))
 
     def reset_sync(self) -> None:
         """Begin a new conversation: what was said is no longer read, and what was being fetched for it is dropped.
@@ -103,9 +130,14 @@ class Chat:
         async with self._one_at_a_time:
             driver = await self._opened()
             number, self._turns = self._turns, self._turns + 1
+            now = self._clock()
+            before = len(self._stored())
+            answered = False
             try:
-                played = await driver.play(self.variant.respond, number, turn, now=self._clock())
+                played = await driver.play(self.variant.respond, number, turn, now=now)
+                answered = played.failure is None
             finally:
+                self._write_row(turn, now, self._stored()[before:], answered)
                 # While the user reads, not when the user has asked again.
                 driver.finish_soon()
             if played.failure is not None:
@@ -113,22 +145,34 @@ class Chat:
             assert played.reply is not None, "a turn that did not fail has a reply"
             return played.reply
 
+    def _stored(self) -> list[dict[str, Any]]:
+        return self._database.messages(CONVERSATION)
+
+    def _write_row(self, turn: UserTurn, now: datetime, stored: list[dict[str, Any]], answered: bool) -> None:
+        """Note the turn for `save`. One that came to no end is kept as far as later turns could read it."""
+        row = _row(turn, now)
+        if not answered:
+            texts = {message["role"]: message["text"] for message in stored}
+            replies = [texts["agent"]] if "agent" in texts else []
+            read = {"user": texts.get("user", turn.text), "reference_answers": replies}
+            row = row.model_copy(update={"scored": False, **read})
+        if answered or stored:
+            self.said.append(row)
+
     async def _opened(self) -> TurnDriver:
-        if self._memory_folder is None:
-            self._memory_folder = folder_of(self)
         if self._driver is None:
             session = await self._bench.session(
                 self.variant,
                 self.trace,
-                index=await self._bench.index(self._documents, self.variant.retrieval),
+                index=await self._bench.index(self.documents, self.variant.retrieval),
                 memory=await self._bench.open_memory(self.variant, self._memory_folder),
-                folder=Path(self._memory_folder),
+                folder=self._memory_folder,
                 database=self._database,
-                on_text=lambda event_id, piece: self._on_text(piece),
+                stream=self.stream,
+                mcp=self._mcp,
             )
             self._driver = TurnDriver(session)
-        elif isinstance(self._driver.session.memory, UnavailableMemory):
-            # It may be back.
+        elif isinstance(away := self._driver.session.memory, UnavailableMemory) and away.may_be_back:
             self._driver.session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
         return self._driver
 
@@ -137,14 +181,14 @@ class Chat:
         async with self._one_at_a_time:
             if self._driver is not None:
                 self._driver.session.forget_history()
+                self.said.clear()
                 await self._driver.finish()
 
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
         self.stop()
         async with self._one_at_a_time:
-            on_close, self.on_close = self.on_close, lambda: None
-            on_close()
+            self.on_close()
             if self._driver is None:
                 return
             try:
@@ -157,3 +201,8 @@ class Chat:
                 if memory is not None:
                     with contextlib.suppress(MemoryUnavailable):
                         await (memory.close() if self._keeps_memory else memory.drop())
+
+
+def _row(turn: UserTurn, now: datetime) -> Turn:
+    speaker = Speaker(id=turn.speaker_id, name=turn.speaker_name or "") if turn.speaker_id is not None else None
+    return Turn(user=turn.text, speaker=speaker, metadata={"now": now.isoformat(timespec="seconds")})

@@ -11,7 +11,6 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from agentlab.core.errors import ConfigError
@@ -32,19 +31,18 @@ class Lab(RunningBench):
 
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
         overrides = {key.replace("__", "."): value for key, value in overrides.items()}
-        models, embedders = _objects("model", overrides), _objects("embedder", overrides)
-        flows: dict[str, Any] = {}
+        objects = _named("models", "model", overrides) | _named("models.embedders", "embedder", overrides)
         if "datasets" in overrides:
             folders = overrides["datasets"]
             overrides["datasets"] = [str(f) for f in ([folders] if isinstance(folders, (str, Path)) else folders)]
         if isinstance(overrides.get("flows"), (list, tuple)):
-            overrides["flows"] = [_flow_entry(entry, flows) for entry in overrides["flows"]]
+            overrides["flows"] = [_flow_entry(entry, objects) for entry in overrides["flows"]]
         if isinstance(spec, Spec):
             read = make_spec(spec.model_dump(exclude_unset=True), overrides)
         else:
             read = load_spec(spec, overrides)
-        super().__init__(read, models=models, embedders=embedders, flows=flows)
-        self._chats: list[Chat] = []
+        super().__init__(read, objects)
+        self._chats: set[Chat] = set()
 
     async def run(self, **options: Any) -> Run:
         """Replay the data sets through the flows; options are those of `agentlab.evals.run.runner.run`."""
@@ -58,31 +56,28 @@ class Lab(RunningBench):
         """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""
         variant = self.variant(flow or self.variants[0].label)
         chat = Chat(self, dataclasses.replace(variant, model=model or variant.model), **options)
-        chat.on_close = lambda: self._chats.remove(chat)
-        self._chats.append(chat)
+        chat.on_close = lambda: self._chats.discard(chat)
+        self._chats.add(chat)
         return chat
 
     def close(self) -> None:
         """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
         if self.is_running:
             self.wait(close_each(list(self._chats)))
-            self._chats.clear()
             self.wait(self.close_all())
             self.end_loop()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"<Lab {self.spec.name}: {', '.join(v.label for v in self.variants)} on {self.spec.model}>"
 
 
-def _objects(key: str, overrides: dict[str, Any]) -> dict[str, Any]:
+def _named(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:
     """The object given under `key`, by its name, which takes its place in `overrides`; {} where a name is given."""
     given = overrides.get(key, "")
     if isinstance(given, str):
@@ -90,13 +85,13 @@ def _objects(key: str, overrides: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(getattr(given, "name", None), str):
         raise ConfigError(f"{key}: {given!r} is neither a name nor an object that has one")
     overrides[key] = given.name
-    return {given.name: given}
+    return {(room, given.name): given}
 
 
-def _flow_entry(entry: Any, objects: dict[str, Any]) -> Any:
+def _flow_entry(entry: Any, objects: dict[tuple[str, str], Any]) -> Any:
     """An entry of `flows` as a spec has it; what is no entry yet becomes one of `objects`, by its name."""
     if isinstance(entry, (str, Mapping, FlowSpec)):
         return entry
     name = getattr(entry, "name", None) or getattr(entry, "__name__", None) or type(entry).__name__
-    objects[name] = entry
+    objects["flows", name] = entry
     return {"flow": name}

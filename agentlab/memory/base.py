@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -29,6 +30,9 @@ _Part = tuple[str, Vector, datetime]
 
 LOCK_SECONDS = 30.0
 """To wait for another writer."""
+SLOW_SECONDS = 1.0
+AWAY_SECONDS = 60.0
+"""A memory that takes longer than SLOW_SECONDS to be found away is not asked again for AWAY_SECONDS."""
 _LONGEST = 2_000_000
 """Characters of one text: 8 MB of UTF-8 at most, half of what a MongoDB document holds."""
 _LONGEST_NAME = 500
@@ -72,6 +76,8 @@ class StoredMemory:
         self._where = where
         self._own_rows = rows
         self._lock = threading.Lock()
+        self._away: tuple[float, str] | None = None
+        """Until when, by `time.monotonic`, and why it is not asked."""
 
     def _facts(self, *, write: bool) -> AbstractContextManager[Rows]:
         """The facts as they are now; nobody else writes before the block ends, if `write`."""
@@ -193,6 +199,9 @@ class StoredMemory:
         """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
 
         def guarded() -> T:
+            began = time.monotonic()
+            if self._away is not None and began < self._away[0]:
+                raise MemoryUnavailable(self._away[1])
             try:
                 with self._lock, self._facts(write=write) as rows:
                     return work(rows)
@@ -200,9 +209,10 @@ class StoredMemory:
                 raise
             except self.failures as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
-                raise MemoryUnavailable(
-                    f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
-                ) from error
+                problem = f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
+                if time.monotonic() - began > SLOW_SECONDS:
+                    self._away = time.monotonic() + AWAY_SECONDS, problem
+                raise MemoryUnavailable(problem) from error
 
         return await asyncio.to_thread(guarded)
 

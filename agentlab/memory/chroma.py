@@ -25,7 +25,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 from filelock import FileLock
 
-from agentlab.core.chroma import open_client, open_collection
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Fact
@@ -35,6 +34,11 @@ from agentlab.memory.exact import VectorTable
 
 _ABOUT = "agentlab.json"
 """Beside Chroma's own files: whose vectors they hold."""
+_HNSW = {"space": "cosine", "max_neighbors": 64, "ef_construction": 400, "ef_search": 800, "num_threads": 1}
+"""Chroma's own default is l2 distance.
+
+One thread: with more, Chroma now and then loses a vector while it builds, and no two builds are the same.
+"""
 _MARGIN = 8
 """Neighbours looked at beyond those asked for, so that of equally near facts the oldest is found."""
 _ALL = ["documents", "metadatas", "embeddings"]
@@ -85,7 +89,8 @@ class _ChromaRows:
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
-        self._collection = open_collection(client, name)
+        # Without Chroma's own embedder, which would be downloaded.
+        self._collection = client.get_or_create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
         found = self._collection.query(
@@ -160,13 +165,16 @@ class _Folder:
     @contextmanager
     def client(self) -> Iterator[Any]:
         """A client of the files as they are now, nobody else's before the block ends; OSError if they are gone."""
+        import chromadb
+        from chromadb.config import Settings
+
         with self._lock:
             (self.folder / _ABOUT).stat()  # the lock would make a folder that is gone anew
             with self._others:
                 if self._client is not None and self._state() != self._seen:
                     self._let_go()
                 if self._client is None:
-                    self._client = open_client(self.folder)
+                    self._client = chromadb.PersistentClient(self.folder, settings=Settings(anonymized_telemetry=False))
                 yield self._client
                 self._seen = self._state()
 

@@ -88,15 +88,10 @@ class MongoMemory(StoredMemory):
         self._lock_file = Path(tempfile.gettempdir(), f"agentlab-memory-{name}.lock")
         self._writers = FileLock(self._lock_file, timeout=LOCK_SECONDS)
         self._rows = _MongoRows(self._documents, owner, embedder.name)
-        self._prepared = False
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
         with self._writers if write else nullcontext():
-            if not self._prepared:
-                self._documents.create_index([("owner", 1), ("id", 1)], unique=True)
-                self._documents.create_index([("owner", 1), ("number", 1)])
-                self._prepared = True
             self._rows.refresh()
             check_embedder(self._where, self._rows.embedder, self.embedder)
             yield self._rows
@@ -121,9 +116,14 @@ class _MongoRows(VectorTable):
         """Whose vectors are stored."""
         # Of the facts that are here; none is used twice, so other numbers on the server mean other facts.
         self._numbers: list[int] = []
+        self._indexed = False
 
     def refresh(self) -> None:
         """Read the facts anew if they are not those that are here."""
+        if not self._indexed:
+            self._documents.create_index([("owner", 1), ("id", 1)], unique=True)
+            self._documents.create_index([("owner", 1), ("number", 1)])
+            self._indexed = True
         mine = {"owner": self._owner}
         numbers = [found["number"] for found in self._documents.find(mine, {"_id": 0, "number": 1}).sort("number", 1)]
         if numbers != self._numbers:
@@ -133,11 +133,8 @@ class _MongoRows(VectorTable):
             self._numbers = [found["number"] for found in held]
 
     def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
-        first = time.time_ns()
-        fresh = [
-            self._document(fact, vector, number)
-            for number, (fact, vector) in enumerate(zip(facts, vectors, strict=True), start=first)
-        ]
+        pairs = zip(facts, vectors, strict=True)
+        fresh = [self._document(*pair, number) for number, pair in enumerate(pairs, start=time.time_ns())]
         if replaces is None:
             self._documents.insert_many(fresh)
             self._numbers += [document["number"] for document in fresh]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.protocols import Memory
+from agentlab.memory.base import AWAY_SECONDS, SLOW_SECONDS
 
 
 class UnavailableMemory:
@@ -16,9 +18,15 @@ class UnavailableMemory:
     user = "nobody"
     embedder = None
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, again_at: float = 0.0) -> None:
         self.name = name
         self.reason = reason
+        self._again_at = again_at
+
+    @property
+    def may_be_back(self) -> bool:
+        """False for a while after it took long to be found away."""
+        return time.monotonic() >= self._again_at
 
     async def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise MemoryUnavailable(self.reason)
@@ -38,6 +46,7 @@ class UnavailableMemory:
 async def open_or_unavailable(name: str, connect: Callable[[], Memory]) -> Memory:
     """What `connect` opens, in a thread; where it cannot be reached, a memory that says so to whoever asks it."""
     opened: Memory | None = None
+    began = time.monotonic()
     try:
         opened = await asyncio.to_thread(connect)
         # Asked once before anybody is timed: a backend loads its library at its first use.
@@ -47,5 +56,6 @@ async def open_or_unavailable(name: str, connect: Callable[[], Memory]) -> Memor
         if opened is not None:
             await opened.close()
         if isinstance(problem, MemoryUnavailable):
-            return UnavailableMemory(name, str(problem))
+            now = time.monotonic()
+            return UnavailableMemory(name, str(problem), now + AWAY_SECONDS if now - began > SLOW_SECONDS else 0.0)
         raise

@@ -6,21 +6,21 @@
     await notebook.show_flows(lab, "How wide is a goal?")
     notebook.chat_widget(lab)
 
-Only the chat widget needs ipywidgets; it is imported when the widget is made. Whatever comes from models, documents
+Only widgets need ipywidgets, and import it when they are made. Whatever comes from models, documents
 and tools is shown as text, never as HTML.
 """
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentlab.core.errors import MissingExtra
+from agentlab.evals.run.runner import RunProgress
+from agentlab.lab.lab import Lab
 from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
-from agentlab.notebook.progress_bar import progress
 
 if TYPE_CHECKING:
-    from agentlab.lab.lab import Lab
     from agentlab.notebook.chat import ChatWidget
 
 __all__ = ["FlowAnswer", "FlowComparison", "chat_widget", "progress", "show_flows", "show_flows_sync"]
@@ -29,9 +29,23 @@ __all__ = ["FlowAnswer", "FlowComparison", "chat_widget", "progress", "show_flow
 def chat_widget(lab: Lab) -> ChatWidget:
     """Talk to the flows of `lab`; raises MissingExtra without ipywidgets."""
     try:
-        importlib.import_module("ipywidgets")
+        from agentlab.notebook.chat import ChatWidget
     except ImportError:
         raise MissingExtra("the chat widget", "notebook") from None
-    from agentlab.notebook.chat import ChatWidget
-
     return ChatWidget(lab)
+
+
+def progress() -> Callable[[RunProgress], None]:
+    """A callback for `on_progress`; outside a notebook, or without ipywidgets, it does nothing."""
+    try:
+        from IPython.core.getipython import get_ipython
+        from IPython.display import display
+
+        from agentlab.notebook.progress_bar import ProgressBar
+    except ImportError:
+        return lambda progress: None
+    if getattr(get_ipython(), "kernel", None) is None:
+        return lambda progress: None
+    bar = ProgressBar()
+    display(bar)  # type: ignore[no-untyped-call]
+    return bar.update

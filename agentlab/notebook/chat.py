@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets
 
 from agentlab.core.errors import AgentlabError
-from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Reply
+from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepEnded, ToolProgress, TurnBegun
+from agentlab.core.trace import Trace, numbers
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
-from agentlab.notebook.render import GREY, RED, SHOWN, html_citations, html_step, html_text, numbers
-
-if TYPE_CHECKING:
-    from agentlab.core.trace import Trace
+from agentlab.notebook.render import GREY, RED, SHOWN, html_sources, html_step, html_text
 
 log = logging.getLogger(__name__)
 
@@ -52,61 +49,51 @@ class TurnView:
         self.view = ipywidgets.VBox([asked, self.steps, self.reply, self.footer], layout={"margin": "0 0 14px 0"})
         self.trace: Trace | None = None
         self._turn: int | None = None
-        self._said: list[str] = []
-        self._call_ended = False
-        self._drawn = ""
+        self._said = ""
         self._ending: str | None = None
 
-    def add_text(self, piece: str) -> None:
-        # What an earlier model call of the turn said is in its line by now; the next call starts afresh.
-        if self._call_ended:
-            self._said.clear()
-            self._call_ended = False
-        self._said.append(piece)
-
-    def add_event(self, event: Event) -> None:
-        if self._turn is None:
-            self._turn = event.turn
-            self.footer.value = html_text(WORKING, SMALL)
-        if isinstance(event, ModelCall):
-            self._call_ended = True
-            self.draw()
-        if isinstance(event, SHOWN):
-            self.steps.children += (ipywidgets.HTML(html_step(event)),)
-        if self._ending is not None:
-            # A reply that was stopped is still closing its events.
-            self._draw_footer(self._ending)
+    def take(self, item: Item) -> None:
+        """Show what the stream says of this turn, during it and after."""
+        match item:
+            case TurnBegun():
+                self._turn = item.turn
+                self.footer.value = html_text(WORKING, SMALL)
+            case ReplyText(text=piece):
+                self._said += piece
+            case ReplyTakenBack():
+                self._said = ""
+                self.draw()
+            case ToolProgress(tool=tool, text=text):
+                self.footer.value = html_text(f"{tool}: {text}", SMALL)
+            case StepEnded(event=event):
+                if isinstance(event, SHOWN):
+                    self.steps.children += (ipywidgets.HTML(html_step(event)),)
+                if self._ending is not None:
+                    # Work in the background; or a reply that was stopped is still closing its events.
+                    self._show_ending()
 
     def draw(self) -> None:
         """Show what has been said so far; called on a beat, because every update is a message to the browser."""
-        text = "".join(self._said)
-        if text != self._drawn:
-            self._drawn = text
-            self.reply.value = html_text(text)
+        self.reply.value = html_text(self._said) if self._said else ""
 
     async def keep_drawing(self) -> None:
         while True:
             await asyncio.sleep(BETWEEN_DRAWINGS)
             self.draw()
 
-    def finish(self, reply: Reply) -> None:
-        self._said = [reply.text]
-        self._end(html_citations(reply.citations))
-
-    def break_off(self, mark: str, style: str = SMALL) -> None:
-        """Keep what was said so far and say why there is no more."""
-        self._end(html_text(mark, style))
-
-    def _end(self, ending: str) -> None:
+    def end(self, ending: str, reply: Reply | None = None) -> None:
+        """Show the reply, or what was said so far; under it, as HTML, how that ended, and what it cost."""
+        if reply is not None:
+            self._said = reply.shown
         self.draw()
         self._ending = ending
-        self._draw_footer(ending)
+        self._show_ending()
 
-    def _draw_footer(self, ending: str) -> None:
-        counted = ""
+    def _show_ending(self) -> None:
+        costs = ""
         if self.trace is not None and self._turn is not None:
-            counted = html_text(numbers(self.trace, self._turn), SMALL)
-        self.footer.value = ending + counted
+            costs = html_text(numbers(self.trace, self._turn), SMALL)
+        self.footer.value = f"{self._ending}{costs}"
 
 
 class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
@@ -119,16 +106,13 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         """The turns on display; the last one is the one under way."""
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
-        small = {"width": "auto"}
-        self.flow = ipywidgets.Dropdown(
-            options=[variant.label for variant in lab.variants], description="flow", layout={"width": "260px"}
-        )
-        self.model = ipywidgets.Dropdown(options=models_of(lab), description="model", layout={"width": "360px"})
-        self.ask = ipywidgets.Text(
-            placeholder="Ask about the documents",
-            continuous_update=False,
-            layout={"flex": "1 1 auto", "width": "auto"},
-        )
+        small, wide = {"width": "auto"}, {"width": "auto", "flex": "1 1 auto"}
+        flows = [variant.label for variant in lab.variants]
+        self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout={"width": "260px"})
+        present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
+        models = list(dict.fromkeys([*(variant.model for variant in lab.variants), *present]))
+        self.model = ipywidgets.Dropdown(options=models, description="model", layout={"width": "360px"})
+        self.ask = ipywidgets.Text(placeholder="Ask about the documents", continuous_update=False, layout=wide)
         self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=small)
         self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=small)
         self.clear_button = ipywidgets.Button(
@@ -218,34 +202,32 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
                 self.chat = await asyncio.to_thread(self._open_chat)
             turn.trace = self.chat.trace
             reply = await self.chat.say(text)
-            turn.finish(reply)
+            turn.end(html_sources(reply), reply)
             return reply
         except asyncio.CancelledError:
-            turn.break_off("stopped")
+            turn.end(html_text("stopped", SMALL))
         except AgentlabError as problem:
-            turn.break_off(str(problem), RED)
+            turn.end(html_text(str(problem), RED))
         except Exception as failure:
             # A flow somebody is still writing: the line in the widget is enough to know where to look.
             log.debug("the flow failed", exc_info=True)
-            turn.break_off(f"{type(failure).__name__}: {failure}", RED)
+            turn.end(html_text(f"{type(failure).__name__}: {failure}", RED))
         finally:
             drawing.cancel()
             self._show_busy(False)
         return None
 
     def _open_chat(self) -> Chat:
-        def deliver(method: Callable[[TurnView, Any], None], what: Any) -> None:
-            # A conversation that was cleared away may still be ending its last reply.
-            if self.chat is chat:
-                method(self.turns[-1], what)
+        views: dict[int, TurnView] = {}
 
-        chat = self.lab.chat(
-            self.flow.value,
-            model=self.model.value,
-            on_text=lambda piece: deliver(TurnView.add_text, piece),
-            on_event=lambda event: deliver(TurnView.add_event, event),
-        )
-        return chat
+        def deliver(item: Item) -> None:
+            if isinstance(item, TurnBegun):
+                views[item.turn] = self.turns[-1]
+            # What goes on in the background belongs to the turn it began in, whatever was asked since.
+            if item.turn in views:
+                views[item.turn].take(item)
+
+        return self.lab.chat(self.flow.value, model=self.model.value, on_event=deliver)
 
     def _show_busy(self, busy: bool) -> None:
         self.send_button.disabled = self.flow.disabled = self.model.disabled = busy
@@ -266,9 +248,3 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
             # A lab that is closed has closed its chats.
             if self.lab.is_running:
                 self.lab.start(chat.close())
-
-
-def models_of(lab: Lab) -> list[str]:
-    """The models the lab's flows use, and the embedded models whose weights are here."""
-    present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
-    return list(dict.fromkeys([*(variant.model for variant in lab.variants), *present]))

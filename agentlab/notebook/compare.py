@@ -12,30 +12,24 @@ from __future__ import annotations
 import asyncio
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.events import Event
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown
-from agentlab.core.trace import Trace
+from agentlab.core.trace import Trace, numbers
+from agentlab.lab.lab import Lab
 from agentlab.notebook.render import (
     GREY,
     RED,
     SHOWN,
-    citation_lines,
     headline,
-    html_citations,
+    html_sources,
     html_step,
     html_text,
-    numbers,
+    source_lines,
     tag,
 )
-
-if TYPE_CHECKING:
-    from agentlab.core.events import Event
-    from agentlab.lab.lab import Lab
-
-INDENT = "    "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +55,18 @@ class FlowAnswer:
         return lines
 
     def __str__(self) -> str:
-        lines = [f"{self.flow} on {self.model}"]
-        lines += [f"{INDENT}{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
-        outcome = f"= {self.reply.text}" if self.reply else f"! {self.error}"
-        lines += [f"{INDENT}{line}" for line in outcome.splitlines()]
-        if self.reply:
-            lines += [f"{INDENT}Source: {line}" for line in citation_lines(self.reply.citations)]
-        return "\n".join([*lines, f"{INDENT}{numbers(self.trace, 0)}"])
+        lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
+        lines += (f"= {self.reply.shown}" if self.reply else f"! {self.error}").splitlines()
+        lines += source_lines(self.reply) if self.reply else []
+        lines.append(numbers(self.trace, 0))
+        return "\n".join([f"{self.flow} on {self.model}", *(f"    {line}" for line in lines)])
 
     def _html(self) -> str:
         steps = "".join(
             f'<div style="padding-left: {1.2 * depth}em">{html_step(event)}</div>' for depth, event in self.steps
         )
-        citations = html_citations(self.reply.citations) if self.reply else ""
-        said = html_text(self.reply.text, "font-weight: 600") if self.reply else html_text(self.error or "", RED)
+        citations = html_sources(self.reply) if self.reply else ""
+        said = html_text(self.reply.shown, "font-weight: 600") if self.reply else html_text(self.error or "", RED)
         counted = html_text(numbers(self.trace, 0), f"{GREY}; font-size: 90%; margin-top: 6px")
         return f'{steps}<div style="margin-top: 8px">{said}</div>{citations}{counted}'
 

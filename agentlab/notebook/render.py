@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
 
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
-from agentlab.core.messages import Citation, Message, ToolCall
-from agentlab.core.trace import Trace
+from agentlab.core.messages import Message, Reply, ToolCall
+from agentlab.core.trace import tokens
+from agentlab.knowledge.citations import source_line
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """The events that get a line; the others group these or repeat what is shown elsewhere."""
@@ -33,7 +33,7 @@ def headline(event: Event) -> str:
     parts = [_happened(event)]
     if isinstance(event, ModelCall) and event.completion is not None:
         usage = event.completion.usage
-        parts.append(_tokens(usage.input_tokens, usage.output_tokens))
+        parts.append(tokens(usage.input_tokens, usage.output_tokens))
     if event.costed:
         parts.append(f"{event.seconds:.2f} s")
     if event.error:
@@ -65,25 +65,9 @@ def details(event: Event) -> str:
     return ""
 
 
-def numbers(trace: Trace, turn: int) -> str:
-    """Calls, tokens, latency and cost of a turn."""
-    totals = trace.totals(turn)
-    counted = [
-        (totals.llm_calls, "model call"),
-        (totals.embedding_calls, "embedding call"),
-        (totals.tool_calls, "tool call"),
-    ]
-    if totals.memory_ops:
-        counted.append((totals.memory_ops, "memory operation"))
-    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counted]
-    parts.append(_tokens(totals.input_tokens, totals.output_tokens))
-    parts.append(f"{trace.latency(turn):.2f} s")
-    parts.append("cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}")
-    return " · ".join(parts)
-
-
-def citation_lines(citations: Sequence[Citation]) -> list[str]:
-    return [f"{shorten(citation.title, 100) or citation.doc_id} ({citation.passage_id})" for citation in citations]
+def source_lines(reply: Reply) -> list[str]:
+    """The sources that the reply does not name itself."""
+    return [] if "shown" in reply.data else [source_line(citation) for citation in reply.citations]
 
 
 def clip(text: str) -> str:
@@ -131,8 +115,8 @@ def html_text(text: str, style: str = "") -> str:
     )
 
 
-def html_citations(citations: Sequence[Citation]) -> str:
-    return "".join(html_text(f"Source: {line}", f"{GREY}; font-size: 90%") for line in citation_lines(citations))
+def html_sources(reply: Reply) -> str:
+    return "".join(html_text(line, f"{GREY}; font-size: 90%") for line in source_lines(reply))
 
 
 def _happened(event: Event) -> str:
@@ -152,12 +136,6 @@ def _happened(event: Event) -> str:
         case MemoryOp(op=op):
             return f"{op}: {event.detail}"
     return f"{event.title} {event.detail}".strip()
-
-
-def _tokens(given: int | None, made: int | None) -> str:
-    if given is None and made is None:
-        return "tokens unknown"
-    return f"{'?' if given is None else given} + {'?' if made is None else made} tokens"
 
 
 def _message(message: Message) -> str:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentlab.core.events import Event, Phase
+from agentlab.core.events import Decision, Event, Notice, Phase
 from agentlab.core.protocols import Place
+from agentlab.core.stream import Noticed, StepBegun, StepEnded, Stream
 from agentlab.core.trace import Trace, longest_path
 
 RecordedDuration = Callable[[Any, float], tuple[float, str]]
@@ -37,8 +38,9 @@ class Scope:
 class Clock:
     """The clock of one conversation. Tasks that work side by side each have a scope of their own."""
 
-    def __init__(self, trace: Trace, recorded_duration: RecordedDuration) -> None:
+    def __init__(self, trace: Trace, stream: Stream, recorded_duration: RecordedDuration) -> None:
         self.trace = trace
+        self.stream = stream
         self._recorded_duration = recorded_duration
         self._now = 0.0
         self._began: dict[int, float] = {}
@@ -97,17 +99,25 @@ class Clock:
         where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
         return {"id": event_id, "phase": phase, "start": start, **where}
 
+    def begun(self, event: Event) -> None:
+        """Tell the stream what begins; nothing has come of it yet."""
+        self.stream.emit(StepBegun(event.turn, event))
+
     def close(self, event: Event) -> None:
         if event.parent is not None:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = event.start + event.seconds
         self.trace.append(event)
+        ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
+        self.stream.emit(ended)
         self.set_predecessors((event.id,))
 
     @contextlib.contextmanager
     def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
         """Make the block one event; what the block puts into the yielded dict becomes fields of the event."""
         opened = self.open(phase)
+        if self.stream.is_heard and kind not in (Decision, Notice):
+            self.begun(kind(**opened, **facts))
         outer = self.scope
         self.scope = replace(outer, parent=opened["id"], after=())
         began = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.events import MemoryOp, Phase
 from agentlab.core.messages import Added, Fact
-from agentlab.core.protocols import Memory
+from agentlab.core.protocols import DUPLICATE_AT, Memory
 from agentlab.session.clock import Clock
 
 
@@ -43,14 +43,21 @@ class MemoryVerbs(ABC):
                 facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
         return tuple(facts["facts"])
 
-    async def remember(self, text: str, *, phase: Phase = "memory_write") -> Added | None:
-        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory."""
+    async def remember(
+        self, text: str, *, phase: Phase = "memory_write", duplicate_at: float | None = DUPLICATE_AT
+    ) -> Added | None:
+        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory.
+
+        `duplicate_at`: the similarity from which one is; None: it is written in any case.
+        """
         if self.memory is None:
             return None
         with self.step("remember"):
             vector = await self._embed_for(self.memory, text, phase)
             with self._clock.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
-                added = await self.memory.add(text, vector, created=self.now, new_id=self._new_fact)
+                added = await self.memory.add(
+                    text, vector, created=self.now, new_id=self._new_fact, duplicate_at=duplicate_at
+                )
                 facts["facts"], facts["written"] = (added.fact,), added.is_new
         return added
 

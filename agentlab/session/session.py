@@ -37,6 +37,7 @@ from agentlab.core.names import NOT_RECORDED
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
 from agentlab.core.slot import Slot
+from agentlab.core.stream import Speech, Stream, ToolProgress
 from agentlab.core.trace import Trace
 from agentlab.session.background import BackgroundWork
 from agentlab.session.clock import Clock
@@ -44,6 +45,8 @@ from agentlab.session.remembering import MemoryVerbs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+ANSWERING: tuple[Phase, ...] = ("answer", "fallback")
+"""The phases whose calls write the reply."""
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
 
@@ -78,10 +81,11 @@ class Session(MemoryVerbs, BackgroundWork):
         prompts: Mapping[str, str] | None = None,
         reply_to: int | None = None,
         price: Callable[[str, Usage], float | None] = lambda model, usage: None,
-        on_text: Callable[[int, str], None] = lambda event_id, text: None,
+        stream: Stream | None = None,
     ) -> None:
         super().__init__()
         self.trace = trace
+        self.stream = stream or Stream()
         self.index = index
         self.memory = memory
         self.folder = folder
@@ -97,19 +101,21 @@ class Session(MemoryVerbs, BackgroundWork):
         self._kept: dict[Slot[Any], Any] = {}
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
         self._gateway = gateway
-        self._clock = Clock(trace, gateway.recorded_duration)
+        self._clock = Clock(trace, self.stream, gateway.recorded_duration)
         self._history = history
         self._tip = reply_to
         self._generation = generation
         self.top_k = top_k
         self._prompts = dict(prompts or {})
         self._price = price
-        self._on_text = on_text
+        self._speech: Speech | None = None
+        self._drafts = 0
         self._ids = 0
 
     def begin_turn(self, turn: int) -> None:
         """Called by whoever drives the flow, before each turn."""
         self._clock.begin_turn(turn)
+        self._speech = None
 
     def forget_history(self) -> None:
         """Start a new chain: earlier messages stay in the database but are no longer read. Memory is kept.
@@ -161,11 +167,12 @@ class Session(MemoryVerbs, BackgroundWork):
         output_schema: dict[str, Any] | None = None,
         phase: Phase | None = None,
         max_tokens: int | None = None,
-        on_text: Callable[[str], None] = lambda text: None,
+        shows: Callable[[str], str] | None = None,
     ) -> Completion:
         """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
 
-        `on_text` is given the pieces of the reply as they arrive, those of a first attempt that failed included.
+        What an answering call says is part of the reply, and goes into the stream as it arrives: of JSON only what
+        `shows` makes of all that was said so far, and nothing once it turns out that tools are called.
         """
         request = Request(
             messages=tuple(messages),
@@ -178,18 +185,39 @@ class Session(MemoryVerbs, BackgroundWork):
         )
         self._check_length(request, phase or "answer")
         opened = self._clock.open(phase)
-
-        def emit(text: str) -> None:
-            self._on_text(opened["id"], text)
-            on_text(text)
-
-        answer = await self._gateway.ask(request, self._clock.place, emit)
+        facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
+        if self.stream.is_heard:
+            self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
+        speech = self._begin_speech(phase, shows or (_nothing if output_schema else _all))
+        answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.take_back)
         completion = answer.value
         calls_tools = completion is not None and completion.message.tool_calls
+        if calls_tools or isinstance(answer.failure, Exception):
+            speech.take_back()
         opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
         cost = self._price(self._gateway.name, completion.usage) if completion is not None else None
-        facts = {"model": self._gateway.name, "request": request, "completion": completion, "cost_usd": cost}
-        return self._settled(answer, ModelCall, opened, **facts)
+        return self._settled(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
+
+    def _begin_speech(self, phase: Phase | None, shows: Callable[[str], str]) -> Speech:
+        scope = self._clock.scope
+        if scope.background or self._drafts or not (phase is None or phase in ANSWERING):
+            shows = _nothing
+        elif self._speech is not None:
+            # The reply is what the last answering call says.
+            self._speech.take_back()
+        speech = Speech(self.stream, scope.turn, shows)
+        if shows is not _nothing:
+            self._speech = speech
+        return speech
+
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[None]:
+        """What is said inside may be thrown away, so that whoever reads the reply sees it only if it becomes that."""
+        self._drafts += 1
+        try:
+            yield
+        finally:
+            self._drafts -= 1
 
     def _settled(self, answer: Answer[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
         """Write down one call as one event, say that it was not recorded, and raise what it failed with."""
@@ -268,14 +296,21 @@ class Session(MemoryVerbs, BackgroundWork):
             raise ToolError(f"there is no tool {call.name!r}; there are: {', '.join(self.tools) or 'none'}")
         if call.malformed is not None:
             raise ToolError(f"the arguments of {call.name} are not a JSON object")
-        check_arguments(tool.spec, call.arguments)
-        output = tool.run(call.arguments, self)
+        defaults = getattr(tool, "defaults", {})
+        written = {name: value for name, value in call.arguments.items() if value is not None or name not in defaults}
+        arguments = {**defaults, **written}
+        check_arguments(tool.spec, arguments)
+        output = tool.run(arguments, self)
         return str(await output if inspect.isawaitable(output) else output)
 
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
         """Write a decision of the flow into the trace and return it."""
         with self._clock.timed(Decision, None, name=name, choice=choice, why=why):
             return choice
+
+    def report(self, tool: str, text: str) -> None:
+        """For tools: say how far the work is. It is shown and not kept."""
+        self.stream.emit(ToolProgress(self._clock.scope.turn, tool, text))
 
     def notify(self, name: str, text: str = "", **data: Any) -> None:
         """Tell whoever listens (notebook, log, ledger); the reply does not depend on it."""
@@ -336,3 +371,11 @@ class Session(MemoryVerbs, BackgroundWork):
             if failure is not None:
                 raise failure
         return [cast("T", result) for result, _, _ in done]
+
+
+def _all(said: str) -> str:
+    return said
+
+
+def _nothing(said: str) -> str:
+    return ""

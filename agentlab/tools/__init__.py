@@ -14,7 +14,7 @@ A tool is handed a `ToolContext`, the part of a session it may use. What a promp
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
@@ -31,12 +31,21 @@ class FunctionTool:
     run: Work
     instruction: str = ""
     """How to write the arguments, for a model that is asked for them alone."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What an argument is that the model left out, though it was asked for."""
 
 
 def tool(
-    *, description: str, parameters: Mapping[str, Any], instruction: str = "", name: str | None = None
+    *,
+    description: str,
+    parameters: Mapping[str, Any],
+    instruction: str = "",
+    name: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Work], FunctionTool]:
     """Make a tool of a function; `parameters` is the JSON schema of each argument, all of which are required.
+
+    A call that leaves one of `defaults` out is carried out with that.
 
     The model knows the tool by the function's name, or by `name`.
     """
@@ -49,6 +58,6 @@ def tool(
 
     def made_of(work: Work) -> FunctionTool:
         spec = ToolSpec(name=name or work.__name__, description=description, parameters=schema)
-        return FunctionTool(spec, work, instruction)
+        return FunctionTool(spec, work, instruction, defaults or {})
 
     return made_of

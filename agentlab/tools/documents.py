@@ -29,6 +29,7 @@ from agentlab.tools import tool
         'As "query", write what to look for, in words that stand on their own; as "document_names", [] to search all'
         " documents, or the names of those the user asks for."
     ),
+    defaults={"document_names": []},
 )
 async def lookup_documents(arguments: dict[str, Any], context: ToolContext) -> str:
     """The model searches the indexed documents, all of them or the ones it names.

@@ -57,7 +57,9 @@ class Gateway:
         self._asked: Counter[tuple[tuple[int, ...], str]] = Counter()
         """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
-    async def ask(self, request: Request, place: Place, emit: Emit) -> Answer[Completion]:
+    async def ask(
+        self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
+    ) -> Answer[Completion]:
         recorded = record_request(self.name, self._model.endpoint, request, self._epoch)
         first_key = recorded.key(0)
         count = self._asked[place.path, first_key]
@@ -72,7 +74,9 @@ class Gateway:
             emit(text)
 
         async def ask_once() -> tuple[Timed[Completion], bool]:
-            said.clear()
+            if said:
+                said.clear()
+                again()
             # What is asked twice at once is asked once, whoever repeats it.
             return await self._recorder.flights.share(first_key, lambda: self._ask_model(request, emit_and_keep))
 
@@ -93,6 +97,8 @@ class Gateway:
             entry: Row = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
             try:
                 brought, joined = await attempts.run(ask_once)
+                if joined:
+                    emit(brought.result.message.text)
             except _REFUSALS as refusal:
                 self._recorder.keep(key, _refused(entry, refusal), recorded)
                 raise

@@ -20,6 +20,7 @@ from typing import Any
 
 from agentlab.core.errors import RecordingError
 from agentlab.core.messages import Citation, Reply, UserTurn, to_json
+from agentlab.core.stream import Done, TurnBegun
 from agentlab.session.session import Session
 
 log = logging.getLogger(__name__)
@@ -59,15 +60,22 @@ class TurnDriver:
         self.session.now = now or self.session.now
         self.session.begin_turn(number)
         began = time.perf_counter()
+        stream = self.session.stream
+        stream.emit(TurnBegun(number, asked))
         reply, failure = None, None
         try:
             reply = _checked(await respond(asked, self.session))
         except BaseException as raised:
             # A flow may raise anything, CancelledError and SystemExit too.
-            if isinstance(raised, RecordingError) or _is_cancelled(raised):
+            task = asyncio.current_task()
+            cancelled = isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+            if cancelled or isinstance(raised, RecordingError):
+                stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
             failure = raised
-        return PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
+        played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
+        stream.emit(Done(number, reply, played.error))
+        return played
 
     async def finish(self) -> None:
         """Do what the last turn left to be done in the background, or wait until it is done."""
@@ -92,11 +100,6 @@ def log_failure(session: Session, played: PlayedTurn) -> None:
     trace = session.trace
     log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, played.number, played.error)
     log.debug("traceback of the failed turn", exc_info=played.failure)
-
-
-def _is_cancelled(raised: BaseException) -> bool:
-    task = asyncio.current_task()
-    return isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _checked(reply: Any) -> Reply:

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from agentlab.workbench.spec import Spec
@@ -17,16 +17,15 @@ ENDING_SECONDS = 10
 """How long what was cancelled may take to put its things in order."""
 
 
-class OwnLoop:
-    """Runs work on a loop that is started when it is first needed."""
+class RunningBench(Workbench):
+    """A workbench with a loop that its sessions live on, started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
+        super().__init__(spec, objects)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._beginning = threading.Lock()
-        self._ended: weakref.WeakKeyDictionary[concurrent.futures.Future[Any], threading.Event] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._ended = weakref.WeakKeyDictionary[concurrent.futures.Future[Any], threading.Event]()
 
     @property
     def is_running(self) -> bool:
@@ -72,23 +71,15 @@ class OwnLoop:
         self._loop = self._thread = None
 
     def _begin(self) -> asyncio.AbstractEventLoop:
-        ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        # The loop is not to become that of the calling thread.
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        loop = self._loop = runner.get_loop()
 
         def serve() -> None:
             # What is left when the loop stops, asyncio.Runner cancels and awaits.
-            with asyncio.Runner() as runner:
-                ready.set_result(runner.get_loop())
-                runner.get_loop().run_forever()
+            with runner:
+                loop.run_forever()
 
         self._thread = threading.Thread(target=serve, name="agentlab", daemon=True)
         self._thread.start()
-        self._loop = ready.result()
-        return self._loop
-
-
-class RunningBench(OwnLoop, Workbench):
-    """A workbench with the loop that its sessions live on."""
-
-    def __init__(self, spec: Spec, **objects: Any) -> None:
-        OwnLoop.__init__(self)
-        Workbench.__init__(self, spec, **objects)
+        return loop

@@ -5,63 +5,41 @@ Names may be written small and with `_PROMPT` behind; files that do not end in `
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from itertools import chain
 from pathlib import Path
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
-
-Modules = Mapping[str, Mapping[str, str]]
-"""A flow's prompts by module and name."""
+from agentlab.flows.text_files import existing_file
 
 
-@dataclass(frozen=True)
-class PromptFile:
-    path: Path
-    text: str
-    sha256: str
-    """Of the file as it stands there, as `sha256sum` prints it."""
+def find_prompt_files(folder: Path, modules: Mapping[str, Collection[str]]) -> dict[str, Path]:
+    """The files by the name of their prompt; raises ConfigError, in one line, for one that cannot be used.
 
-
-def read_prompt_files(folder: Path, modules: Modules) -> dict[str, PromptFile]:
-    """The files by the name of their prompt; raises ConfigError, in one line, for one that cannot be used."""
-    found: dict[str, PromptFile] = {}
+    `modules` are the names of the flow's prompts by module.
+    """
+    found: dict[str, Path] = {}
     for file in sorted(chain(folder.glob("*"), folder.glob("*/*"))):
         if file.suffix.lower() != ".txt" or not file.is_file():
             continue
         name = _prompt_of(file, folder, modules)
         if name in found:
-            raise ConfigError(f"{file}: {found[name].path.name} stands for the prompt {name!r} too; keep one of them")
-        found[name] = _read(file)
+            raise ConfigError(f"{file}: {found[name].name} stands for the prompt {name!r} too; keep one of them")
+        try:
+            found[name] = Path(existing_file(str(file)))
+        except ValueError as problem:
+            raise ConfigError(str(problem)) from None
     return found
 
 
-def file_names(modules: Modules) -> dict[str, str]:
-    """The file of each prompt, as it is to be called in the folder `prompts`."""
-    return {name: f"{module}/{name.upper()}.txt" for module, prompts in modules.items() for name in prompts}
-
-
-def _prompt_of(file: Path, folder: Path, modules: Modules) -> str:
+def _prompt_of(file: Path, folder: Path, modules: Mapping[str, Collection[str]]) -> str:
     if file.parent == folder:
         raise ConfigError(f"{file}: put it into the folder of its module, one of: {', '.join(sorted(modules))}")
     module, name = file.parent.name, file.stem.lower()
     if module not in modules:
         raise ConfigError(f"{file}: {plugins.unknown('module of prompts', module, modules)}")
-    if name not in modules[module]:
-        name = name.removesuffix("_prompt")
+    name = name if name in modules[module] else name.removesuffix("_prompt")
     if name not in modules[module]:
         raise ConfigError(f"{file}: {plugins.unknown('prompt of this module', name, modules[module])}")
     return name
-
-
-def _read(file: Path) -> PromptFile:
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-        return PromptFile(file, text, hashlib.sha256(file.read_bytes()).hexdigest())
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8 text; save it as UTF-8") from None
-    except OSError as problem:
-        raise ConfigError(f"{file} cannot be read: {problem.strerror}") from None

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from agentlab.core.errors import ConfigError
@@ -127,11 +128,9 @@ class Spec(Strict):
 def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Spec:
     """Read a spec; `overrides` are dotted keys (`retrieval.top_k`) and win. Raises ConfigError, one line."""
     data: dict[str, Any] = {key: os.environ[name] for name, key in ENVIRONMENT.items() if os.environ.get(name)}
-    where = "spec"
     if path is not None:
-        where = str(path)
         data |= _read_yaml(Path(path))
-    return make_spec(data, overrides or {}, where)
+    return make_spec(data, overrides or {}, "spec" if path is None else str(path))
 
 
 def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "spec") -> Spec:
@@ -152,8 +151,6 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

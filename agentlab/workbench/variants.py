@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import string
@@ -18,8 +19,9 @@ from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Tool
+from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
-from agentlab.workbench.prompt_files import read_prompt_files
+from agentlab.workbench.prompt_files import find_prompt_files
 from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
 
@@ -41,8 +43,7 @@ class Variant:
     retrieval: RetrievalSpec
     generation: GenerationSpec
     needs: tuple[str, ...]
-    tools: tuple[str | Tool, ...]
-    """Names of built-in tools, and tools that are the flow's own."""
+    tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
     memory: str | None
@@ -59,25 +60,27 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
     environment = getattr(found, "ENVIRONMENT", {})
     set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
-    settings = _validated(getattr(found, "Settings", None), {**_settings(set_outside), **flow.settings}, where)
+    own_tools = getattr(found, "TOOLS", ())
+    own = {key: value for key, value in set_outside.items() if key not in ("provider", "model")}
+    settings = _validated(getattr(found, "Settings", None), {**own, **flow.settings}, where)
     overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
     modules = getattr(found, "PROMPT_MODULES", {})
-    files = read_prompt_files(data_folder(settings.data) / "prompts", modules) if modules else {}
+    files = find_prompt_files(data_folder(settings.data) / "prompts", modules) if modules else {}
     files = {name: file for name, file in files.items() if name not in overrides}
-    from_files = {name: file.text for name, file in files.items()}
+    from_files = {name: read_file(file) for name, file in files.items()}
     return Variant(
         label=flow.name,
         respond=respond,
         write_memory=getattr(found, "write_memory", None),
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
-        prompt_sources={name: str(file.path) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
-        prompt_files={name: file.sha256 for name, file in files.items()},
+        prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
+        prompt_files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()},
         model=_model(spec, flow, set_outside),
         retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
         needs=tuple(getattr(found, "NEEDS", ())),
-        tools=tuple(getattr(found, "TOOLS", ())),
+        tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
@@ -98,10 +101,6 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
     for name in spec.prompts:
         if name not in flows:
             raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
-
-
-def _settings(set_outside: Mapping[str, str]) -> dict[str, Any]:
-    return {key: value for key, value in set_outside.items() if key not in ("provider", "model")}
 
 
 def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:

@@ -17,9 +17,11 @@ from typing import Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
+from agentlab.core.files import folder_of
 from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
 from agentlab.core.prices import PriceTable, load_prices
-from agentlab.core.protocols import Embedder, Index, Memory, Model, Tool
+from agentlab.core.protocols import Embedder, Index, Memory, Tool
+from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.data.documents import Document
@@ -42,38 +44,26 @@ CLOSING_SECONDS = 90
 
 
 class Workbench:
-    """What the sessions of one spec are made of. Objects that stand for names of the spec are given by name."""
+    """What the sessions of one spec are made of; `objects` stand for what the spec names, by its room and its name."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        *,
-        models: Mapping[str, Model] | None = None,
-        embedders: Mapping[str, Embedder] | None = None,
-        flows: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
         self.spec = spec
-        self._given_models = dict(models or {})
-        self._given_embedders = dict(embedders or {})
-        self.variants = tuple(make_variant(spec, flow, (flows or {}).get(flow.flow)) for flow in spec.flows)
+        self._objects = objects
+        self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
         self.prices: PriceTable = load_prices(spec.prices)
         named = {variant.model for variant in self.variants}
-        self._models = {name: self._queued(name) for name in named}
-        self._queries = QueuedEmbedder(
-            *_behind("models.embedders", spec.embedder, self._given_embedders.get(spec.embedder))
-        )
+        self._models = {name: QueuedModel(*self._behind("models", name)) for name in named}
+        self._queries = QueuedEmbedder(*self._behind("models.embedders", spec.embedder))
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
             self._queries.connect()
             for queued in self._models.values():
                 queued.connect()
-        asked = spec.scorers
-        names = plugins.names("evals.scorers") if asked == "default" else asked
-        self.scorers = [plugins.resolve("evals.scorers", name) for name in names]
+        scorers = plugins.names("evals.scorers") if spec.scorers == "default" else spec.scorers
+        self.scorers = [plugins.resolve("evals.scorers", name) for name in scorers]
         self._indexes: dict[tuple[int, str], DocumentIndex] = {}
         self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
 
     @property
@@ -114,13 +104,19 @@ class Workbench:
     async def model(self, name: str) -> QueuedModel:
         """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
         if name not in self._models:
-            self._models[name] = self._queued(name)
+            self._models[name] = QueuedModel(*self._behind("models", name))
         if self.asks_first:
             await self._models[name].start()
         return self._models[name]
 
-    def _queued(self, name: str) -> QueuedModel:
-        return QueuedModel(*_behind("models", name, self._given_models.get(name)))
+    def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
+        """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
+        given = self._objects.get((room, name))
+        if given is not None:
+            return name, getattr(given, "endpoint", ""), lambda: given
+        provider, rest = plugins.provider(room, name)
+        answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
+        return answering, endpoint, lambda: provider.connect(rest)
 
     def local_weights(self) -> list[str]:
         """Catalogue names of the embedded models that will be loaded for certain."""
@@ -128,9 +124,9 @@ class Workbench:
             return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
         models = [name for name, answering in self.answering().items() if name == answering]
-        given = {*self._given_models, *self._given_embedders}
-        named = [name for name in dict.fromkeys([self.spec.embedder, *models]) if name not in given]
-        return [name.removeprefix("local/") for name in named if name.startswith("local/")]
+        given = {name for _, name in self._objects}
+        named = dict.fromkeys([self.spec.embedder, *models])
+        return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
 
     def answering(self) -> dict[str, str]:
         """The models of the spec, and the names of those that really answer for them."""
@@ -138,7 +134,7 @@ class Workbench:
 
     def seconds_per_call(self, model: str) -> float | None:
         """How long a call takes by the provider's own rough word; None where it has none."""
-        if model in self._given_models:
+        if ("models", model) in self._objects:
             return None
         provider, name = plugins.provider("models", model)
         pace = getattr(provider, "seconds_per_call", None)
@@ -162,15 +158,10 @@ class Workbench:
         )
         async with self._opening:
             if key not in self._indexes:
-                folder = home() / "indexes"
-                if self.spec.mode != "live":
-                    # Built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
-                    self._scratch = self._scratch or tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-                    folder = Path(self._scratch.name)
                 self._indexes[key] = await open_index(
                     documents,
                     self.embedder,
-                    folder=folder,
+                    folder=self._index_folder,
                     # A cached query would make the flow that asks second look faster.
                     query_embedder=self._queries,
                     method=retrieval.method,
@@ -179,21 +170,23 @@ class Workbench:
                 )
         return self._indexes[key]
 
+    @cached_property
+    def _index_folder(self) -> Path:
+        # Unless live, built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
+        return home() / "indexes" if self.spec.mode == "live" else folder_of(self)
+
     @contextlib.asynccontextmanager
     async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
         """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
-        if variant.memory is None:
-            yield None
-            return
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
             opened = await self.open_memory(variant, folder)
-            assert opened is not None, "the flow has a memory"
             try:
                 yield opened
             finally:
-                # On a server the store outlives the folder it is named after.
-                with contextlib.suppress(MemoryUnavailable):
-                    await opened.drop()
+                if opened is not None:
+                    # On a server the store outlives the folder it is named after.
+                    with contextlib.suppress(MemoryUnavailable):
+                        await opened.drop()
 
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
         """The long-term memory kept in `folder`, one that cannot be reached included; None for a flow without one."""
@@ -213,10 +206,11 @@ class Workbench:
         folder: Path | None = None,
         database: ConversationDatabase | None = None,
         now: datetime | None = None,
-        on_text: Callable[[int, str], None] = lambda event_id, text: None,
+        stream: Stream | None = None,
+        mcp: Path | None = None,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
-        where there is a memory, what works on it."""
+        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top."""
 
         def offered(name: str) -> bool:
             if name == LOOKUP_DOCUMENTS:
@@ -225,8 +219,8 @@ class Workbench:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
-        found = () if tools else await self.found_tools(variant)
-        built_in = {tool.spec.name: tool for tool in map(_tool, variant.tools) if offered(tool.spec.name)}
+        found = () if tools else await self.found_tools(variant, mcp)
+        built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
         generation = variant.generation
@@ -255,30 +249,28 @@ class Workbench:
             settings=variant.settings,
             prompts=variant.prompts,
             price=self.prices.cost,
-            on_text=on_text,
+            stream=stream,
         )
 
-    async def found_tools(self, variant: Variant) -> tuple[Tool, ...]:
-        """The scripts and MCP servers of the flow's data folder, opened once for all its sessions; () without one."""
-        if variant.tool_folder is None:
-            return ()
-        own = tuple(tool.spec.name for tool in map(_tool, variant.tools))
-        async with self._opening:
-            if (key := (variant.tool_folder, own)) not in self._managers:
-                self._managers[key] = await ToolManager.open(variant.tool_folder, reserved=own)
-                for problem in self._managers[key].problems:
-                    log.warning("%s: %s", variant.tool_folder, problem)
-        return self._managers[key].tools
+    async def found_tools(self, variant: Variant, mcp: Path | None = None) -> tuple[Tool, ...]:
+        """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions."""
+        own = [tool.spec.name for tool in variant.tools]
+        found: list[Tool] = []
+        for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
+            if path is None:
+                continue
+            reserved = (*own, *(tool.spec.name for tool in found))
+            async with self._opening:
+                if (key := (path, reserved)) not in self._managers:
+                    self._managers[key] = await opening(path, reserved=reserved)
+                    for problem in self._managers[key].problems:
+                        log.warning("%s: %s", path, problem)
+            found += self._managers[key].tools
+        return tuple(found)
 
     async def close_all(self) -> None:
         """End whatever was opened."""
-        opened: list[Any] = [*self._managers.values(), *self._models.values(), self._queries]
-        self._managers, self._models, indexes, self._indexes = {}, {}, self._indexes, {}
-        await close_each(opened)
-        for index in indexes.values():
-            index.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        await close_each([*self._managers.values(), *self._models.values(), self._queries])
 
 
 async def close_each(things: Sequence[Any]) -> None:
@@ -289,16 +281,3 @@ async def close_each(things: Sequence[Any]) -> None:
                 await thing.close()
         except Exception:
             log.warning("%r could not be closed", thing, exc_info=True)
-
-
-def _tool(given: str | Tool) -> Tool:
-    return plugins.resolve("tools", given) if isinstance(given, str) else given
-
-
-def _behind(room: str, name: str, given: Any) -> tuple[str, str, Callable[[], Any]]:
-    """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
-    if given is not None:
-        return name, getattr(given, "endpoint", ""), lambda: given
-    provider, rest = plugins.provider(room, name)
-    answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
-    return answering, endpoint, lambda: provider.connect(rest)

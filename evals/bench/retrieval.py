@@ -61,7 +61,6 @@ async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: 
         in_passages += len(relevant.intersection(found[:top_k])) / len(relevant)
         reciprocal += next((1 / rank for rank, doc_id in enumerate(distinct, 1) if doc_id in relevant), 0.0)
     searched = time.perf_counter()
-    index.close()
     return {
         "set": folder.name,
         "method": method,

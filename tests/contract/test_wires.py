@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from agentlab.models.local.model import LocalModel, StreamedReply
 from agentlab.models.openai import OpenAIModel, read_call
 from agentlab.models.provider import wired_tools
 from support import fake_gemini, fake_openai
+from support.coordinators import history
 from support.doubles import session_over
 from support.histories import histories
 
@@ -141,19 +143,24 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
         session.begin_turn(turn)
         await coordinator.respond(UserTurn(text=text), session)
     assert next(script, None) is None
-    told = session.kept(coordinator.STATE).coordinator.history.export()
-    return numbered(told)
+    return numbered(history(session).get_history())
 
 
-def numbered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def numbered(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """With the ids of tool calls in the order of their appearance: only who answers whom is left of them."""
-    known: dict[str, int] = {}
-    for message in messages:
-        for call in message.get("tool_calls", ()):
-            call["id"] = known.setdefault(call["id"], len(known))
-        if "tool_call_id" in message:
-            message["tool_call_id"] = known[message["tool_call_id"]]
-    return messages
+    known: dict[str | None, int] = {}
+    return [
+        {
+            "role": message.name if message.role == "agent" else message.role,
+            "content": message.text,
+            "tool_calls": [
+                (known.setdefault(call.id, len(known)), call.name, call.arguments, call.malformed)
+                for call in message.tool_calls
+            ],
+            "answers": known[message.tool_call_id] if message.role == "tool" else None,
+        }
+        for message in messages
+    ]
 
 
 @pytest.mark.parametrize("wire", ["local", "gemini"])
@@ -166,7 +173,7 @@ async def test_the_history_is_the_same_through_every_wire(wire):
         *("user", "miyori", "tool", "miyori", "tool", "miyori"),
         *("user", "miyori"),
     ]
-    assert [m["tool_call_id"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
+    assert [m["answers"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
     assert reference[2]["content"] == "Bern: rain"
     assert reference[7]["content"].startswith("Error:")
 

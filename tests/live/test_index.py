@@ -25,4 +25,3 @@ async def test_meaning_finds_what_words_do_not(tmp_path: Path) -> None:
     index = await open_index(documents, embedder, folder=tmp_path / "index", method="hybrid")
     found = await search(index, "May a defender wear her wedding band?", top_k=4)
     assert any(passage.doc_id == "law-04-equipment" for passage in found)
-    index.close()

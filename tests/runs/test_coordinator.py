@@ -42,7 +42,7 @@ def test_a_chat_remembers_across_labs_and_its_clock_goes_on(tmp_path):
 )
 def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home, settings):
     turns = [
-        {"user": text} for text in ("I live in Bern, you know.", "Weather and dates, please.", "Thanks a lot, bye.")
+        {"user": text} for text in ("I live in Bern, you know.", "I want weather and dates.", "Thanks a lot, bye.")
     ]
     tools = [{"name": n, "description": n, "parameters": {"type": "object"}} for n in ("weather", "dates")]
     rows = [{"id": f"c{n}", "turns": turns, "tools": tools} for n in range(3)]
@@ -74,3 +74,22 @@ def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home, settings)
     assert recorded[0]["errors"] == 0 and recorded[0]["phases"]["consolidate"]["calls"] > 0
     assert play("replay", 1) == recorded
     assert play("replay", 7) == recorded
+
+
+def test_what_is_said_a_week_apart_is_two_episodes(tmp_path, own_home):
+    times = iter([datetime(2026, 1, 1, 9), datetime(2026, 1, 8, 9)])
+    model = Scripted(["Noted."], loop=True)
+    with al.Lab(flows=["coordinator"], model=model, embedder="hashing/hashing-64", memory="sqlite") as lab:
+        chat = lab.chat(documents=(), memory=tmp_path / "memory", clock=lambda: next(times))
+        chat.say_sync("I weigh 71 kilos today.")
+        chat.say_sync("I weigh 71 kilos today.")
+        told = [fact.text[:10] for fact in chat.facts_sync()]
+    assert told == ["2026-01-01", "2026-01-08"]
+
+
+def test_a_model_that_only_calls_tools_still_leaves_an_answer(own_home):
+    model = Scripted([both("")], loop=True)
+    with al.Lab(flows=["coordinator"], model=model, embedder="hashing/hashing-64", memory="none") as lab:
+        chat = lab.chat(documents=())
+        assert "did not come to an answer" in chat.say_sync("Go on").text
+        assert model.requests[-1].tool_choice == "none"

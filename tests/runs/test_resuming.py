@@ -8,7 +8,7 @@ import agentlab as al
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.evals.results.run import open_run
-from agentlab.evals.run.estimate import estimate
+from agentlab.evals.run.budget import estimate
 from agentlab.models.scripted import Scripted
 from support.rules_set import lab, obliging
 

@@ -43,7 +43,12 @@ async def say(session, *texts):
 
 
 def history(session) -> ChatHistory:
-    return session.kept(coordinator.STATE).coordinator.history
+    return session.kept(coordinator.COORDINATOR).history
+
+
+def said(session) -> list[tuple[str, str]]:
+    """Who said what, as the coordinator's history has it; the agent under its own name."""
+    return [(m.name if m.role == "agent" else m.role, m.text) for m in history(session).get_history()]
 
 
 def both(text: str = "I'll check both."):
@@ -88,22 +93,26 @@ def ops(session, **wanted):
 
 
 class Slow:
-    """A memory whose searches wait until they are let through, or fail."""
+    """A memory whose searches find nothing, so many at once, and then wait for ever, or fail."""
 
     name = "slow"
     user = "ann"
     embedder = None
 
-    def __init__(self, failure: Exception | None = None):
-        self.failure = failure
+    def __init__(self, at_once: int = 0):
+        self.failure: Exception | None = None
+        self.at_once = at_once
         self.asked = asyncio.Event()
         self.stored = []
 
     async def search(self, text, vector, **options):
-        self.asked.set()
-        if self.failure is not None:
-            raise self.failure
-        await asyncio.Event().wait()
+        self.at_once -= 1
+        if self.at_once < 0:
+            self.asked.set()
+            if self.failure is not None:
+                raise self.failure
+            await asyncio.Event().wait()
+        return ()
 
     async def add(self, text, vector, *, created, new_id, **options):
         self.stored.append(text)

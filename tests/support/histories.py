@@ -23,7 +23,7 @@ def histories(draw: st.DrawFn) -> ChatHistory:
         for _ in range(draw(st.integers(0, 2))):
             calls = [call(f"c{number + i}", q=draw(words)) for i in range(draw(st.integers(1, 3)))]
             number += len(calls)
-            history.add_message("miyori", draw(words), tool_calls=calls)
+            history.add_message("miyori", draw(words), tool_calls=tuple(calls))
             for one in draw(st.permutations(calls)):
                 history.add_message("tool", draw(words), name="search", tool_call_id=one.id)
         if draw(st.booleans()):

@@ -72,7 +72,6 @@ def die_while_building(folder: str) -> None:
 async def open_and_search_here(folder: str) -> tuple[str, ...]:
     index = await open_index(MANY, Asked(), folder=Path(folder), method="hybrid")
     found = await search(index, "number 12 about item 144", top_k=3)
-    index.close()
     return tuple(passage.id for passage in found)
 
 

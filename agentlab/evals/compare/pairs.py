@@ -11,7 +11,7 @@ The result shows itself in a notebook; `.table` is a data frame, `to_json()` pla
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -195,7 +195,12 @@ def _pair(a_name: str, a: dict[Key, Values], b_name: str, b: dict[Key, Values]) 
     tested = {
         paired.measure.name: (p, p_holm) for paired, p, p_holm in zip(family, p_values, holm(p_values), strict=True)
     }
-    flips = [flip for paired in measures for flip in _flips(paired)]
+    flips = [
+        Flip(metric=paired.measure.name, conversation=key[0], turn=key[1], epoch=key[2], a=x, b=y)
+        for paired in measures
+        for key, x, y in zip(paired.keys, paired.a, paired.b, strict=True)
+        if paired.measure not in COSTS and x is not None and y is not None and (x < 0.5) != (y < 0.5)
+    ]
     return Pair(
         a=a_name,
         b=b_name,
@@ -225,11 +230,3 @@ def _difference(paired: Paired, p: float, p_holm: float, family: int) -> PairedD
         d_z=cohens_dz(differences),
         visible=smallest_visible_difference(differences, clusters, ALPHA / family / 2) if varies else None,
     )
-
-
-def _flips(paired: Paired) -> Iterator[Flip]:
-    if paired.measure in COSTS:
-        return
-    for key, a, b in zip(paired.keys, paired.a, paired.b, strict=True):
-        if a is not None and b is not None and (a < 0.5) != (b < 0.5):
-            yield Flip(metric=paired.measure.name, conversation=key[0], turn=key[1], epoch=key[2], a=a, b=b)

@@ -37,42 +37,20 @@ async def finish(
 ) -> Run:
     """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
     run = Run(folder)
-    rows = folder.played.turns
-    answered = {(*row.play, row.turn) for row in rows}
-    for play, trace in run.traces.items():
-        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
-        check_conservation(whole, "/".join(map(str, play)))
-    for row in rows:
-        trace = run.traces.get(row.play, Trace(*row.play))
-        if not trace.totals(row.turn).agrees_with(row.totals):
-            raise RunError(f"{folder.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
-    scores = await _grade(run, datasets, scorers, embed)
-    folder.write_scores(scores)
-    folder.write_json("summary.json", summarise(run, rows, scores, datasets, complete=complete))
-    return run
-
-
-async def _grade(
-    run: Run,
-    datasets: Sequence[Dataset],
-    scorers: Sequence[Any],
-    embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
-) -> list[ScoreRow]:
+    _check_ledger(run, complete)
     loop = asyncio.get_running_loop()
-
-    def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
-        return asyncio.run_coroutine_threadsafe(embed(list(texts)), loop).result()
-
     expected = {
         (dataset.name, name_of(dataset, conversation, datasets)): conversation
         for dataset in datasets
         for conversation in dataset.conversations
     }
 
+    def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
+        return asyncio.run_coroutine_threadsafe(embed(list(texts)), loop).result()
+
     def grade_all() -> list[ScoreRow]:
         graded: list[ScoreRow] = []
-        for row in run.folder.played.turns:
+        for row in folder.played.turns:
             if given_up.is_set():
                 break
             found = _grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
@@ -83,9 +61,25 @@ async def _grade(
     # A thread cannot be cancelled, only asked.
     given_up = threading.Event()
     try:
-        return await asyncio.to_thread(grade_all)
+        scores = await asyncio.to_thread(grade_all)
     finally:
         given_up.set()
+    folder.write_scores(scores)
+    folder.write_json("summary.json", summarise(run, scores, datasets, complete=complete))
+    return run
+
+
+def _check_ledger(run: Run, complete: bool) -> None:
+    rows = run.folder.played.turns
+    answered = {(*row.play, row.turn) for row in rows}
+    for play, trace in run.traces.items():
+        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
+        check_conservation(whole, "/".join(map(str, play)))
+    for row in rows:
+        trace = run.traces.get(row.play, Trace(*row.play))
+        if not trace.totals(row.turn).agrees_with(row.totals):
+            raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
 
 
 def _grade_turn(

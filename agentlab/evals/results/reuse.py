@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.trace import Trace, billed
-from agentlab.evals.results.rows import Departure, Reuse
+from agentlab.evals.results.rows import Reuse
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
@@ -32,20 +32,12 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
     causes: Counter[str] = Counter()
     diverged = []
     for trace in sorted(traces, key=lambda trace: (trace.flow, trace.conversation, trace.epoch)):
-        notices = [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]
-        causes.update(str(notice.data["cause"]) for notice in notices)
-        if notices:
-            first = min(notices, key=lambda notice: notice.id)
-            diverged.append(
-                Departure(
-                    flow=trace.flow,
-                    conversation=trace.conversation,
-                    epoch=trace.epoch,
-                    turn=first.turn,
-                    cause=first.data["cause"],
-                    why=first.text,
-                )
-            )
+        missed = _missed(trace)
+        causes.update(str(notice.data["cause"]) for notice in missed)
+        if missed:
+            first = min(missed, key=lambda notice: notice.id)
+            where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
+            diverged.append({**where, "cause": first.data["cause"], "why": first.text})
     causes += Counter({"text to be graded": ungraded})
     missing = sum(causes.values())
     if mode == "replay":
@@ -69,12 +61,11 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
 
 def misses(traces: Iterable[Trace]) -> list[str]:
     """Every call that was not recorded, one line each, with all that differs from the nearest recording."""
-    return [
-        f"{trace.flow} {trace.conversation} turn {event.turn}: {event.text}"
-        for trace in traces
-        for event in trace.events
-        if isinstance(event, Notice) and event.name == NOT_RECORDED
-    ]
+    return [f"{t.flow} {t.conversation} turn {notice.turn}: {notice.text}" for t in traces for notice in _missed(t)]
+
+
+def _missed(trace: Trace) -> list[Notice]:
+    return [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]
 
 
 def describe(reused: Reuse) -> list[str]:
@@ -86,6 +77,6 @@ def describe(reused: Reuse) -> list[str]:
     if reused.missing:
         lines.append(f"NOT RECORDED: {reused.missing}; the turns concerned failed. --mode auto records what is missing")
     lines += [f"  {count} x {cause}" for cause, count in reused.causes.items()]
-    lines += [f"{d.flow} {d.conversation} from turn {d.turn} on: {d.why}" for d in reused.diverged[:SHOWN]]
+    lines += ["{flow} {conversation} from turn {turn} on: {why}".format(**left) for left in reused.diverged[:SHOWN]]
     more = len(reused.diverged) - SHOWN
     return [*lines, *([f"... and {more} more conversations"] if more > 0 else [])]

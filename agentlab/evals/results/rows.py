@@ -109,17 +109,6 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
         return None if total is None else total / self.turns
 
 
-class Departure(Struct, frozen=True, kw_only=True):
-    """The first call of a conversation that was not recorded."""
-
-    flow: str
-    conversation: str
-    epoch: int
-    turn: int
-    cause: str
-    why: str
-
-
 class Reuse(Struct, frozen=True, kw_only=True):
     """What a run took from recordings, and what it asked anew."""
 
@@ -130,7 +119,8 @@ class Reuse(Struct, frozen=True, kw_only=True):
     """What a replay was asked for and did not have."""
     causes: dict[str, int]
     """Why calls were not recorded."""
-    diverged: list[Departure]
+    diverged: list[dict[str, Any]]
+    """The first of them in a conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
 
 
 class Summary(Struct, frozen=True, kw_only=True):

@@ -15,48 +15,43 @@ from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import mean_with_interval
 from agentlab.evals.results.reuse import UNGRADED, reuse
-from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums, TurnRow
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 from agentlab.evals.results.run import Run
 
 
-def summarise(
-    run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow], datasets: Sequence[Dataset], *, complete: bool
-) -> Summary:
-    header = run.folder.header
+def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+    header, played = run.folder.header, run.folder.played
     spec = header["spec"]
-    by_flow: dict[str, list[TurnRow]] = defaultdict(list)
-    for row in rows:
-        by_flow[row.flow].append(row)
+    labels = {row.flow for row in played.turns}
     ungraded = sum(score.reason.startswith(UNGRADED) for score in scores)
-    lost = run.folder.played.abandoned
-    reused = reuse(run.traces.values(), [event for _, event in lost], spec["mode"], ungraded)
+    reused = reuse(run.traces.values(), [event for _, event in played.abandoned], spec["mode"], ungraded)
     missing = reused is not None and reused.missing > 0
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
         datasets=[dataset.name for dataset in datasets],
         conversations=sum(len(dataset.conversations) for dataset in datasets),
-        turns=len(rows),
+        turns=len(played.turns),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
         recordings=reused,
         flows={
-            label: _summarise_flow(run, by_flow[label], [score for score in scores if score.flow == label])
+            label: _summarise_flow(run, label, [score for score in scores if score.flow == label])
             for label in (flow["label"] or flow["flow"] for flow in spec["flows"])
-            if label in by_flow
+            if label in labels
         },
     )
 
 
-def _summarise_flow(run: Run, rows: Sequence[TurnRow], scores: Sequence[ScoreRow]) -> FlowSummary:
-    n, label = len(rows), rows[0].flow
+def _summarise_flow(run: Run, label: str, scores: Sequence[ScoreRow]) -> FlowSummary:
+    costs = [run.costs(row) for row in run.folder.played.turns if row.flow == label]
+    n = len(costs)
     traces = [trace for trace in run.traces.values() if trace.flow == label]
     sums = vars(Totals.sum(trace.totals() for trace in traces))
     events = [(trace, event) for trace in traces for event in trace.events]
     lost = [event for flow, event in run.folder.played.abandoned if flow == label]
     paid = billed([*lost, *(event for _, event in events)])
     fallbacks = {(id(trace), event.turn) for trace, event in events if event.phase == "fallback"}
-    costs = [run.costs(row) for row in rows]
     latencies = [cost["latency_s"] for cost in costs]
     filled = [trace for trace in traces if trace.conversation.startswith(INGEST)]
     return FlowSummary(

@@ -1,15 +1,66 @@
-"""What a run may spend: dollars or model calls, counted from the events of its traces."""
+"""What a run will take, as far as it can be known before it starts, and what it may spend."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from agentlab.core.events import Event
-from agentlab.core.trace import Totals, Trace, billed
+from agentlab.core.messages import Usage
+from agentlab.core.trace import Totals, Trace, add_up, billed
+from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
+from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
+CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
+WRITE_CALLS_GUESSED = 2
+"""Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a run will take, as far as it can be known before; None where it cannot."""
+
+    conversations: int
+    turns: int
+    llm_calls: float | None
+    seconds: float | None
+    usd: float | None
+
+    def __str__(self) -> str:
+        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls:.0f}"
+        minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
+        usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
+        return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
+
+
+def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
+    """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
+    conversations = sum(len(d.conversations) for d in datasets) * len(bench.variants) * bench.spec.epochs
+    turns = sum(d.turns for d in datasets) * bench.spec.epochs
+    writes = 0
+    if bench.spec.ingest == "flow":
+        told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
+        writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
+    calls = [
+        None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
+        for v in bench.variants
+    ]
+
+    def total(per_call: Iterable[float | None]) -> float | None:
+        sums = zip(calls, per_call, strict=True)
+        found: float | None = add_up(None if made is None or each is None else made * each for made, each in sums)
+        return found
+
+    return Estimate(
+        conversations=conversations,
+        turns=turns * len(bench.variants),
+        llm_calls=total(1 for _ in calls),
+        seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
+        usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
+    )
 
 
 class Budget:

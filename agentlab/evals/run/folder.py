@@ -11,9 +11,10 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -49,8 +50,6 @@ class Played:
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._writing: dict[str, IO[bytes]] = {}
-        self._read: tuple[tuple[int, ...], Played] | None = None
 
     # Writing.
 
@@ -98,16 +97,9 @@ class RunFolder:
     def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
         line = encode(row).encode("utf-8", "backslashreplace")
-        file = self._writing.get(name)
-        if file is None:
-            file = self._writing[name] = (self.path / name).open("ab", buffering=0)
-        file.write(line + b"\n")
-
-    def close(self) -> None:
-        """Let go of the files; the folder can be read on."""
-        for file in self._writing.values():
-            file.close()
-        self._writing.clear()
+        with (self.path / name).open("ab", buffering=0) as file:
+            file.write(line + b"\n")
+        self.__dict__.pop("played", None)
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished."""
@@ -149,16 +141,9 @@ class RunFolder:
                 except (KeyError, ValueError) as problem:
                     raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
 
-    @property
+    @cached_property
     def played(self) -> Played:
-        """Read anew where a file has grown."""
-        files = [self.path / name for name in ("calls.jsonl", "turns.jsonl")]
-        sizes = tuple(file.stat().st_size if file.exists() else 0 for file in files)
-        if self._read is None or self._read[0] != sizes:
-            self._read = sizes, self._load()
-        return self._read[1]
-
-    def _load(self) -> Played:
+        """Of all lines; read anew once there are more."""
         takes: dict[Play, int] = {}
         traces: dict[Play, Trace] = {}
         abandoned: list[tuple[str, Event]] = []

@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Reply, UserTurn
@@ -20,7 +21,7 @@ from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_na
 from agentlab.evals.results.rows import Play
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
-from agentlab.workbench.conversation import Respond, TurnDriver, log_failure
+from agentlab.workbench.conversation import TurnDriver, log_failure
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -151,7 +152,7 @@ class Memories:
                     speaker_name=told.speaker,
                     session=part.session_id,
                 )
-                played = await driver.play(_telling(told, variant), number, asked, now=part.moment)
+                played = await driver.play(partial(_tell, told, variant), number, asked, now=part.moment)
                 if played.failure is not None:
                     log_failure(session, played)
                     session.notify(INGEST_FAILED, str(played.error))
@@ -159,18 +160,13 @@ class Memories:
                 number += 1
 
 
-def _telling(told: ToldTurn, variant: Variant) -> Respond:
+async def _tell(told: ToldTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
     """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
-    write_memory = variant.write_memory
-    assert write_memory is not None, "a flow without this step is refused before the run"
-
-    async def tell(asked: UserTurn, session: Session) -> Reply:
-        # The name of the step says which turn of the data set it was.
-        with session.step("told", told.id):
-            if told.speaker.lower() in _AGENTS:
-                session.save_message("agent", told.text)
-            else:
-                await write_memory(asked, session)
-        return Reply(text="")
-
-    return tell
+    assert variant.write_memory is not None, "a flow without this step is refused before the run"
+    # The name of the step says which turn of the data set it was.
+    with session.step("told", told.id):
+        if told.speaker.lower() in _AGENTS:
+            session.save_message("agent", told.text)
+        else:
+            await variant.write_memory(asked, session)
+    return Reply(text="")

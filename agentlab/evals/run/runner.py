@@ -11,26 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.events import Event
 from agentlab.core.messages import ToolSpec, UserTurn
+from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.grading import finish
 from agentlab.evals.results.rows import Play, TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.budget import Budget
-from agentlab.evals.run.checks import check_run
 from agentlab.evals.run.folder import RunFolder, locked, run_log
-from agentlab.evals.run.header import open_folder
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
+from agentlab.evals.run.opening import check_run, open_folder
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
@@ -55,7 +55,7 @@ async def run(
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[RunProgress], None] = lambda progress: None,
-    on_event: Callable[[Trace, Event], None] = lambda trace, event: None,
+    on_event: Callable[[Trace, Item], None] | None = None,
 ) -> Run:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
@@ -76,10 +76,7 @@ async def run(
             folder = open_folder(bench, datasets, path, resume)
             log_to(folder.path)
             runner = _Runner(bench, datasets, folder, on_progress, on_event)
-            try:
-                await runner.play_all()
-            finally:
-                folder.close()
+            await runner.play_all()
             return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
 
 
@@ -90,7 +87,7 @@ class _Runner:
         datasets: tuple[Dataset, ...],
         folder: RunFolder,
         on_progress: Callable[[RunProgress], None],
-        on_event: Callable[[Trace, Event], None],
+        on_event: Callable[[Trace, Item], None] | None,
     ) -> None:
         self._bench = bench
         self._folder = folder
@@ -104,7 +101,7 @@ class _Runner:
             for variant in bench.variants
         ]
         self._takes = folder.played.takes
-        finished = _finished(folder, self._plays)
+        finished = self._finished()
         self._left = [play for play in self._plays if play.key not in finished]
         # A conversation that was cut off begins anew, and is paid for all the same.
         played = [event for trace in folder.played.traces.values() for event in trace.events]
@@ -114,7 +111,13 @@ class _Runner:
 
     @property
     def is_complete(self) -> bool:
-        return {play.key for play in self._plays} <= _finished(self._folder, self._plays)
+        return {play.key for play in self._plays} <= self._finished()
+
+    def _finished(self) -> set[Play]:
+        done: dict[Play, set[int]] = defaultdict(set)
+        for row in self._folder.played.turns:
+            done[row.play].add(row.turn)
+        return {play.key for play in self._plays if set(play.conversation.scored_turns) <= done[play.key]}
 
     async def play_all(self) -> None:
         for play in self._left:
@@ -144,7 +147,7 @@ class _Runner:
 
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
-        trace.listeners += [self._folder.append_event, self._budget.count, self._on_event]
+        trace.listeners += [self._folder.append_event, self._budget.count]
         return trace
 
     async def _play(self, play: Assignment) -> None:
@@ -163,6 +166,8 @@ class _Runner:
                 memory=memory,
                 now=datetime.fromisoformat(today) if today else None,
             )
+            if self._on_event is not None:
+                session.stream.on("*", functools.partial(self._on_event, session.trace))
             await self._turns(play, session, stub)
 
     async def _turns(self, play: Assignment, session: Session, stub: StubTools) -> None:
@@ -185,7 +190,9 @@ class _Runner:
                 speaker_name=speaker.name if speaker else None,
                 session=turn.session,
             )
-            played = await driver.play(play.variant.respond, number, asked)
+            moment = turn.metadata.get("now")
+            now = datetime.fromisoformat(moment) if moment else None
+            played = await driver.play(play.variant.respond, number, asked, now=now)
             await driver.finish()
             self._write(play, session, played)
 
@@ -244,10 +251,3 @@ class _Pace:
         self._on_progress(
             RunProgress(done=self._done, total=self._total, failed=self._failed, seconds_left=left, label=label)
         )
-
-
-def _finished(folder: RunFolder, plays: list[Assignment]) -> set[Play]:
-    done: dict[Play, set[int]] = {}
-    for row in folder.played.turns:
-        done.setdefault(row.play, set()).add(row.turn)
-    return {play.key for play in plays if set(play.conversation.scored_turns) <= done.get(play.key, set())}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentlab.core.events import Event, Search
+from agentlab.core.events import Event
 from agentlab.core.messages import Reply
 
 if TYPE_CHECKING:
@@ -38,7 +38,3 @@ class TurnOutcome:
     turns_before: Sequence[Turn] = ()
     tools: Sequence[ToolDefinition] = ()
     """What the conversation brought along."""
-
-    def retrieved(self) -> list[str]:
-        """The documents whose passages were retrieved in the turn, in the order they were found, each once."""
-        return list(dict.fromkeys(p.doc_id for e in self.events if isinstance(e, Search) for p in e.passages))

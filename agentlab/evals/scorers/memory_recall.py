@@ -17,7 +17,6 @@ from collections import defaultdict
 from typing import TypeGuard
 
 from agentlab.core.events import MemoryOp, Step
-from agentlab.core.messages import Fact
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.facts import other_versions, telling
@@ -41,7 +40,8 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
             bool(telling(texts, piece, outcome.embed, other_versions(piece, outcome.turns_before)))
             for piece in _words(turn)
         ]
-    reason = f"{sum(carried)} of {len(carried)} pieces of evidence among {_count(recalled)}"
+    facts = "1 recalled fact" if len(recalled) == 1 else f"{len(recalled)} recalled facts"
+    reason = f"{sum(carried)} of {len(carried)} pieces of evidence among {facts}"
     return {"memory_recall": Score(value=sum(carried) / len(carried), reason=reason)}
 
 
@@ -72,7 +72,3 @@ def _origins(outcome: TurnOutcome) -> dict[str, set[str]]:
             for fact in event.facts:
                 origins[fact.id] |= {dialogue[event.turn]} | origins.get(event.replaces or "", set())
     return origins
-
-
-def _count(facts: list[Fact]) -> str:
-    return f"{len(facts)} recalled fact{'' if len(facts) == 1 else 's'}"

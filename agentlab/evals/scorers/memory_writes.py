@@ -25,7 +25,8 @@ def metrics(turn: Turn) -> tuple[str, ...]:
     if turn.expected_memory is None:
         return ()
     if not told([turn]):
-        return ("memory_restraint", "duplicates_prevented") if _repeats(turn) else ("memory_restraint",)
+        repeats = turn.metadata.get("kind") == "repeat"
+        return ("memory_restraint", "duplicates_prevented") if repeats else ("memory_restraint",)
     stale = ("no_stale_fact",) if _updates(turn) else ()
     return ("memory_write_precision", "memory_write_recall", *stale)
 
@@ -54,10 +55,6 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
         reason = f"still holds {_quoted(stale)}" if stale else "no text in memory tells the old version"
         scores["no_stale_fact"] = Score(value=float(not stale), reason=reason)
     return scores
-
-
-def _repeats(turn: Turn) -> bool:
-    return turn.metadata.get("kind") == "repeat"
 
 
 def _updates(turn: Turn) -> list[ExpectedMemory]:

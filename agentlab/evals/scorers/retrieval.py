@@ -6,6 +6,7 @@ relevant one in the order they were found. A turn that searched nothing scores 0
 
 from __future__ import annotations
 
+from agentlab.core.events import Search
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 
@@ -16,7 +17,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     relevant = set(turn.relevant_doc_ids or ())
-    found = outcome.retrieved()
+    found = list(dict.fromkeys(p.doc_id for e in outcome.events if isinstance(e, Search) for p in e.passages))
     hits = [rank for rank, doc_id in enumerate(found, 1) if doc_id in relevant]
     reason = f"{len(hits)} of {len(relevant)} relevant among {len(found)} documents"
     return {

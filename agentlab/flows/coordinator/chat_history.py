@@ -2,7 +2,7 @@
 
     history = ChatHistory(agent="miyori")
     history.add_message("user", "What is the weather in Bern?")
-    history.add_message("miyori", "", tool_calls=[ToolCall(id="c1", name="weather", arguments={"city": "Bern"})])
+    history.add_message("miyori", "", tool_calls=(ToolCall(id="c1", name="weather", arguments={"city": "Bern"}),))
     history.add_message("tool", "Rain.", name="weather", tool_call_id="c1")
     history.trim_to_limit(max_tokens=8000, chunk_size=1000)
 
@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall, to_json
-
-PROVIDER_ROLES = ("assistant", "model", "ai", "bot")
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall
 
 
 def estimate_tokens(message: Message) -> int:
@@ -34,7 +31,7 @@ def estimate_tokens(message: Message) -> int:
 
 def own_name(agent: str) -> str:
     """`agent`, if it can name the agent; raises ValueError for a role of others and for a provider's word for it."""
-    if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", *PROVIDER_ROLES):
+    if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", "assistant", "model", "ai", "bot"):
         raise ValueError(f"{agent!r} is a role of others; the agent needs a name of its own")
     return agent
 
@@ -46,40 +43,28 @@ class ChatHistory:
         self.agent = own_name(agent)
         self._messages: list[Message] = []
 
-    def add_message(
-        self,
-        role: str,
-        content: str,
-        *,
-        tool_calls: Sequence[ToolCall] = (),
-        tool_call_id: str | None = None,
-        name: str | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> None:
+    def add_message(self, role: str, content: str, **about: Any) -> None:
         """Append a message of `user`, of the agent (by its name) or of a `tool`; ValueError for one that does not fit.
 
-        The result of a tool answers an open call of the last message of the agent; nobody else speaks before that.
+        `about` it: the other fields of a `Message`. The result of a tool answers an open call of the last message of
+        the agent; nobody else speaks before that.
         """
-        waiting = {call.id for call in self.open_calls()}
-        if role == "tool":
-            if tool_call_id not in waiting:
-                raise ValueError(
-                    f"{tool_call_id!r} is no open tool call; open are: {', '.join(sorted(waiting)) or 'none'}"
-                )
-            self._messages.append(Message(role="tool", text=content, name=name, tool_call_id=tool_call_id))
-            return
-        if waiting:
-            raise ValueError(f"the tool calls {', '.join(sorted(waiting))} have no result yet")
         if role == "user":
-            self._messages.append(Message(role="user", text=content, name=name))
+            message = Message(role="user", text=content, **about)
+        elif role == "tool":
+            message = Message(role="tool", text=content, **about)
         elif role == self.agent:
-            if len({call.id for call in tool_calls}) < len(tool_calls):
-                raise ValueError("two tool calls of one message have the same id")
-            self._messages.append(
-                Message(role="agent", text=content, name=self.agent, tool_calls=tuple(tool_calls), extra=extra or {})
-            )
+            message = Message(role="agent", text=content, name=role, **about)
         else:
             raise ValueError(f"role {role!r}: the roles are user, {self.agent} and tool")
+        waiting = {call.id for call in self.open_calls()}
+        if role == "tool" and message.tool_call_id not in waiting:
+            raise ValueError(f"{message.tool_call_id!r} is no open tool call; open are: {sorted(waiting)}")
+        if role != "tool" and waiting:
+            raise ValueError(f"the tool calls {sorted(waiting)} have no result yet")
+        if len({call.id for call in message.tool_calls}) < len(message.tool_calls):
+            raise ValueError("two tool calls of one message have the same id")
+        self._messages.append(message)
 
     def open_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the agent's last message that have no result yet."""
@@ -106,26 +91,6 @@ class ChatHistory:
             if message.role == "agent" and message.text:
                 return message.text
         return ""
-
-    def export(self) -> list[dict[str, Any]]:
-        """The messages as plain dicts, the agent under its own name: role, content, and what else there is."""
-        rows = []
-        for message in self._messages:
-            row: dict[str, Any] = {"role": self.agent if message.role == "agent" else message.role}
-            row["content"] = message.text
-            if message.tool_calls:
-                row["tool_calls"] = [
-                    {
-                        "id": c.id,
-                        "name": c.name,
-                        "arguments": to_json(c.arguments if c.malformed is None else c.malformed),
-                    }
-                    for c in message.tool_calls
-                ]
-            if message.role == "tool":
-                row |= {"name": message.name, "tool_call_id": message.tool_call_id}
-            rows.append(row)
-        return rows
 
     def get_token_count(self) -> int:
         """The estimate over all messages."""

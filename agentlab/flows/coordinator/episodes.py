@@ -14,27 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
 from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.flows.coordinator.gate import tells_something
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.json_replies import read_object
+from agentlab.flows.text_files import read_texts
 from agentlab.session.session import Session
 
-PROMPTS = {
-    "gate": (
-        "Is there anything in this exchange that will still matter in a later conversation: a fact about the user, a"
-        ' plan, a wish, a decision? Reply with {{"keep": true}} or {{"keep": false}}.\n\n{exchange}'
-    ),
-    "extract": (
-        "These are exchanges between a user and {agent}. Write down the lasting facts about the user that they hold,"
-        ' each as one short sentence that can be understood alone. Reply with {{"facts": [...]}}, empty if there are'
-        " none.\n\n{episodes}"
-    ),
-}
+PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 EPISODE_MARK = " | user: "
 """By which an episode is told from a fact."""
 MOST_NEAR = 6
@@ -45,8 +38,6 @@ FACTS_SCHEMA = {
     "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 5}},
     "required": ["facts"],
 }
-MIN_WORDS = 4
-"""Of a prompt that the gate `words` keeps."""
 
 
 @dataclass
@@ -96,6 +87,8 @@ class Episodes:
         return text
 
     def after_turn(self, prompt: str, reply: str, session: Session) -> None:
+        if session.memory is None:
+            return
         if self.settings.store_turns:
             session.background(self._store_episode(prompt, reply, session), "store turn")
         if self.settings.memory_read == "ahead" and self.settings.memory_facts:
@@ -116,10 +109,8 @@ class Episodes:
         if not await self._is_worth_keeping(prompt, reply, session):
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
-        added = await session.remember(episode)
-        if added is None:
-            return
-        # One too near to another to be kept may still tell something new.
+        # What was said twice was said twice: no episode is a duplicate of another.
+        await session.remember(episode, duplicate_at=None)
         self._loose.append(episode)
         if self.settings.consolidate_every and len(self._loose) >= self.settings.consolidate_every:
             await self._consolidate(session)
@@ -129,8 +120,8 @@ class Episodes:
         if self.settings.gate == "all":
             return True
         if self.settings.gate == "words":
-            kept = len(prompt.split()) >= MIN_WORDS
-            return bool(session.decide("keep turn", kept, f"at least {MIN_WORDS} words"))
+            kept = tells_something(prompt)
+            return bool(session.decide("keep turn", kept, "" if kept else "it only asks, or is courtesy"))
         exchange = f"user: {prompt}\n{self.settings.agent}: {reply}"
         asked = session.prompt("gate", exchange=exchange)
         found = await _reply_to(asked, GATE_SCHEMA, "memory_write", session)

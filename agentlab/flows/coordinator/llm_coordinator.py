@@ -1,60 +1,51 @@
 """One turn of a conversation that calls tools, whatever the provider: the loop behind the flow `coordinator`.
 
-     1  take the user's prompt               8  translate    \
-     2  the date and time                    9  call          } session.complete: the provider's own methods
-     3  the memory context                  10  parse        /
-     4  [CONTEXT: ...] before the prompt    11  pieces of text to `on_chunk`
-     5  the history                         12  run every tool of the reply, results into the history, once more from 8
-     6  the prompt into the history         13  the reply into the history, with its calls
-     7  trim, only above the limit          14  hand the turn to memory
+     1  take the user's prompt               7  trim, only above the limit
+     2  the date and time                    8  translate, call, parse: the provider's own methods, its text streamed
+     3  the memory context                   9  the reply into the history, with its calls
+     4  [CONTEXT: ...] before the prompt    10  run every tool of the reply, results into the history, once more from 8
+     5  the history                         11  hand the turn to memory
+     6  the prompt into the history
 
 A message of the agent enters the history before the results of its calls, since that is the order providers check.
-However a turn ends, by an interrupt in mid-stream too, the history is one that the next turn can use.
+However a turn ends, by a stop in mid-stream too, the history is one that the next turn can use.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from agentlab.core.errors import ContextOverflow
 from agentlab.core.events import ModelCall
-from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
+from agentlab.core.messages import Message, ToolCall, ToolSpec
 from agentlab.flows.coordinator.chat_history import ChatHistory
+from agentlab.flows.coordinator.episodes import Episodes
 from agentlab.flows.coordinator.settings import CoordinatorSettings
+from agentlab.flows.text_files import read_file
 from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.session.session import Session
 
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
+NO_ANSWER = "I did not come to an answer within the steps that I may take."
 BROKEN_OFF = "Error: the turn broke off; if the tool had begun, it may have taken effect."
 
 
-@dataclass(frozen=True, kw_only=True)
 class LLMCoordinator:
-    """Knows the history, the limits and what is to happen around a turn; the provider is behind the session."""
+    """Knows the history, the limits and the memory around a turn; the provider is behind the session."""
 
-    history: ChatHistory
-    system_instruction: str
-    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)
-    build_context: Callable[[str, Session], Awaitable[str]] | None = None
-    """Given the prompt: what is remembered about it, on one line."""
-    store_turn: Callable[[str, str, Session], None] | None = None
-    """Given the prompt and the reply, once the turn is over."""
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self.settings = settings
+        self.system_instruction = read_file(settings.system_instruction)
+        self.history = ChatHistory(settings.agent)
+        self.episodes = Episodes(settings)
 
-    async def run(
-        self,
-        prompt: str,
-        session: Session,
-        tools: Sequence[ToolSpec],
-        *,
-        on_chunk: Callable[[str], None] = lambda text: None,
-        interrupt_check: Callable[[], bool] = lambda: False,
-    ) -> str:
-        """The reply; "" for a turn that said nothing. `interrupt_check` is asked before each step and at each chunk.
+    async def run(self, prompt: str, session: Session, tools: Sequence[ToolSpec]) -> str:
+        """The reply; "" for a turn that said nothing.
 
-        A cancelled turn keeps what was said so far and raises CancelledError; one that `interrupt_check` ended returns
-        it. A ModelError leaves the prompt in the history, and no call without a result.
+        A cancelled turn keeps what was said so far and raises CancelledError. A ModelError leaves the prompt in the
+        history, and no call without a result.
         """
         try:
             context = await self._context(prompt, session)
@@ -66,154 +57,106 @@ class LLMCoordinator:
         with session.step("add_to_history"):
             self.history.add_message("user", f"[{context}]\n\n{prompt}" if in_prompt else prompt)
         instruction = self.system_instruction if in_prompt else f"{self.system_instruction}\n\n[{context}]"
-        _trim(self.history, session, self.settings.max_history_tokens, self.settings.trim_chunk_size)
-        system = Message(role="system", text=instruction)
-        turn = _ToolLoop(self.history, self.settings, session, tools, system, on_chunk, interrupt_check)
+        self._trim(session, self.settings.max_history_tokens, self.settings.trim_chunk_size)
         try:
-            reply = await turn.play()
+            reply = await self._answer(Message(role="system", text=instruction), session, tools)
         except asyncio.CancelledError:
             self.history.answer_open_calls(INTERRUPTED)
             raise
         finally:
             self.history.answer_open_calls(BROKEN_OFF)
-        if self.store_turn is not None:
-            self.store_turn(prompt, reply, session)
+        self.episodes.after_turn(prompt, reply, session)
         return reply
 
     async def _context(self, prompt: str, session: Session) -> str:
-        now = f"{session.now:%Y-%m-%d %H:%M}"
-        memories = ""
-        if self.build_context is not None:
-            with session.step("build_context"):
-                memories = await self.build_context(prompt, session)
-        return f"CONTEXT: {now}, {memories}" if memories else f"CONTEXT: {now}"
+        context = f"CONTEXT: {session.now:%Y-%m-%d %H:%M}"
+        if session.memory is None or not self.settings.memory_facts:
+            return context
+        with session.step("build_context"):
+            memories = await self.episodes.build_context(prompt, session)
+        return f"{context}, {memories}" if memories else context
 
-
-@dataclass
-class _ToolLoop:
-    """The loop of one turn."""
-
-    history: ChatHistory
-    settings: CoordinatorSettings
-    session: Session
-    tools: Sequence[ToolSpec]
-    system: Message
-    on_chunk: Callable[[str], None]
-    interrupt_check: Callable[[], bool]
-    interrupted: bool = False
-
-    async def play(self) -> str:
+    async def _answer(self, system: Message, session: Session, tools: Sequence[ToolSpec]) -> str:
+        """The loop over steps 8 to 10."""
         reply = ""
         for _ in range(self.settings.max_tool_turns):
-            if self._asked_to_stop():
-                return reply
-            message = (await self._complete()).message
+            message = await self._complete(system, session, tools)
             reply = message.text or reply
             if message.text or message.tool_calls:
-                calls = _distinct(message.tool_calls, self.session)
+                calls = _distinct(message.tool_calls, session)
                 self.history.add_message(self.history.agent, message.text, tool_calls=calls, extra=message.extra)
-            if not message.tool_calls or self.interrupted:
-                self.history.answer_open_calls(INTERRUPTED)
+            if not message.tool_calls:
                 return reply
-            await self._run_tools(self.history.open_calls())
-        self.session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
-        return reply
+            await self._run_tools(session, tools)
+        session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
+        # The tools stay listed, for the prefix that a provider has in its cache.
+        message = await self._complete(system, session, tools, tool_choice="none")
+        if message.text:
+            self.history.add_message(self.history.agent, message.text, extra=message.extra)
+        return message.text or reply or NO_ANSWER
 
-    async def _complete(self) -> Completion:
-        """Steps 8 to 11. What was said before an interrupt is in the trace, and from there gets into the history."""
-        task = asyncio.current_task()
+    async def _complete(
+        self, system: Message, session: Session, tools: Sequence[ToolSpec], tool_choice: str = "auto"
+    ) -> Message:
+        """What the model says; what it had said before a stop is in the trace, and from there gets into the history."""
 
-        def on_text(text: str) -> None:
-            self.on_chunk(text)
-            if not self.interrupted and task is not None and self._asked_to_stop():
-                task.cancel()
+        async def ask() -> Message:
+            asked = (system, *self.history.get_history())
+            return (await session.complete(asked, tools=tools, tool_choice=tool_choice)).message
 
-        completion: Completion | None = None
         try:
-            completion = await self._complete_in_bounds(on_text)
-            if self.interrupted:
-                # An answer that came in one piece was here before the interrupt could reach it.
-                await asyncio.sleep(0)
-            return completion
+            try:
+                return await ask()
+            except ContextOverflow:
+                # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
+                if not self._trim(session, self.history.get_token_count() // 2, 0, "the provider's limit; "):
+                    raise
+                return await ask()
         except asyncio.CancelledError:
-            partial = completion or _broken_reply(self.session)
-            if self.interrupted and task is not None and task.uncancel() == 0:
-                return partial
-            if partial.message.text:
-                self.history.add_message(self.history.agent, partial.message.text)
+            if said := _said_before_the_stop(session):
+                self.history.add_message(self.history.agent, said)
             raise
 
-    async def _complete_in_bounds(self, on_text: Callable[[str], None]) -> Completion:
-        try:
-            return await self._complete_once(on_text)
-        except ContextOverflow:
-            # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
-            half = self.history.get_token_count() // 2
-            if not _trim(self.history, self.session, half, 0, "the provider's limit; "):
-                raise
-            return await self._complete_once(on_text)
-
-    async def _complete_once(self, on_text: Callable[[str], None]) -> Completion:
-        return await self.session.complete(
-            (self.system, *self.history.get_history()), tools=self.tools, on_text=on_text
-        )
-
-    async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
-        """Step 12: the results enter the history in the order of the calls."""
-        with self.session.step("run_tools"):
-            if self.settings.parallel_tools:
-                await self._run_side_by_side(calls)
-                return
-            for call in calls:
-                if self._asked_to_stop():
-                    return
-                self._keep(await self._call(call))
-
-    async def _call(self, call: ToolCall) -> Message:
-        if call.name in self.session.tools and call.name not in {tool.name for tool in self.tools}:
-            # Some models call what they remember from earlier turns, or make up.
-            return answer_to(call, refuse_call(self.session, call))
-        return await self.session.call_tool(call)
-
-    async def _run_side_by_side(self, calls: Sequence[ToolCall]) -> None:
-        done: dict[str, Message] = {}
+    async def _run_tools(self, session: Session, tools: Sequence[ToolSpec]) -> None:
+        """The results enter the history in the order of the calls; those that a stop finds finished are kept."""
+        calls = self.history.open_calls()
+        results: dict[str, Message] = {}
 
         async def run(call: ToolCall) -> None:
-            done[call.id] = await self._call(call)
+            if call.name in session.tools and call.name not in {tool.name for tool in tools}:
+                # Some models call what they remember from earlier turns, or make up.
+                results[call.id] = answer_to(call, refuse_call(session, call))
+            else:
+                results[call.id] = await session.call_tool(call)
 
-        try:
-            await self.session.parallel(*map(run, calls))
-        finally:
-            # What an interrupt finds finished is kept.
-            for call in calls:
-                if call.id in done:
-                    self._keep(done[call.id])
+        with session.step("run_tools"):
+            try:
+                if self.settings.parallel_tools:
+                    await session.parallel(*map(run, calls))
+                else:
+                    for call in calls:
+                        await run(call)
+            finally:
+                for call in calls:
+                    if call.id in results:
+                        self.history.add_message("tool", results[call.id].text, name=call.name, tool_call_id=call.id)
 
-    def _keep(self, result: Message) -> None:
-        self.history.add_message("tool", result.text, name=result.name, tool_call_id=result.tool_call_id)
-
-    def _asked_to_stop(self) -> bool:
-        self.interrupted = self.interrupted or self.interrupt_check()
-        return self.interrupted
-
-
-def _trim(history: ChatHistory, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
-    """Trim the history, and say so in the trace; False where nothing had to go, or could."""
-    before = history.get_token_count()
-    gone = history.trim_to_limit(max_tokens, chunk_size)
-    if gone:
-        now = history.get_token_count()
-        session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
-    return gone > 0
+    def _trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
+        """Trim the history, and say so in the trace; False where nothing had to go, or could."""
+        before = self.history.get_token_count()
+        gone = self.history.trim_to_limit(max_tokens, chunk_size)
+        if gone:
+            now = self.history.get_token_count()
+            session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
+        return gone > 0
 
 
-def _broken_reply(session: Session) -> Completion:
-    """What the model had said when its call was broken off; nothing, where it was not under way."""
+def _said_before_the_stop(session: Session) -> str:
     # A read of memory beside the call may have begun after it.
     calls = [event for event in session.events_of_turn() if isinstance(event, ModelCall)]
-    if calls and calls[-1].completion is not None and calls[-1].error == "interrupted":
-        return calls[-1].completion
-    return Completion(message=Message(role="agent"), finish_reason="interrupted")
+    if not calls or calls[-1].completion is None or calls[-1].error != "interrupted":
+        return ""
+    return calls[-1].completion.message.text
 
 
 def _distinct(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ...]:

@@ -16,11 +16,11 @@ from agentlab.flows.text_files import TextFile
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorSettings:
     agent: Annotated[str, AfterValidator(own_name)] = "miyori"
-    """The agent's name in history, logs and exports."""
+    """The agent's name in history and logs."""
     system_instruction: TextFile = str(Path(__file__).parent / "instructions" / "coordinator.txt")
     """A text file; it reaches the provider as it is, in every call."""
     tools: tuple[str, ...] | None = None
-    """Names of the tools to offer; all there are, if not given."""
+    """Names of the tools to offer; all there are, if not given or if the conversation brings its own."""
     max_history_tokens: Annotated[int, Gt(0)] = 8000
     """Estimated, as all tokens here."""
     max_tool_turns: Annotated[int, Gt(0)] = 5
@@ -35,7 +35,7 @@ class CoordinatorSettings:
     """Search memory before the reply, or after it for the next one, or while it is made, for the next one, too."""
     store_turns: bool = True
     gate: Literal["all", "words", "model"] = "words"
-    """Which turns are worth keeping: all, those of a few words at least, or what the model says."""
+    """Which turns are worth keeping: all, those whose words tell something, or what the model says."""
     consolidate_every: Annotated[int, Ge(0)] = 0
     """Draw lasting facts from the episodes whenever so many have been stored; 0: never."""
     merge_at: Annotated[float, Ge(0), Le(1)] = 0.6

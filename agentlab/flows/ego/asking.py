@@ -24,11 +24,6 @@ ECHOED = 2_000
 """Characters of an answer that could not be read which its author is shown."""
 
 
-def object_schema(**properties: Any) -> dict[str, Any]:
-    """A JSON schema of an object that has all of `properties` and no others."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
 async def ask_for_object(
     session: Session, function: str, schema: Mapping[str, Any], phase: Phase, **values: object
 ) -> dict[str, Any]:
@@ -43,7 +38,7 @@ async def ask_for_object(
     keys = list(schema["required"])
     for attempt in range(2):
         try:
-            completion = await session.complete(messages, output_schema=dict(schema), phase=phase)
+            completion = await session.complete(messages, output_schema=dict(schema), phase=phase, shows=_texts_so_far)
         except ContextOverflow:
             raise
         except ModelError as failure:
@@ -64,6 +59,12 @@ async def ask_for_object(
         session.decide(f"answer to {function}", "unreadable", f"attempt {attempt + 1}: {problem}")
     session.notify("systemError", problem, title=f"LLM response cannot be used: {function}")
     return found if len(missing) < len(keys) else {UNREADABLE: text}
+
+
+def _texts_so_far(said: str) -> str:
+    """What a reader sees of a JSON answer while it is written."""
+    values = read_unfinished_object(said).values()
+    return "\n\n".join(value.strip() for value in values if isinstance(value, str) and value.strip())
 
 
 def cut_to_bytes(text: str, room: int) -> str:

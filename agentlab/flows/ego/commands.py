@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from agentlab.flows.text_files import read_texts
 
-def _plain_words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
-POLITE = frozenset(_plain_words("please kindly now then ok okay just could can would will you"))
-VERBS = frozenset(_plain_words("consolidate reflect maintain prune evaluate analyze analyse"))
-OBJECTS = frozenset(_plain_words("memory memories feedback consolidation"))
-OPERATIONS = frozenset(_plain_words("consolidation feedback analysis maintenance evaluation pruning reflection"))
-BESIDE = frozenset(
-    _plain_words(
-        "the your my our all of on in from about at what is that this long short term recent last latest stored session"
-        " conversation results insights interactions entries day week month today yesterday now again please"
-    )
-)
+WORDS = {
+    name: frozenset(words.split()) for name, words in read_texts(Path(__file__).with_name("commands.yaml")).items()
+}
 LONGEST_COMMAND = 200
 """Characters."""
 
@@ -30,13 +21,13 @@ def is_command(text: str) -> bool:
     """
     if len(text) > LONGEST_COMMAND:
         return False
-    words = _plain_words(text)
-    polite = next((at for at, word in enumerate(words) if word not in POLITE), len(words))
+    words = re.findall(r"\w+", text.lower())
+    polite = next((at for at, word in enumerate(words) if word not in WORDS["polite"]), len(words))
     if polite == len(words) or ("?" in text and not polite):
         return False
     first, rest = words[polite], words[polite + 1 :]
-    if not set(rest) <= BESIDE | OBJECTS | OPERATIONS:
+    if not set(rest) <= WORDS["beside"] | WORDS["objects"] | WORDS["operations"]:
         return False
-    if first in VERBS:
-        return not rest or not OBJECTS.isdisjoint(rest)
-    return first in OBJECTS and bool(rest) and rest[0] in OPERATIONS
+    if first in WORDS["verbs"]:
+        return not rest or not WORDS["objects"].isdisjoint(rest)
+    return first in WORDS["objects"] and bool(rest) and rest[0] in WORDS["operations"]

@@ -12,34 +12,16 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentlab.core.files import data_folder, folder_of
 from agentlab.core.slot import Slot
-from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, object_schema, sentence_at
+from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, sentence_at
 from agentlab.flows.ego.commands import is_command
-from agentlab.flows.history_cursor import HistoryCursor
-from agentlab.flows.json_replies import text_at, texts_at
+from agentlab.flows.history_cursor import CURSOR
+from agentlab.flows.json_replies import object_schema, text_at, texts_at
 from agentlab.memory.tagged_log import Entry, TaggedLog
 from agentlab.session.session import Session
 
-PROMPTS = {
-    "memory_retrieval": (
-        "Which of these memories help with the new message? Reply with one JSON object: the numbers of those that do as"
-        ' "relevant" ([] for none), and what they say about it in one or two sentences as "summary".\n\nNew message:'
-        " {query}\n\nShort-term memory:\n{short_term}\n\nLong-term memory:\n{long_term}"
-    ),
-    "memory_analysis": (
-        'Summarise this for long-term memory in one sentence ("summary") and give up to five tags ("tags"), as one JSON'
-        " object.\n\n{content}"
-    ),
-    "memory_maintenance": (
-        "These are the entries of a long-term memory, numbered. Which can go, being out of date, repeated, of no use or"
-        ' said better in one sentence ("drop"), and what are those sentences ("merged")? And what can be learned from'
-        ' the recent results ("evaluation", "" if nothing)? Reply with one JSON object.\n\n{entries}\n\nRecent'
-        " results:\n{recent}"
-    ),
-}
 _NUMBERS = {"type": "array", "items": {"type": "integer"}, "maxItems": 20}
 _TEXTS = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
 RETRIEVAL = object_schema(relevant=_NUMBERS, summary={"type": "string"})
@@ -59,7 +41,6 @@ MOST_SHORT_TERM = 500
 class EgoMemory:
     short: TaggedLog
     long: TaggedLog
-    cursor: HistoryCursor
     session_id: str
     """Tells the entries of this chat from those of others in one folder; no prompt shows it."""
     responses: int = 0
@@ -69,9 +50,10 @@ class EgoMemory:
 
     def catch_up(self, session: Session) -> None:
         """Note what was said without the agent, and begin anew where the session forgot what was said before."""
-        if self.cursor.begins_anew(session):
+        begins_anew, unseen = session.kept(CURSOR).catch_up(session)
+        if begins_anew:
             self.short.remove(self.of_this_chat())
-        for message in self.cursor.unseen(session):
+        for message in unseen:
             self.note(session, "ego", "user" if message.role == "user" else "response", message.text)
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
@@ -101,8 +83,14 @@ class EgoMemory:
         return _numbered_lines(self.of_this_chat()[-RECENT:])
 
     def known(self, text: str, most: int = KNOWN) -> list[Entry]:
-        """Long-term entries that may matter for `text`."""
-        return _nearest(self.long.entries(), text, most)
+        """The long-term entries that share the most words with `text`, of equals the newest, in their order."""
+        entries = self.long.entries()
+        wanted = _long_words(text)
+
+        def nearness(at: int) -> tuple[int, int]:
+            return len(wanted & _long_words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
+
+        return [entries[at] for at in sorted(sorted(range(len(entries)), key=nearness)[-most:])]
 
     async def relevant(self, session: Session, query: str) -> str:
         """What matters for `query`, the newest entry of short-term memory, which itself is left out.
@@ -117,13 +105,12 @@ class EgoMemory:
         if not filtered:
             session.notify("subsystemMessage", f"{len(short) + len(known)} entries", title="memory: retrieved")
             return _numbered_lines([*known, *short])
-        shown = {"short_term": _numbered_lines(short), "long_term": _numbered_lines(known, len(short) + 1)}
-        values = {name: text or "(nothing)" for name, text in shown.items()}
+        values = {"short_term": _numbered_lines(short), "long_term": _numbered_lines(known, len(short) + 1)}
         found = await ask_for_object(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
         entries = [*short, *known]
         chosen = _chosen(found.get("relevant"), entries)
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
-        return "\n".join(part for part in (sentence_at(found, "summary"), _numbered_lines(chosen)) if part)
+        return "\n".join(part for part in (sentence_at(found, "summary"), chosen and _numbered_lines(chosen)) if part)
 
     async def maintain(self, session: Session) -> str:
         """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
@@ -135,7 +122,7 @@ class EgoMemory:
         window = entries[begin : begin + KNOWN]
         if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
-        values = {"entries": _numbered_lines(window), "recent": self.recent() or "(nothing)"}
+        values = {"entries": _numbered_lines(window), "recent": self.recent()}
         found = await ask_for_object(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
         old = _chosen(found.get("drop"), window)
         merged = texts_at(found, "merged", 5) if old else ()
@@ -156,44 +143,24 @@ class EgoMemory:
 
 def _open_memory(session: Session) -> EgoMemory:
     """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
-    folder = _memory_folder(session)
+    if session.folder is None:
+        folder = folder_of(session)
+    else:
+        folder = data_folder(session.settings.data) / "memory" if session.settings.data else session.folder
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
-    memory = EgoMemory(short, long, HistoryCursor(session.chapter), uuid.uuid4().hex[:12])
+    memory = EgoMemory(short, long, uuid.uuid4().hex[:12])
     if earlier := short.entries():
         stored = session.load_conversation()
-        session_id = _session_of(earlier, [message.text for message in stored if message.role == "user"])
-        if session_id is not None:
-            memory.session_id = session_id
-            memory.cursor.position = len(stored)
+        said = {message.text for message in stored if message.role == "user"}
+        heard = [entry for entry in earlier if entry.facts.get("kind") in ("user", "command") and entry.text in said]
+        if heard:
+            memory.session_id = heard[-1].facts.get("session", "")
+            session.kept(CURSOR).position = len(stored)
         short.remove(earlier[:-MOST_SHORT_TERM])
     return memory
 
 
 MEMORY: Slot[EgoMemory] = Slot(_open_memory)
-
-
-def _memory_folder(session: Session) -> Path:
-    if session.folder is None:
-        return folder_of(session)
-    return data_folder(session.settings.data) / "memory" if session.settings.data else session.folder
-
-
-def _session_of(entries: Sequence[Entry], said: Sequence[str]) -> str | None:
-    """The chat in which the user said one of these, by its newest entry; None where there is none."""
-    for entry in reversed(entries):
-        if entry.module == "ego" and entry.facts.get("kind") in ("user", "command") and entry.text in said:
-            return entry.facts.get("session", "")
-    return None
-
-
-def _nearest(entries: Sequence[Entry], text: str, most: int) -> list[Entry]:
-    """Those that share the most words with `text`, of equals the newest, in the order they stand in."""
-    wanted = _long_words(text)
-
-    def nearness(at: int) -> tuple[int, int]:
-        return len(wanted & _long_words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
-
-    return [entries[at] for at in sorted(sorted(range(len(entries)), key=nearness)[-most:])]
 
 
 def _long_words(text: str) -> set[str]:
@@ -204,11 +171,9 @@ def _numbered_lines(entries: Sequence[Entry], first: int = 1) -> str:
     """A line an entry, as prompts show them."""
     lines = []
     for number, entry in enumerate(entries, first):
-        text = entry.facts.get("summary") or " ".join(entry.text.split())
-        lines.append(
-            f"{number}. [{entry.module} {entry.facts.get('kind', 'memory')}] {cut_to_bytes(text, SHOWN_BYTES)}"
-        )
-    return "\n".join(lines)
+        text = cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), SHOWN_BYTES)
+        lines.append(f"{number}. [{entry.module} {entry.facts.get('kind', 'memory')}] {text}")
+    return "\n".join(lines) or "(nothing)"
 
 
 def _chosen(numbers: object, entries: Sequence[Entry]) -> list[Entry]:

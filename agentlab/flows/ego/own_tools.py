@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.flows.ego.asking import ask_for_object, object_schema, sentences_at
+from agentlab.flows.ego.asking import ask_for_object, sentences_at
 from agentlab.flows.ego.memory import MEMORY
+from agentlab.flows.json_replies import object_schema
 from agentlab.session.session import Session
 from agentlab.tools import tool
 
-PROMPTS = {
-    "reflection": (
-        "Look back at what was just said and done, and at what you know. Reply with one JSON object: insights, lessons"
-        " for the next time, questions worth asking, and directives to yourself, each a list of short sentences,"
-        " empty where there is nothing.\n\nJust now:\n{recent}\n\nKnown:\n{known}{evaluation}"
-    ),
-}
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 REFLECTION = object_schema(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
 NOTED = 2_000
@@ -44,7 +38,7 @@ async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:
     memory = session.kept(MEMORY)
     recent = memory.recent()
     known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
-    values = {"recent": recent or "(nothing)", "known": known or "(nothing)", "evaluation": evaluation}
+    values = {"recent": recent, "known": known or "(nothing)", "evaluation": evaluation}
     found = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
     learned = {name: sentences_at(found, name, 3) for name in REFLECTION["required"]}
     lines = "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import simplify_schema
-from agentlab.flows.ego.asking import ask_for_object, object_schema, sentence_at, sentences_at
-from agentlab.flows.json_replies import text_at
+from agentlab.flows.ego.asking import ask_for_object, sentence_at, sentences_at
+from agentlab.flows.json_replies import object_schema, text_at
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_manual
 
-Complexity = Literal["simple", "moderate", "complex"]
-COMPLEXITIES: tuple[Complexity, ...] = ("simple", "moderate", "complex")
+COMPLEXITIES = ("simple", "moderate", "complex")
 MOST_STEPS = 8
-
-PROMPTS = {
-    "plan": (
-        "Plan how to answer. Reply with one JSON object: the approach in a sentence; its complexity (simple: one step,"
-        " moderate, complex); by which signs success can be told; and the steps, each with its purpose, a tool of the"
-        " list and its parameters. No steps are needed for what you can answer at once.\n\n{message}\n\nTools:"
-        "\n{tools}{earlier}"
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +28,8 @@ class PlannedStep:
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
     approach: str = ""
-    complexity: Complexity = "moderate"
+    complexity: str = "moderate"
+    """One of `COMPLEXITIES`."""
     success_criteria: tuple[str, ...] = ()
     steps: tuple[PlannedStep, ...] = ()
 
@@ -54,11 +45,18 @@ async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], e
     """
     names = [tool.name for tool in tools]
     lines = list(earlier)
+    # A model that is bound to it can name no tool that does not exist; others can, and are told.
+    schema = object_schema(
+        approach={"type": "string"},
+        complexity={"enum": list(COMPLEXITIES)},
+        success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
+        steps={"type": "array", "items": {"anyOf": step_schemas(tools)}, "maxItems": MOST_STEPS},
+    )
     for attempt in range(1 + session.settings.max_replans):
         found = await ask_for_object(
             session,
             "plan",
-            _plan_schema(tools),
+            schema,
             "plan",
             message=message,
             tools=tool_manual([session.tools[name] for name in names]),
@@ -74,16 +72,6 @@ async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], e
         session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
     known = tuple(step for step in strategy.steps if step.tool in names)
     return replace(strategy, complexity="moderate", steps=known)
-
-
-def _plan_schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
-    """A model that is bound to it can name no tool that does not exist; others can, and are told."""
-    return object_schema(
-        approach={"type": "string"},
-        complexity={"enum": list(COMPLEXITIES)},
-        success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
-        steps={"type": "array", "items": {"anyOf": step_schemas(tools)}, "maxItems": MOST_STEPS},
-    )
 
 
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -116,7 +104,7 @@ def _strategy_in(found: dict[str, Any]) -> Strategy:
     complexity = str(found.get("complexity")).lower()
     return Strategy(
         approach=sentence_at(found, "approach"),
-        complexity=next((known for known in COMPLEXITIES if known == complexity), "moderate"),
+        complexity=complexity if complexity in COMPLEXITIES else "moderate",
         success_criteria=sentences_at(found, "success_criteria", 3),
         steps=tuple(step for step in written if step.tool is not None)[:MOST_STEPS],
     )

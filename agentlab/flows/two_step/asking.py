@@ -7,15 +7,14 @@ Both are asked for as JSON under a schema. What a tool brought, by this way or b
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from agentlab.core.errors import ModelError
 from agentlab.core.events import Phase
 from agentlab.core.messages import Message, ToolCall, ToolSpec
-from agentlab.core.names import UPDATE_MEMORY
-from agentlab.flows.json_replies import read_object
+from agentlab.core.names import INVALID, UPDATE_MEMORY
+from agentlab.flows.json_replies import object_schema, read_object
 from agentlab.flows.tool_calls import refuse_call, run_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, instruction_of, tool_list_for_prompt, tool_names
@@ -25,16 +24,6 @@ MOST_OF_A_RESULT = 8_000
 """Characters of a tool's result that stay in the history."""
 NO_TOOL = "none"
 """How a tool prompt calls the choice of no tool, beside JSON null."""
-
-
-@dataclass(frozen=True)
-class NextAction:
-    """What the model chose to do next."""
-
-    tool: ToolSpec | None = None
-    without: Literal["none", "invalid", "failed"] = "none"
-    """Why there is no tool: none was wanted, the reply could not be read, or there was no reply."""
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,50 +62,39 @@ class ToolUse:
 
 
 async def get_next_action(
-    session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase, prompt: str = "next_action"
-) -> NextAction:
-    """One call: which of `tools` to use next, or none."""
-    names = tool_names(tools)
+    session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase, prompt: str, decision: str
+) -> ToolSpec | None:
+    """One call: which of `tools` to use next. In the trace it is the `decision`, with the reason where there is none:
+    none was wanted, the reply could not be read, or there was no reply."""
     system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
-    schema = {
-        "type": "object",
-        "properties": {"tool": {"type": ["string", "null"], "enum": [*names, None]}},
-        "required": ["tool"],
-        "additionalProperties": False,
-    }
+    schema = object_schema(tool={"type": ["string", "null"], "enum": [*tool_names(tools), None]})
     try:
         reply = (await session.complete((system, *messages), output_schema=schema, phase=phase)).message.text
     except ModelError as failure:
-        return NextAction(without="failed", problem=f"{type(failure).__name__}: {failure}")
-    if reply.strip().lower() in ("null", NO_TOOL):
-        return NextAction()
-    found = read_object(reply, "tool")
+        session.decide(decision, "failed", f"{type(failure).__name__}: {failure}")
+        return None
+    tool, problem = _chosen_tool(reply, tools)
+    session.decide(decision, tool.name if tool else INVALID if problem else NO_TOOL, problem)
+    return tool
+
+
+def _chosen_tool(reply: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec | None, str]:
+    """The tool that a reply names; else what is wrong with the reply, "" where it wants none."""
+    found = {"tool": None} if reply.strip().lower() in ("null", NO_TOOL) else read_object(reply, "tool")
     if found is None or "tool" not in found:
-        return NextAction(without="invalid", problem=f"no JSON object with `tool` in {reply[:200]!r}")
+        return None, f"no JSON object with `tool` in {reply[:200]!r}"
     chosen = found["tool"]
     name = chosen.strip() if isinstance(chosen, str) else chosen
     if name is None or (isinstance(name, str) and name.lower() in ("", "null", NO_TOOL)):
-        return NextAction()
+        return None, ""
     tool = find_tool(tools, name)
-    if tool is None:
-        return NextAction(without="invalid", problem=f"{chosen!r} is none of {', '.join(names)}")
-    return NextAction(tool)
+    return tool, "" if tool else f"{chosen!r} is none of {', '.join(tool_names(tools))}"
 
 
 async def use_tool(
     session: Session, messages: Sequence[Message], tool: ToolSpec, phase: Phase, *context: Message
 ) -> ToolUse:
     """One call for the arguments, also of a tool that takes none; then the tool runs."""
-    try:
-        call = await _get_tool_arguments(session, [*messages, *context], tool, phase)
-    except ModelError as failure:
-        problem = f"Error: no arguments were written ({type(failure).__name__}: {failure})"
-        return ToolUse(tool.name, "none", problem, error=True)
-    return await run_call(session, call)
-
-
-async def _get_tool_arguments(session: Session, messages: Sequence[Message], tool: ToolSpec, phase: Phase) -> ToolCall:
-    """Malformed arguments are kept as the model wrote them."""
     prompt = session.prompt(
         "tool_arguments",
         tool=tool.name,
@@ -124,23 +102,20 @@ async def _get_tool_arguments(session: Session, messages: Sequence[Message], too
         instruction=instruction_of(session.tools[tool.name]),
         schema=json.dumps(tool.parameters),
     )
-    asked = (Message(role="system", text=prompt), *messages)
-    reply = (await session.complete(asked, output_schema=tool.parameters, phase=phase)).message.text
+    asked = (Message(role="system", text=prompt), *messages, *context)
+    try:
+        reply = (await session.complete(asked, output_schema=tool.parameters, phase=phase)).message.text
+    except ModelError as failure:
+        problem = f"Error: no arguments were written ({type(failure).__name__}: {failure})"
+        return ToolUse(tool.name, "none", problem, error=True)
     found = read_object(reply)
-    call_id = session.new_id("call")
-    if found is None:
-        return ToolCall(id=call_id, name=tool.name, malformed=reply)
-    return ToolCall(id=call_id, name=tool.name, arguments=found)
+    malformed = reply if found is None else None
+    call = ToolCall(id=session.new_id("call"), name=tool.name, arguments=found or {}, malformed=malformed)
+    return await run_call(session, call, (tool.name,))
 
 
-async def run_call(session: Session, call: ToolCall) -> ToolUse:
-    result, error = await run_tool(session, call)
-    return ToolUse(call.name, _arguments(call), result, error)
-
-
-def refused(session: Session, call: ToolCall) -> ToolUse:
-    return ToolUse(call.name, _arguments(call), refuse_call(session, call), error=True)
-
-
-def _arguments(call: ToolCall) -> str:
-    return json.dumps(call.arguments if call.malformed is None else call.malformed, ensure_ascii=False)
+async def run_call(session: Session, call: ToolCall, offered: Collection[str]) -> ToolUse:
+    """Run a tool that is offered; refuse any other."""
+    result, error = await run_tool(session, call) if call.name in offered else (refuse_call(session, call), True)
+    arguments = json.dumps(call.arguments if call.malformed is None else call.malformed, ensure_ascii=False)
+    return ToolUse(call.name, arguments, result, error)

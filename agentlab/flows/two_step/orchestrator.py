@@ -14,22 +14,72 @@ to come; within the turn the provider's own form is better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+from pydantic import AfterValidator
 
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
+from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import answer_to, refuse_call
-from agentlab.flows.two_step.asking import ToolUse, get_next_action, refused, run_call, use_tool
-from agentlab.flows.two_step.profile import Profile, TwoStepSettings
+from agentlab.flows.two_step.asking import ToolUse, get_next_action, run_call, use_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_names
 from agentlab.tools.memory import fact_entry
 
+PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
 WRITES = (SAVE_MEMORY, UPDATE_MEMORY)
+
+
+def _checked_folder(folder: str) -> str:
+    for name in ("master", "stranger_1", "stranger_2"):
+        if not (Path(folder) / f"{name}.txt").is_file():
+            raise ValueError(f"{folder} has no {name}.txt; a folder of personalities holds three text files")
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoStepSettings:
+    protocol: Literal["two_step", "native"] = "two_step"
+    """Two calls for each tool, action and arguments; or the provider's own tool calls."""
+    automatic_memory: bool = True
+    """Read memory with every message of the user before anything else."""
+    final_memory: bool = True
+    """Let the model write to memory before it answers."""
+    filter_memory_tools: bool = True
+    """Keep the memory tools out of the main loop."""
+    memory_facts: Annotated[int, Ge(0)] = 3
+    """How many facts the automatic read brings."""
+    final_memory_retry: Annotated[int, Ge(0)] = 2
+    """Further attempts to write to memory after the first."""
+    max_tool_calls: Annotated[int, Ge(0)] = 5
+    history: Annotated[int, Ge(0)] = 12
+    """How many earlier messages the model sees; results of tools count."""
+    personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
+    """A folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """The hooks: what a place where people talk to the assistant adds to the shared workflow."""
+
+    base_messages: Callable[[Session, UserTurn], list[str]]
+    """System messages of the final response; the first is the personality."""
+    prepare: Callable[[UserTurn], str] = lambda turn: turn.text
+    """The user's message as the history keeps it."""
+    allowed_tools: tuple[str, ...] | None = None
+    """Names of the tools the model may use; None: all."""
+    final_memory_step: bool = True
+
+
+def personality(session: Session, name: str) -> str:
+    return read_file(Path(session.settings.personalities) / f"{name}.txt")
 
 
 @dataclass(frozen=True)
@@ -41,7 +91,7 @@ class PreparedTurn:
     """The conversation as the model sees it, results of tools included."""
     tools: Sequence[ToolSpec]
     """Those the profile allows."""
-    facts: Sequence[Fact]
+    listed_facts: str
     """Of long-term memory, those nearest to the message."""
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
@@ -52,22 +102,15 @@ class PreparedTurn:
     @property
     def memory_context(self) -> list[Message]:
         """The system message that tells the facts, where there are any."""
-        if not self.facts:
+        if not self.listed_facts:
             return []
-        return [Message(role="system", text=self.session.prompt("facts", facts=self.listed_facts()))]
-
-    def listed_facts(self) -> str:
-        return "\n".join(map(fact_entry, self.facts))
-
-    def tools_that_write(self) -> list[ToolSpec]:
-        return [tool for tool in self.tools if tool.name in WRITES]
+        return [Message(role="system", text=self.session.prompt("facts", facts=self.listed_facts))]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
-    settings: TwoStepSettings = session.settings
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
     prepared = await _prepare_turn(profile, turn, session)
-    if settings.protocol == "native":
+    if session.settings.protocol == "native":
         text = await _reply_natively(prepared, base)
         await _final_memory(profile, prepared)
     else:
@@ -89,26 +132,23 @@ async def process_memory(profile: Profile, turn: UserTurn, session: Session) -> 
 async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> PreparedTurn:
     """Read memory, take up the stored history and add the message to it."""
     settings: TwoStepSettings = session.settings
-    facts = await _read_memory(session, turn.text) if settings.automatic_memory else ()
+    facts: tuple[Fact, ...] = ()
+    if settings.automatic_memory:
+        with session.step("automatic_memory"):
+            try:
+                facts = await session.recall(turn.text, top_k=settings.memory_facts)
+            except MemoryUnavailable as gone:
+                session.notify(MEMORY_UNAVAILABLE, str(gone))
     earlier = session.load_conversation(settings.history) if settings.history else ()
-    prepared = PreparedTurn(session, list(earlier), _allowed_tools(profile, session), facts)
+    listed = "\n".join(map(fact_entry, facts))
+    prepared = PreparedTurn(session, list(earlier), _allowed_tools(profile, session), listed)
     prepared.add("user", profile.prepare(turn), speaker=turn.speaker_name)
     return prepared
 
 
-async def _read_memory(session: Session, text: str) -> tuple[Fact, ...]:
-    """The facts nearest to the raw message; a memory that is away leaves a notice and no facts."""
-    with session.step("automatic_memory"):
-        try:
-            return await session.recall(text, top_k=session.settings.memory_facts)
-        except MemoryUnavailable as gone:
-            session.notify(MEMORY_UNAVAILABLE, str(gone))
-            return ()
-
-
 def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
     """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
-    names = None if session.tools_are_brought else profile.allowed_tools()
+    names = None if session.tools_are_brought else profile.allowed_tools
     allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
     return allowed if profile.final_memory_step else _without(allowed, WRITES)
 
@@ -125,15 +165,13 @@ async def _main_loop(turn: PreparedTurn) -> None:
         session.decide("main loop", False, "there is no tool to choose")
         return
     for _ in range(settings.max_tool_calls):
-        action = await get_next_action(session, turn.messages, tools, "select_tool")
-        if action.tool is None:
-            session.decide("next action", action.without, action.problem)
+        tool = await get_next_action(session, turn.messages, tools, "select_tool", "next_action", "next action")
+        if tool is None:
             return
-        session.decide("next action", action.tool.name)
-        use = await use_tool(session, turn.messages, action.tool, "tool_args")
+        use = await use_tool(session, turn.messages, tool, "tool_args")
         if use.names_unknown_fact:
-            known = Message(role="system", text=session.prompt("known_facts", facts=turn.listed_facts() or "(none)"))
-            use = await use_tool(session, turn.messages, action.tool, "tool_args", known)
+            known = Message(role="system", text=session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
+            use = await use_tool(session, turn.messages, tool, "tool_args", known)
         turn.add("system", use.for_history())
         if use.failed:
             session.decide("tool failed", use.tool, use.result[:200])
@@ -143,31 +181,27 @@ async def _main_loop(turn: PreparedTurn) -> None:
 
 async def _final_memory(profile: Profile, turn: PreparedTurn) -> None:
     settings: TwoStepSettings = turn.session.settings
-    if not (settings.final_memory and profile.final_memory_step):
+    tools = [tool for tool in turn.tools if tool.name in WRITES]
+    is_native = settings.protocol == "native"
+    if not (settings.final_memory and profile.final_memory_step) or (is_native and not tools):
         return
-    if settings.protocol == "native":
-        await _write_memory_natively(turn)
-    else:
-        with turn.session.step(FINAL_MEMORY):
-            await _write_memory(turn)
+    with turn.session.step(FINAL_MEMORY):
+        await (_write_memory_natively if is_native else _write_memory)(turn, tools)
 
 
-async def _write_memory(turn: PreparedTurn) -> None:
+async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
     session = turn.session
-    tools = turn.tools_that_write()
     if not tools:
         session.decide("final memory step", False, "there is no memory tool to choose")
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
     messages = [*turn.messages, guidance, *turn.memory_context]
-    action = await get_next_action(session, messages, tools, "memory_write", "memory_choice")
-    if action.tool is None:
-        session.decide("memory operation", action.without, action.problem)
+    tool = await get_next_action(session, messages, tools, "memory_write", "memory_choice", "memory operation")
+    if tool is None:
         return
-    session.decide("memory operation", action.tool.name)
     failures: list[Message] = []
     for attempt in range(1 + session.settings.final_memory_retry):
-        use = await use_tool(session, messages, action.tool, "memory_write", *failures)
+        use = await use_tool(session, messages, tool, "memory_write", *failures)
         if not use.failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
@@ -197,7 +231,7 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
                     # Some models call what they remember from earlier turns, or make up.
                     result = refuse_call(session, call)
                 elif calls_left > 0:
-                    uses.append(await run_call(session, call))
+                    uses.append(await run_call(session, call, offered))
                     result = uses[-1].result
                 else:
                     result = OVER_LIMIT
@@ -208,36 +242,29 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
     return reply.text
 
 
-async def _write_memory_natively(turn: PreparedTurn) -> None:
+async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
     """Let the model call the tools that write to memory, again where a call of it failed."""
     session = turn.session
-    tools = tuple(turn.tools_that_write())
-    if not tools:
-        return
-    with session.step(FINAL_MEMORY):
-        guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
-        asked = [*turn.messages, guidance, *turn.memory_context]
-        written: list[ToolUse] = []
-        failed: list[ToolUse] = []
-        for attempt in range(1 + session.settings.final_memory_retry):
-            try:
-                reply = (await session.complete(asked, tools=tools, phase="memory_write")).message
-            except ModelError as failure:
-                session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
-                break
-            if not reply.tool_calls:
-                session.decide("memory operation", "none")
-                break
-            uses = [
-                await run_call(session, call) if call.name in tool_names(tools) else refused(session, call)
-                for call in reply.tool_calls
-            ]
-            written += [use for use in uses if not use.failed]
-            failed = [use for use in uses if use.failed]
-            if not failed:
-                break
-            session.decide("memory attempt failed", str(attempt + 1), failed[-1].result[:200])
-            answers = [answer_to(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
-            asked += [reply, *answers]
-        for use in (*written, *failed):
-            turn.add("system", use.for_history())
+    guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
+    asked = [*turn.messages, guidance, *turn.memory_context]
+    written: list[ToolUse] = []
+    failed: list[ToolUse] = []
+    for attempt in range(1 + session.settings.final_memory_retry):
+        try:
+            reply = (await session.complete(asked, tools=tools, phase="memory_write")).message
+        except ModelError as failure:
+            session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
+            break
+        if not reply.tool_calls:
+            session.decide("memory operation", "none")
+            break
+        uses = [await run_call(session, call, tool_names(tools)) for call in reply.tool_calls]
+        written += [use for use in uses if not use.failed]
+        failed = [use for use in uses if use.failed]
+        if not failed:
+            break
+        session.decide("memory attempt failed", str(attempt + 1), failed[-1].result[:200])
+        answers = [answer_to(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
+        asked += [reply, *answers]
+    for use in (*written, *failed):
+        turn.add("system", use.for_history())

@@ -61,10 +61,12 @@ class McpServer:
         connection, _ = await self._connected()
         return connection.listing
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], tell: Callable[[str], None] = lambda line: None
+    ) -> dict[str, Any]:
         """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not.
 
-        What it said on the way, if anything, is under `progress`, its first words and its last.
+        What it says on the way goes to `tell` at once; its first words and its last are under `progress`, too.
         """
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST
@@ -74,6 +76,7 @@ class McpServer:
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
             log.debug("%s: %s: %s", self.name, tool, line)
+            tell(line)
             if len(said) == MOST_SAID:
                 said.pop()
             said.append(line)

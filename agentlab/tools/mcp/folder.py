@@ -75,12 +75,14 @@ class ToolManager:
         return await manager._load(scripts, reserved, refresh)
 
     @classmethod
-    async def from_config(cls, file: Path, *, timeout_seconds: float = 30.0, refresh: bool = False) -> Self:
+    async def from_config(
+        cls, file: Path, *, reserved: Collection[str] = (), timeout_seconds: float = 30.0, refresh: bool = False
+    ) -> Self:
         """The tools of the servers in a file `{"mcpServers": {name: {...}}}`; as `open` does for a folder."""
         configs, problems = servers_of_file(file)
         manager = cls(configs, file.with_suffix(".tools.json"), file.parent / "mcp-logs", timeout_seconds)
         manager.problems += problems
-        return await manager._load((), (), refresh)
+        return await manager._load((), reserved, refresh)
 
     async def close(self) -> None:
         """End every server and wait until all are gone."""
@@ -152,7 +154,8 @@ class ToolManager:
                 # What is read after it was changed must not be the first reading again.
                 facts["repeat"] = asked[key]
             asked[key] += 1
-            answer = await context.fetch("mcp", facts, lambda: server.call(name, arguments))
+            tell = functools.partial(context.report, name)
+            answer = await context.fetch("mcp", facts, lambda: server.call(name, arguments, tell))
             for line in answer.get("progress", ()):
                 context.notify("subsystemMessage", str(line), title=f"tool {name}: progress")
             if answer["error"]:

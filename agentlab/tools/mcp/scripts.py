@@ -40,7 +40,7 @@ def load_scripts(folder: Path, seconds: float) -> tuple[list[FoundTool], list[st
     for file in sorted(folder.glob("[!_]*.py")):
         module = _loaded(file)
         made = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
-        tools += [FoundTool(tool.spec, tool.run, tool.instruction, file.stem) for tool in made]
+        tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in made]
         if not made:
             tool, notes = _script(module, file, seconds)
             tools.append(tool)

@@ -7,6 +7,7 @@ import json
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,12 @@ async def test_many_conversations_call_at_once(ours):
 
 async def test_what_a_server_says_on_the_way_is_in_the_trace(ours):
     session = session_with(*ours.tools)
+    items: list[Any] = []
+    session.stream.on("tool_progress", items.append)
+    session.stream.on("step_ended", items.append)
     assert await call(session, "steps", number=3) == "done"
+    assert [item.text for item in items[:3]] == [f"{step}/3 step {step}" for step in (1, 2, 3)], "while it works"
+    assert [item.event.kind for item in items[3:]] == ["fetch", "tool"]
     notices = [event for event in session.trace.events if event.kind == "notice"]
     assert [event.text for event in notices] == [f"{step}/3 step {step}" for step in (1, 2, 3)]
     assert {event.data["title"] for event in notices} == {"tool steps: progress"}

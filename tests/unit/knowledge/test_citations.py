@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentlab.core.messages import Citation, Passage
 from agentlab.data.context import format_context
-from agentlab.knowledge.citations import cite, format_citations, strip_markers
+from agentlab.knowledge.citations import cite, strip_markers, with_sources
 
 
 def passage(number: int, text: str, title: str = "") -> Passage:
@@ -107,15 +107,33 @@ def test_stripping_twice_changes_nothing_in_plain_text(text: str) -> None:
     assert all(citation.doc_id in {"d1", "d2", "d3", "d4"} for citation in cite(text, PASSAGES))
 
 
-def test_each_citation_points_at_document_and_passage() -> None:
-    lines = format_citations(
+def test_each_source_points_at_document_and_passage() -> None:
+    shown = with_sources(
+        "Round.",
         [
             Citation(doc_id="d1", passage_id="d1#0", title="The\nball"),
-            Citation(doc_id="d2", passage_id="d2#4", title=""),
-        ]
+            Citation(doc_id="d2", passage_id="d2#4", title="", marker=4),
+        ],
     )
-    assert lines == "Source: The ball (document d1, passage d1#0)\nSource: d2 (document d2, passage d2#4)"
-    assert format_citations([]) == ""
+    assert shown == (
+        "Round.\n\nSource: The ball (document d1, passage d1#0)\nSource [4]: d2 (document d2, passage d2#4)"
+    )
+    assert with_sources("Round.", []) == "Round."
+
+
+@given(st.lists(st.integers(1, 9), max_size=6))
+def test_what_is_shown_has_a_source_for_each_marker_and_a_marker_for_each_source(numbers: list[int]) -> None:
+    text = "".join(f"It is so [{number}]. " for number in numbers).strip()
+    citations = cite(text, PASSAGES)
+    said, _, sources = with_sources(text, citations).partition("\n\n")
+    named = [int(number) for number in re.findall(r"\[(\d)\]", sources)]
+    assert set(map(int, re.findall(r"\[(\d)\]", said))) == set(named)
+    for number in named:
+        assert f"Source [{number}]: {PASSAGES[number - 1].title} " in sources
+
+
+def test_code_keeps_what_looks_like_a_marker() -> None:
+    assert with_sources("Write `a[9]` [9].", ()) == "Write `a[9]`."
 
 
 def test_context_is_numbered_and_fenced() -> None:

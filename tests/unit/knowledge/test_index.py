@@ -54,7 +54,6 @@ async def test_of_more_equals_than_are_looked_at_the_first_come_first(tmp_path: 
     some = [f"page{n}" for n in range(120, 260)]
     found = await search(index, "the notice on every page", top_k=3, doc_ids=some)
     assert [passage.doc_id for passage in found] == some[:3]
-    index.close()
 
 
 async def test_the_filter_is_applied_before_ranking(small: DocumentIndex) -> None:
@@ -111,4 +110,3 @@ async def test_dense_ranks_as_exact_cosine_does(tmp_path: Path, texts: list[str]
     assert [p.score for p in found] == pytest.approx(sorted(exact, reverse=True)[:5], abs=2e-3)
     order = [(-(p.score or 0), int(p.doc_id[1:])) for p in found]
     assert order == sorted(order)
-    index.close()

@@ -14,6 +14,7 @@ from agentlab.evals.run.runner import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.chat import ChatWidget
+from support.layered_agent import USUAL, purpose
 from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, lines, until
 
 
@@ -32,7 +33,7 @@ async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_c
     assert "retrieve" in search and "passages for &quot;goal width&quot;" in search
     assert "lookup_documents: Found" in tool and "<details" in tool
     assert "answer" in answer and "How wide is a goal?" in answer, "a model call unfolds to what was asked"
-    assert "Source: The field" in turn.footer.value
+    assert "Source [1]: The field" in turn.reply.value
     assert not chat.send_button.disabled and chat.stop_button.disabled
 
 
@@ -130,7 +131,7 @@ async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
     shown = everything(chat)
     assert shown.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
     assert "<script" not in shown
-    assert "&lt;script&gt;" in chat.turns[-1].footer.value, "the cited title"
+    assert "&lt;script&gt;" in chat.turns[-1].reply.value, "the cited title"
 
 
 async def test_another_flow_or_model_or_clear_begins_a_new_conversation(lab_over, tmp_path, monkeypatch):
@@ -208,8 +209,24 @@ async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
 
 def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    for module in ("agentlab.notebook.chat", "agentlab.notebook.progress_bar"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(
         MissingExtra, match=r"the chat widget needs an extra: pip install 'agentlab-harness\[notebook\]'"
     ):
         notebook.chat_widget(lab_over(Scripted([])))
     notebook.progress()(RunProgress(done=1, total=2, failed=0))
+
+
+async def test_work_in_the_background_belongs_to_its_turn_and_never_to_the_reply(lab_over):
+    model = Scripted([lambda request: USUAL[purpose(request)]], loop=True)
+    chat = ChatWidget(lab_over(model, flows=["ego"]))
+    for text in ("What is an oboe?", "And once more?"):
+        await chat.say(text)
+    await asyncio.to_thread(chat.chat.facts_sync)
+    first, second = chat.turns
+    for turn, number in ((first, 0), (second, 1)):
+        assert "It is a woodwind." in turn.reply.value and "insights" not in turn.reply.value
+        await until(lambda turn=turn: any("reflect" in step.value for step in turn.steps.children))
+        totals = chat.chat.trace.totals(number)
+        assert turn.footer.value.count(f"{totals.llm_calls} model calls") == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,7 @@ from agentlab.core.events import Decision, Notice
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
 from agentlab.models.embedders import hashing
-from support.coordinators import Slow, history, ops, say, setup, stored
+from support.coordinators import Slow, ops, said, say, setup, stored
 
 
 async def test_turns_are_stored_after_the_reply_and_charged_to_memory(memory):
@@ -79,7 +78,7 @@ async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert history(session).export()[-1]["content"] == "Noted."
+    assert said(session)[-1] == ("miyori", "Noted.")
     assert stored(session)[-1] == ("agent", "Noted.")
     memory.failure = MemoryUnavailable("the store is gone")
     await say(session, "And now?")
@@ -162,12 +161,9 @@ async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads)
 
 
 async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_off():
-    memory = Slow()
-    session, _ = setup(["Noted."], gate="all", memory_read="ahead")
+    memory = Slow(at_once=1)
+    session, _ = setup(["Noted."], gate="all", memory_read="ahead", memory_facts=1)
     session.memory = memory
-    session.settings = replace(session.settings, memory_facts=1)
-    state = session.kept(coordinator.STATE)
-    state.coordinator = replace(state.coordinator, build_context=None)
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
     joining = asyncio.create_task(session.join())

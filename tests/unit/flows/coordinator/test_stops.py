@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from agentlab.core.errors import ServerFault
-from agentlab.core.events import ModelCall
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
-from agentlab.flows.coordinator.chat_history import ChatHistory
-from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED, LLMCoordinator
-from support.coordinators import Slow, Tool, both, history, say, setup, stored, talk
+from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED
+from support.coordinators import Slow, Tool, both, history, said, say, setup, stored, talk
 
 
 async def test_a_stop_in_mid_stream_keeps_what_was_said():
     session, model = talk(["One ", "two ", "three"], ["Yes."])
     session.begin_turn(0)
     heard = []
-    session._on_text = lambda event, text: (heard.append(text), text == "two " and task.cancel())
+    session.stream.on("reply_text", lambda item: (heard.append(item.text), item.text == "two " and task.cancel()))
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Count"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert heard == ["One ", "two "]
-    assert history(session).export()[-1] == {"role": "miyori", "content": "One two "}
+    assert said(session)[-1] == ("miyori", "One two ")
     assert [m["text"] for m in session._history.messages("conversation")] == ["Count", "One two "]
     assert await say(session, "Go on?") == ["Yes."]
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "user"]
@@ -35,12 +32,12 @@ async def test_a_stop_in_mid_stream_keeps_what_was_said_beside_a_read_of_memory(
     pieces = ["One ", "two ", *["and " for _ in range(20)], "twenty"]
     session, _ = talk(pieces, memory=memory, memory_read="stream", store_turns=False)
     session.begin_turn(0)
-    session._on_text = lambda event, text: text == "two " and task.cancel()
+    session.stream.on("reply_text", lambda item: item.text == "two " and task.cancel())
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Count"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
-    said = history(session).export()[-1]["content"]
-    assert said.startswith("One two ") and "twenty" not in said
+    _, words = said(session)[-1]
+    assert words.startswith("One two ") and "twenty" not in words
 
 
 async def test_a_stop_between_tools_leaves_no_call_without_a_result():
@@ -53,41 +50,9 @@ async def test_a_stop_between_tools_leaves_no_call_without_a_result():
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Tomorrow?"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [m["content"] for m in history(session).export()[2:]] == ["rain", INTERRUPTED]
+    assert [text for _, text in said(session)[2:]] == ["rain", INTERRUPTED]
     assert await say(session, "Go on?") == ["Fine."]
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "tool", "tool", "user"]
-
-
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
-async def test_an_interrupt_check_ends_the_turn_wherever_it_is_asked(after):
-    asked = []
-
-    def check():
-        asked.append(1)
-        return len(asked) > after
-
-    session, _ = talk(both("Looking. "), ["One ", "two"], ["Fine."], tools=(Tool("weather"), Tool("dates")))
-    session.begin_turn(0)
-    own = ChatHistory()
-    chat = LLMCoordinator(history=own, system_instruction="S")
-    reply = await chat.run("Tomorrow?", session, session.tool_specs(), interrupt_check=check)
-    assert reply == ("" if after == 0 else "Looking. ")
-    assert not own.open_calls()
-    asked[:] = [1] * -100
-    session.begin_turn(1)
-    assert await LLMCoordinator(history=own, system_instruction="S").run("Now?", session, ()) in ("One two", "Fine.")
-
-
-async def test_an_interrupt_check_in_mid_stream_returns_what_was_said():
-    session, _ = talk(["One ", "two ", "three ", "four"], ["Fine."])
-    session.begin_turn(0)
-    own, heard = ChatHistory(), []
-    chat = LLMCoordinator(history=own, system_instruction="S")
-    reply = await chat.run("Count", session, (), on_chunk=heard.append, interrupt_check=lambda: len(heard) == 2)
-    assert reply == "One two " == own.export()[-1]["content"]
-    call_event = next(e for e in session.trace.events if isinstance(e, ModelCall))
-    assert call_event.error == "interrupted"
-    assert await chat.run("Go on", session, ()) == "Fine."
 
 
 @pytest.mark.parametrize("broken", [[ServerFault("gone", "m")], ["One ", ServerFault("gone", "m")]])
@@ -106,10 +71,6 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     session, model = setup(["First reply.", "Third reply."], gate="all")
     await say(session, "First")
     session.memory = memory
-    session.kept(coordinator.STATE).coordinator = replace(
-        session.kept(coordinator.STATE).coordinator,
-        build_context=session.kept(coordinator.STATE).episodes.build_context,
-    )
     session.begin_turn(1)
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Second"), session))
     await memory.asked.wait()
@@ -124,8 +85,8 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     session.memory = None
     session.begin_turn(3)
     await coordinator.respond(UserTurn(text="Fourth"), session)
-    said = [m.text.split("\n\n")[-1] for m in model.requests[-1].messages if m.role == "user"]
-    assert said == ["First", "Second", "Third", "Fourth"]
+    prompts = [m.text.split("\n\n")[-1] for m in model.requests[-1].messages if m.role == "user"]
+    assert prompts == ["First", "Second", "Third", "Fourth"]
 
 
 async def test_results_that_were_there_when_the_turn_was_stopped_are_kept():
@@ -143,5 +104,5 @@ async def test_results_that_were_there_when_the_turn_was_stopped_are_kept():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [m["content"] for m in history(session).export()[2:]] == ["rain", INTERRUPTED]
+    assert [text for _, text in said(session)[2:]] == ["rain", INTERRUPTED]
     assert "may have taken effect" in INTERRUPTED

@@ -11,7 +11,7 @@ from agentlab.core.events import ToolRun
 from agentlab.core.messages import Message, ToolCall
 from agentlab.flows import coordinator
 from agentlab.models.scripted import Scripted, call
-from support.coordinators import Tool, both, history, say, setup
+from support.coordinators import Tool, both, said, say, setup
 from support.doubles import session_over
 
 
@@ -65,7 +65,7 @@ async def test_a_tool_that_is_not_offered_does_not_run():
     session.settings = coordinator.Settings(tools=("dates",))
     await say(session, "Hello")
     assert weather.asked == []
-    assert history(session).export()[2]["content"] == "Error: not run, this tool is not offered here."
+    assert said(session)[2] == ("tool", "Error: not run, this tool is not offered here.")
 
 
 async def test_a_bad_argument_is_told_and_the_turn_goes_on():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agentlab.core.errors import ConfigError, ContextOverflow
@@ -11,7 +13,7 @@ from agentlab.flows import coordinator
 from agentlab.models.scripted import Scripted, call
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
-from support.coordinators import Tool, both, history, say, setup
+from support.coordinators import Tool, both, history, said, say, setup
 from support.doubles import session_over
 
 
@@ -31,20 +33,13 @@ async def test_a_turn_prints_as_the_steps_of_its_description():
         "complete (answer; tools: weather, dates)",
         "save_message agent",
     ]
-    assert history(session).export() == [
-        {"role": "user", "content": "[CONTEXT: 2026-01-01 00:00]\n\nTomorrow?"},
-        {
-            "role": "miyori",
-            "content": "I'll check both.",
-            "tool_calls": [
-                {"id": "call_1", "name": "weather", "arguments": {}},
-                {"id": "call_2", "name": "dates", "arguments": {}},
-            ],
-        },
-        {"role": "tool", "content": "sun", "name": "weather", "tool_call_id": "call_1"},
-        {"role": "tool", "content": "none", "name": "dates", "tool_call_id": "call_2"},
-        {"role": "miyori", "content": "Sunny, and you are free."},
-    ]
+    assert history(session).get_history() == (
+        Message(role="user", text="[CONTEXT: 2026-01-01 00:00]\n\nTomorrow?"),
+        replace(both(), name="miyori"),
+        Message(role="tool", text="sun", name="weather", tool_call_id="call_1"),
+        Message(role="tool", text="none", name="dates", tool_call_id="call_2"),
+        Message(role="agent", text="Sunny, and you are free.", name="miyori"),
+    )
 
 
 async def test_all_results_go_back_in_one_call_and_the_whole_history_goes_with_every_call():
@@ -72,7 +67,7 @@ async def test_context_and_memories_stand_before_the_prompt_and_stay_in_the_hist
     told = "2026-01-01 00:00 | user: I live in Bern, you know. | miyori: Noted."
     asked = f"[CONTEXT: 2026-01-01 00:00, {told}]\n\nWhere do I live?"
     assert model.requests[1].messages[-1].text == asked
-    assert history(session).export()[2] == {"role": "user", "content": asked}
+    assert said(session)[2] == ("user", asked)
 
 
 async def test_context_in_the_system_prompt_is_the_other_way(memory):
@@ -94,7 +89,7 @@ async def test_a_memory_cannot_end_the_context_and_speak_as_the_user(memory):
 async def test_the_agents_name_is_a_setting_and_no_providers_word_for_it_appears():
     session, _ = setup(["Hello."], agent="otto")
     await say(session, "Hi")
-    assert [m["role"] for m in history(session).export()] == ["user", "otto"]
+    assert [role for role, _ in said(session)] == ["user", "otto"]
     stored = session._history.messages("conversation")
     assert [(m["role"], m["speaker"]) for m in stored] == [("user", None), ("agent", "otto")]
     for word in ("assistant", "model"):
@@ -103,9 +98,12 @@ async def test_the_agents_name_is_a_setting_and_no_providers_word_for_it_appears
 
 
 async def test_the_loop_ends_at_the_limit_with_a_history_that_can_be_used():
-    session, model = setup([call("weather")] * 3 + ["Fine."], Tool("weather", "rain"), max_tool_turns=3)
-    assert await say(session, "Go on", "And now?") == ["", "Fine."]
-    assert len(model.requests) == 4
+    replies = [*[call("weather")] * 3, "It rains.", "Fine."]
+    session, model = setup(replies, Tool("weather", "rain"), max_tool_turns=3)
+    assert await say(session, "Go on", "And now?") == ["It rains.", "Fine."]
+    assert [request.tool_choice for request in model.requests] == ["auto", "auto", "auto", "none", "auto"]
+    assert all(request.tools for request in model.requests), "the prefix stays as the provider has it in its cache"
+    assert said(session)[-3] == ("miyori", "It rains.")
     assert [d.choice for d in session.trace.events if isinstance(d, Decision)] == [True]
     assert not history(session).open_calls()
 

@@ -1,0 +1,154 @@
+"""The stream of a conversation: what happens in it, while it happens, for whoever watches.
+
+    stream.on("reply_text", lambda item: print(item.text, end=""))
+    stream.on("assistantResponse", show)        # a notice, by the name that the flow gives it
+    stream.on("*", print)
+
+A turn sends `turn_begun`, then as they come `step_begun`, `step_ended`, `tool_progress`, `notice`, `reply_text` and
+`reply_taken_back`, and at its end `done`. Work in the background goes on after that, under the number of its turn.
+Nothing of it is stored: that is what the trace is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agentlab.core.events import Event, Notice
+from agentlab.core.messages import Reply, UserTurn
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Item:
+    """What all items of a stream share."""
+
+    name: ClassVar[str]
+    turn: int
+
+
+@dataclass(frozen=True)
+class TurnBegun(Item):
+    name = "turn_begun"
+    asked: UserTurn
+
+
+@dataclass(frozen=True)
+class StepBegun(Item):
+    """`event` is as it stands at the beginning: nothing has come of it yet. Decisions and notices begin nothing."""
+
+    name = "step_begun"
+    event: Event
+
+
+@dataclass(frozen=True)
+class StepEnded(Item):
+    """`event` has the id it had when it began, and is now in the trace."""
+
+    name = "step_ended"
+    event: Event
+
+
+@dataclass(frozen=True)
+class ToolProgress(Item):
+    """What a tool says while it works."""
+
+    name = "tool_progress"
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Noticed(Item):
+    """What a flow tells; listeners may also ask for it by the notice's own name."""
+
+    name = "notice"
+    event: Notice
+
+
+@dataclass(frozen=True)
+class ReplyText(Item):
+    """A further piece of the reply."""
+
+    name = "reply_text"
+    text: str
+
+
+@dataclass(frozen=True)
+class ReplyTakenBack(Item):
+    """What was said so far in this turn is no part of the reply: it led to a tool call, or its author begins anew."""
+
+    name = "reply_taken_back"
+
+
+@dataclass(frozen=True)
+class Done(Item):
+    """The end of a turn: its reply in full, or why there is none."""
+
+    name = "done"
+    reply: Reply | None = None
+    error: str | None = None
+
+
+Listener = Callable[[Item], None]
+
+
+class Stream:
+    """Hands each item to those who asked for its name."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[str, Listener]] = []
+
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._listeners)
+
+    def on(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every item of that name, `*` for all; call what this returns to end it."""
+        entry = (name, listener)
+        self._listeners.append(entry)
+        return lambda: self._listeners.remove(entry)
+
+    def emit(self, item: Item) -> None:
+        """Tell the listeners; one that fails is named in the log, and the turn goes on."""
+        names = {"*", item.name, item.event.name} if isinstance(item, Noticed) else {"*", item.name}
+        for name, listen in list(self._listeners):
+            if name in names:
+                try:
+                    listen(item)
+                except Exception:
+                    log.warning("a listener to %r failed", name, exc_info=True)
+
+
+class Speech:
+    """The text of one model call, on its way to the reader of the reply.
+
+    `shows` makes of all that was said so far what the reader sees of it, such as one field of a JSON object.
+    """
+
+    def __init__(self, stream: Stream, turn: int, shows: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._turn = turn
+        self._shows = shows
+        self._said = ""
+        self._shown = ""
+
+    def add(self, piece: str) -> None:
+        self._said += piece
+        shown = self._shows(self._said)
+        if not shown.startswith(self._shown):
+            said = self._said
+            self.take_back()
+            self._said = said
+        if len(shown) > len(self._shown):
+            self._stream.emit(ReplyText(self._turn, shown[len(self._shown) :]))
+            self._shown = shown
+
+    def take_back(self) -> None:
+        """Nothing of it was said."""
+        if self._shown:
+            self._stream.emit(ReplyTakenBack(self._turn))
+        self._said = self._shown = ""

@@ -1,0 +1,57 @@
+"""Writes a live conversation down as a data set: what was said, its documents, its recorded calls, and a spec."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from agentlab.core.errors import ConfigError
+from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.documents import Document
+from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
+
+CONVERSATION = "chat"
+"""What live conversations are called in traces and stored histories; their randomness depends on it."""
+
+
+def save_chat(
+    bench: Workbench, variant: Variant, said: Sequence[Turn], documents: Sequence[Document], folder: Path
+) -> str:
+    """See `Chat.save`. A turn that was broken off is kept, but not asked again."""
+    if not any(turn.scored for turn in said):
+        raise ConfigError("nothing was answered in this conversation yet, so there is nothing to save")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already; name another folder")
+    name = re.sub(r"[^\w.-]", "_", folder.name).lstrip(".-") or "chat"
+    spec = {
+        **bench.spec.model_dump(mode="json", exclude_unset=True),
+        "name": name,
+        "datasets": [str(folder)],
+        "flows": [
+            flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}
+            for flow in bench.spec.flows
+            if flow.name == variant.label
+        ],
+        "recordings": str(folder / "recordings"),
+        "mode": "replay" if bench.spec.mode != "live" else "live",
+    }
+    conversation = Conversation(id=CONVERSATION, turns=list(said), source="a live conversation")
+    try:
+        (folder / "recordings").mkdir(parents=True)
+        line = conversation.model_dump_json(exclude_defaults=True)
+        (folder / "conversations.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        if documents:
+            rows = (document.model_dump_json(exclude_defaults=True) for document in documents)
+            (folder / "corpus.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        (folder / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        recorded = Path(bench.spec.recordings) / f"{bench.spec.name}.jsonl"
+        if bench.spec.mode != "live" and recorded.exists():
+            shutil.copyfile(recorded, folder / "recordings" / f"{name}.jsonl")
+    except OSError as problem:
+        raise ConfigError(f"{folder}: cannot be written ({problem.strerror or problem})") from None
+    return f"agentlab run {folder / 'spec.yaml'}"

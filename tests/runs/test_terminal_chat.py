@@ -1,0 +1,180 @@
+"""`agentlab chat` with a scripted model: commands, mistakes and failures are lines, and the chat goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from agentlab.cli.parser import main
+from support.layered_agent import plan
+
+LOOKUP = {"tool_calls": [{"name": "lookup_documents", "arguments": {"document_names": [], "query": "goal width"}}]}
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys: pytest.CaptureFixture[str]):
+    """Types lines into a chat over scripted replies; gives all that was shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
+    Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": "Goal", "text": "A goal is 7.32 m wide."}))
+
+    def talk(flow: str, lines: list[str], replies: list[Any], *flags: str, loop: bool = True) -> str:
+        Path("replies.yaml").write_text(yaml.safe_dump({"loop": loop, "replies": replies}))
+        left = iter(lines)
+
+        def read(prompt: str = "") -> str:
+            line = next(left, None)
+            if line is None:
+                raise EOFError
+            if line == "^C":
+                raise KeyboardInterrupt
+            return line
+
+        monkeypatch.setattr("builtins.input", read)
+        given = ("--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--set", "memory=sqlite")
+        assert main(["chat", flow, *given, "--memory", "kept", *flags]) == 0
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.out + shown.err
+        return shown.out
+
+    return talk
+
+
+def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
+    shown = typed("tools", ["How wide?"], [LOOKUP, "7.32 m [1]."], "--documents", "corpus.jsonl")
+    lines = shown.splitlines()
+    reply = lines.index("7.32 m [1].")
+    assert any("call_tool lookup_documents" in line for line in lines[:reply])
+    assert (
+        lines[reply + 2] == "Source [1]: Goal (document goal, passage goal#0)" and "2 model calls" in lines[reply + 3]
+    )
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_conversation_is_there_again_and_can_be_left(typed):
+    typed("rag_only", ["I am Anna."], ["Hello Anna."])
+    shown = typed("rag_only", ["Who am I?", "/reset", "And now?"], ["Anna.", "Nobody."])
+    assert "rag_only goes on after 2 messages; /reset begins a new conversation" in shown
+    assert "a new conversation; memory stays" in shown
+
+
+def test_what_is_saved_replays_without_a_model(typed, monkeypatch, capsys):
+    shown = typed(
+        "tools",
+        ["How wide?", "^C", "And how high?", "/save wide"],
+        [LOOKUP, "7.32 m [1].", "2.44 m."],
+        "--documents",
+        "corpus.jsonl",
+    )
+    command = re.search(r"replay it with: agentlab (.*)", shown)
+    assert command is not None
+    Path("replies.yaml").unlink()
+    assert main(command[1].split()) == 0
+    said = capsys.readouterr().out
+    assert "3 reused, 0 new" in said and "NOT RECORDED" not in said
+    turns = json.loads(Path("wide/conversations.jsonl").read_text())["turns"]
+    assert [turn["user"] for turn in turns] == ["How wide?", "And how high?"]
+
+
+def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
+    """The coordinator tells the model the time: a replay at another time would be another request."""
+    typed("coordinator", ["Hello.", "And again.", "/save hours"], ["Hi.", "Hi again."])
+    assert main(["run", "hours/spec.yaml"]) == 0
+    assert "NOT RECORDED" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/flwo", "unknown command '/flwo'"),
+        ("/flow nowhere", "nowhere"),
+        ("/model nobody/x", "nobody"),
+        ("/model local/qwen2.5-coder-1.5b", "is not on this machine"),
+        ("/trace", "nothing was said yet"),
+        ("/save", "nothing to save"),
+        ("/canvas", "there is no canvas yet"),
+        ("/memory", "nothing is remembered"),
+        ("/help", "/quit    end the chat"),
+        ("^C", "Ctrl-D or /quit ends the chat"),
+        ("", "7.32 m"),
+    ],
+)
+def test_a_command_or_a_mistake_is_a_line_and_the_chat_goes_on(typed, line, told):
+    shown = typed("rag_only", [line, "How wide?"], ["7.32 m"])
+    assert told in shown and "7.32 m" in shown.splitlines()
+
+
+def test_a_provider_that_fails_is_a_line_and_the_chat_goes_on(typed):
+    shown = typed("rag_only", ["One", "Two", "/save kept-turns"], ["Fine."], loop=False)
+    assert "Fine." in shown.splitlines() and "the script has 1 replies" in shown
+    turns = json.loads(Path("kept-turns/conversations.jsonl").read_text())["turns"]
+    assert [turn["user"] for turn in turns if turn.get("scored", True)] == ["One"]
+
+
+def test_another_flow_and_another_model_go_on_in_the_same_chat(typed):
+    Path("other.yaml").write_text("loop: true\nreplies: [from the other]\n")
+    shown = typed("rag_only", ["One", "/flow tools", "Two", "/model scripted/other.yaml", "Three"], ["first"])
+    lines = shown.splitlines()
+    assert lines.count("first") == 2 and lines.count("from the other") == 1
+    assert "tools on scripted/other.yaml" in shown
+
+
+def test_facts_of_one_chat_are_listed_in_the_next(typed):
+    remember = [
+        json.dumps({"tool": None}),
+        json.dumps({"tool": "save_memory"}),
+        json.dumps({"content": "Anna plays the oboe."}),
+        "Noted.",
+    ]
+    typed("chatbox", ["I am Anna and play the oboe."], remember)
+    assert "Anna plays the oboe." in typed("chatbox", ["/memory"], remember)
+
+
+def test_the_canvas_is_rendered_and_shown_again(typed):
+    replies = [
+        '{"relevant": [], "summary": ""}',
+        plan(complexity="simple"),
+        '{"step": null}',
+        '{"chat": "Here it is.", "canvas": "# Oboe\\n\\n* a woodwind\\n* [a link](http://example.com)"}',
+    ]
+    shown = typed("ego", ["Show me", "/canvas"], replies, "--set", "generation.max_tokens=300")
+    assert "Here it is." in shown and shown.count("canvas ─") == 2
+    canvas = shown.rpartition("canvas ─")[2]
+    assert "• a woodwind" in canvas and "# Oboe" not in canvas and "http://example.com" in canvas
+
+
+def test_a_speaker_is_told_to_flows_that_tell_people_apart(typed):
+    typed("discord", ["Hello", "/save spoken"], ["none", "Hi."], "--speaker", "Alex:1001")
+    turn = json.loads(Path("spoken/conversations.jsonl").read_text())["turns"][0]
+    assert turn["speaker"] == {"id": "1001", "name": "Alex"}
+
+
+def test_two_chats_do_not_share_a_folder(typed, capsys, tmp_path):
+    (tmp_path / "kept").mkdir()
+    with FileLock(tmp_path / "kept" / ".chat.lock"):
+        assert main(["chat", "rag_only", "--memory", "kept"]) == 1
+    assert "another chat uses kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["nowhere"], "nowhere"),
+        (["rag_only", "--documents", "nothing.jsonl"], "nothing.jsonl"),
+        (["rag_only", "--model", "nobody/x"], "nobody"),
+        (["rag_only", "--mcp", "nothing.json"], "nothing.json"),
+        (["rag_only", "--set", "nonsense"], "key=value"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, told, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda prompt="": "/quit")
+    assert main(["chat", *flags]) == 1
+    shown = capsys.readouterr()
+    assert told in shown.out + shown.err and "Traceback" not in shown.err

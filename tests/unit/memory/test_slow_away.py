@@ -1,0 +1,65 @@
+"""A memory that is away is found out once, not at the price of its time limit in every turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.memory import base
+from agentlab.memory.base import StoredMemory
+from agentlab.memory.unavailable import UnavailableMemory, open_or_unavailable
+from support.doubles import FlatEmbedder
+
+
+class Away(StoredMemory):
+    """Takes its time to say that it is away."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("away", "nowhere", FlatEmbedder(), "user")
+        self.seconds = seconds
+        self.asked = 0
+
+    @contextmanager
+    def _facts(self, *, write):
+        self.asked += 1
+        time.sleep(self.seconds)
+        raise OSError("no route")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(base, "SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(base, "AWAY_SECONDS", 0.3)
+    monkeypatch.setattr("agentlab.memory.unavailable.SLOW_SECONDS", 0.02)
+
+
+async def test_who_is_slow_to_fail_is_asked_again_only_after_a_while():
+    memory = Away(0.05)
+    for _ in range(3):
+        with pytest.raises(MemoryUnavailable, match="no route"):
+            await memory.facts()
+    assert memory.asked == 1
+    await asyncio.sleep(0.3)
+    with pytest.raises(MemoryUnavailable):
+        await memory.facts()
+    assert memory.asked == 2
+
+
+async def test_who_fails_at_once_is_asked_each_time():
+    memory = Away(0.0)
+    for _ in range(3):
+        with pytest.raises(MemoryUnavailable):
+            await memory.facts()
+    assert memory.asked == 3
+
+
+async def test_one_that_could_not_be_opened_is_opened_again_after_a_while():
+    slow = await open_or_unavailable("away", lambda: Away(0.05))
+    quick = await open_or_unavailable("away", lambda: Away(0.0))
+    assert isinstance(slow, UnavailableMemory) and isinstance(quick, UnavailableMemory)
+    assert not slow.may_be_back and quick.may_be_back
