@@ -105,6 +105,11 @@ class Chat:
         """What long-term memory holds, oldest first; () for a flow without one. Raises MemoryUnavailable."""
         return self._bench.wait(self._facts())
 
+    async def _finished(self) -> None:
+        async with self._one_at_a_time:
+            if self._driver is not None:
+                await self._driver.finish()
+
     async def _facts(self) -> tuple[Fact, ...]:
         async with self._one_at_a_time:
             driver = await self._opened()
@@ -116,6 +121,8 @@ class Chat:
 
         Raises ConfigError where nothing was said, and where the folder has files already.
         """
+        # What a turn does in the background is asked for in a replay, too.
+        self._bench.wait(self._finished())
         return save_chat(self._bench, self.variant, self.said, self.documents, Path(folder))
 
     def reset_sync(self) -> None:
