@@ -15,6 +15,8 @@ pytestmark = pytest.mark.real_model
 AGENTLAB = str(Path(sys.executable).with_name("agentlab"))
 FLOWS = ["rag_only", "tools", "tools_rag_fallback", "chatbox", "discord", "coordinator", "ego"]
 ANSWERED = r"model calls? "
+LINE_TAKEN = re.escape("\x1b[?2004l")
+"""The end of bracketed paste: what comes after it is no echo of what was typed."""
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def terminal(tmp_path: Path):
             env={**os.environ, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"},
             dimensions=(24, 80),
             encoding="utf-8",
-            timeout=400,
+            timeout=200,
         )
         started.append(child)
         child.expect(greeting)
@@ -51,8 +53,8 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
     chat.expect(ANSWERED)
     chat.expect(">")
     chat.sendline("Tell me a long story about a dog and a cat.")
-    chat.expect(r"story about a dog and a cat\.\s")
-    chat.expect(r"available|complete|recall|embed|search|memory|attempt|tool|The|Once|\w")
+    chat.expect(LINE_TAKEN)
+    chat.expect(r"available|complete|recall|embed|context|history|attempt|memor")
     chat.sendintr()
     chat.expect(r"\(interrupted\)")
     chat.sendline("/save saved")
