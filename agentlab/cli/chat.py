@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +23,12 @@ from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.messages import Reply
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
 from agentlab.core.trace import numbers
+from agentlab.data.conversations import Turn
 from agentlab.knowledge.citations import source_line
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
+from agentlab.workbench.variants import environment_notes
 
 log = logging.getLogger(__name__)
 DRAWINGS_PER_SECOND = 8
@@ -36,6 +37,7 @@ COMMANDS = {
     "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
     "/memory": "what is remembered",
     "/canvas": "the last canvas again",
+    "/fork": "go on after an earlier turn: /fork 2, under another flow: /fork 2 tools",
     "/trace": "every step of the last turn; /trace all of the whole chat",
     "/reset": "begin a new conversation; memory stays",
     "/save": "write the conversation as a data set that replays: /save FOLDER",
@@ -207,17 +209,25 @@ class TerminalChat:
         self.screen.canvas = ""
         self.screen.dim("a new conversation; memory stays")
 
+    def _do_fork(self, argument: str) -> None:
+        turn, _, flow = argument.partition(" ")
+        if not turn.isdecimal():
+            raise ConfigError("name the turn to go on after: /fork 2, or /fork 2 tools")
+        flow = flow.strip() or self._chat.variant.label
+        self._lab.variant(flow)
+        self._go_on(flow, self._chat.turns_until(int(turn)))
+
     def _do_save(self, argument: str) -> None:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
 
-    def _go_on(self, flow: str) -> None:
+    def _go_on(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
         self._lab.wait(self._chat.close())
-        self._chat = self._opened(flow)
+        self._chat = self._opened(flow, begins_with)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
-    def _opened(self, flow: str) -> Chat:
+    def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
         stored = self._folder / "conversations"
         stored.mkdir(exist_ok=True)
         chat = self._lab.chat(
@@ -226,9 +236,12 @@ class TerminalChat:
             memory=self._folder,
             database=stored / f"{flow}.sqlite",
             on_event=self.screen.take,
+            begins_with=begins_with,
             **self._options,
         )
-        if chat.earlier:
+        if begins_with:
+            self.screen.dim(f"{flow} goes on after turn {len(begins_with)}; memory is as it is now")
+        elif chat.earlier:
             self.screen.dim(f"{flow} goes on after {chat.earlier} messages; /reset begins a new conversation")
         return chat
 
@@ -255,24 +268,44 @@ def chat(
         raise ConfigError(f"there is no file {mcp} of MCP servers")
     options = {"documents": documents or (), "mcp": mcp}
     with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="agentlab-"))
         _claim(folder, stack)
-        # Recorded, so that /save can hand the calls on.
-        given = {"name": "chat", "mode": "record", "recordings": scratch, "flows": flows, **overrides}
+        # Recorded, so that /save can hand the calls on, those of earlier chats too.
+        given = {
+            "name": "chat",
+            "mode": "record",
+            "recordings": str(folder / "recordings"),
+            "flows": flows,
+            **overrides,
+        }
         lab = stack.enter_context(Lab(**given))
         prepare(lab.local_weights())
-        TerminalChat(lab, flow, options, folder, (name, speaker_id or name)).talk(_reader())
+        chat = TerminalChat(lab, flow, options, folder, (name, speaker_id or name))
+        for note in environment_notes(lab.spec, [lab.variant(flow)]):
+            chat.screen.dim(note)
+        chat.talk(_reader())
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:
-    """Keep the folder to this chat until it ends; ConfigError where another one has it."""
+    """Keep the folder to this chat until it ends, and a log in it; ConfigError where another one has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
+        _log_to(folder / "chat.log", stack)
     except Timeout:
         raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
     except OSError as problem:
         raise ConfigError(f"{folder}: cannot keep the conversation here ({problem.strerror or problem})") from None
+
+
+def _log_to(file: Path, stack: ExitStack) -> None:
+    kept = logging.FileHandler(file, encoding="utf-8")
+    kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = logging.getLogger("agentlab")
+    stack.callback(ours.setLevel, ours.level)
+    stack.callback(kept.close)
+    stack.callback(ours.removeHandler, kept)
+    ours.addHandler(kept)
+    ours.setLevel(logging.INFO)
 
 
 def _reader() -> Callable[[], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,15 @@ def run(arguments: argparse.Namespace) -> int:
     from agentlab.cli.terminal import RunDisplay, show_comparison
     from agentlab.evals.run.budget import estimate
     from agentlab.lab.lab import Lab
+    from agentlab.workbench.variants import environment_notes
 
     if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(arguments.spec, **_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        for note in environment_notes(lab.spec, lab.variants):
+            print(note, file=sys.stderr)
         _fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
@@ -42,7 +46,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
     chat(
         arguments.flow or "chatbox",
-        overrides=_overrides(arguments, "model"),
+        overrides=_overrides(arguments, "model", "files"),
         memory=arguments.memory,
         documents=arguments.documents,
         data=arguments.data,
@@ -244,9 +248,12 @@ def _margins(given: Iterable[str]) -> dict[str, float]:
 
 
 def list_names(arguments: argparse.Namespace) -> None:
+    import json
+
     from agentlab.core import plugins
     from agentlab.evals.run.folder import RunFolder
     from agentlab.models import weights
+    from agentlab.workbench.settings import flow_settings
 
     rooms = {"flows": "flows", "tools": "tools", "scorers": "evals.scorers"}
     models: dict[str, tuple[weights.Kind, str]]
@@ -254,6 +261,11 @@ def list_names(arguments: argparse.Namespace) -> None:
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
             print(f"{name:22} {text}")
+            for key, schema in flow_settings(name).items() if arguments.verbose and arguments.what == "flows" else ():
+                print(f"    {key} = {json.dumps(schema.get('default'))}")
+                print(f"        {schema['description']}")
+        if arguments.what == "flows" and not arguments.verbose:
+            print("agentlab list flows -v shows what can be set of each", file=sys.stderr)
     elif arguments.what in models:
         kind, room = models[arguments.what]
         for name in weights.names(kind):
@@ -316,6 +328,6 @@ def init(arguments: argparse.Namespace) -> None:
 def schema(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.workbench.spec import Spec
+    from agentlab.workbench.settings import spec_schema
 
-    print(json.dumps(Spec.model_json_schema(), indent=2))
+    print(json.dumps(spec_schema(), indent=2))

@@ -94,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--speaker", default="", metavar="NAME:ID", help="who you are, for flows that tell people apart")
     chat.add_argument("--data", metavar="DIR", help="the data folder of the flow `ego`")
     chat.add_argument("--mcp", metavar="CONFIG", help="a JSON file of MCP servers whose tools the flow may use")
+    chat.add_argument(
+        "--files", metavar="FOLDER", help="where the file tools may read and write (default: nowhere kept)"
+    )
     chat.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     replay = command("replay", handlers.replay)

@@ -180,6 +180,8 @@ class Fact:
     created: datetime
     score: float | None = None
     """Cosine similarity to what was asked, -1 to 1, to six places; None where nothing was asked."""
+    about: str = ""
+    """Who told it; "" for whoever the memory belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

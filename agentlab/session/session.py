@@ -74,7 +74,10 @@ class Session(MemoryVerbs, BackgroundWork):
         index: Index | None = None,
         top_k: int = 4,
         memory: Memory | None = None,
+        memory_min_score: float | None = None,
         folder: Path | None = None,
+        files: Path | None = None,
+        keeps_files: bool = False,
         tools: Sequence[Tool] = (),
         tools_are_brought: bool = False,
         settings: Any = None,
@@ -88,6 +91,11 @@ class Session(MemoryVerbs, BackgroundWork):
         self.stream = stream or Stream()
         self.index = index
         self.memory = memory
+        self.memory_min_score = memory_min_score
+        self.files = files
+        """The folder that the file tools begin with; None: an empty one."""
+        self.keeps_files = keeps_files
+        """Whether they work in it, or in a copy that goes with the session."""
         self.folder = folder
         """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
         self.token_limit: int | None = None
@@ -97,6 +105,7 @@ class Session(MemoryVerbs, BackgroundWork):
         """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
         self.settings = settings
         self.now = now
+        self.speaker = ""
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
         self._kept: dict[Slot[Any], Any] = {}
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
@@ -112,8 +121,9 @@ class Session(MemoryVerbs, BackgroundWork):
         self._drafts = 0
         self._ids = 0
 
-    def begin_turn(self, turn: int) -> None:
+    def begin_turn(self, turn: int, speaker: str = "") -> None:
         """Called by whoever drives the flow, before each turn."""
+        self.speaker = speaker
         self._clock.begin_turn(turn)
         self._speech = None
 

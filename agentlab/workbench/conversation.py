@@ -58,7 +58,7 @@ class TurnDriver:
         """
         await self.finish()
         self.session.now = now or self.session.now
-        self.session.begin_turn(number)
+        self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "")
         began = time.perf_counter()
         stream = self.session.stream
         stream.emit(TurnBegun(number, asked))

@@ -21,7 +21,12 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.jsonl import explain
 from agentlab.core.names import Mode
 
-ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
+ENVIRONMENT = {
+    "AGENTLAB_MODEL": "model",
+    "AGENTLAB_EMBEDDER": "embedder",
+    "AGENTLAB_MODE": "mode",
+    "AGENTLAB_FILES": "files",
+}
 
 
 class Strict(BaseModel):
@@ -92,6 +97,11 @@ class Spec(Strict):
         "verbatim",
         description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"
         " itself writes it",
+    )
+    files: str | None = Field(
+        None,
+        description="the folder in which the file tools read and write: a chat works in it, each conversation of a run"
+        " in a copy of it; without one, in an empty folder that is gone afterwards",
     )
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="how many conversations of each data set")

@@ -51,6 +51,8 @@ class Workbench:
         self._objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
+        if spec.files is not None and not Path(spec.files).is_dir():
+            raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: QueuedModel(*self._behind("models", name)) for name in named}
@@ -208,6 +210,7 @@ class Workbench:
         now: datetime | None = None,
         stream: Stream | None = None,
         mcp: Path | None = None,
+        keeps_files: bool = False,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
         where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top."""
@@ -233,6 +236,7 @@ class Workbench:
             conversation=trace.conversation,
             epoch=trace.epoch,
         )
+        self._check_tools(variant, [*built_in, *given, *(tool.spec.name for tool in found)])
         return Session(
             trace=trace,
             gateway=gateway,
@@ -243,7 +247,10 @@ class Workbench:
             index=index,
             top_k=variant.retrieval.top_k,
             memory=memory,
+            memory_min_score=getattr(variant.settings, "memory_min_score", None),
             folder=folder,
+            files=None if self.spec.files is None else Path(self.spec.files),
+            keeps_files=keeps_files,
             tools=[*built_in.values(), *brought, *found],
             tools_are_brought=bool(tools),
             settings=variant.settings,
@@ -251,6 +258,14 @@ class Workbench:
             price=self.prices.cost,
             stream=stream,
         )
+
+    @staticmethod
+    def _check_tools(variant: Variant, there: Sequence[str]) -> None:
+        """ConfigError where the flow's setting `tools` names one that neither it nor anything found has."""
+        known = {*there, *(tool.spec.name for tool in variant.tools)}
+        for name in getattr(variant.settings, "tools", None) or ():
+            if name not in known:
+                raise ConfigError(f"flow {variant.label!r}: tools: {plugins.unknown('tool', name, known)}")
 
     async def found_tools(self, variant: Variant, mcp: Path | None = None) -> tuple[Tool, ...]:
         """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions."""

@@ -52,6 +52,9 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
     chat.sendline("My name is Anna and I live in Bern. What time is it?")
     chat.expect(ANSWERED)
     chat.expect(">")
+    chat.sendline("/quit")
+    chat.expect(pexpect.EOF)
+    chat = terminal(flow, "goes on after")
     chat.sendline("Tell me a long story about a dog and a cat.")
     chat.expect(LINE_TAKEN)
     chat.expect(r"available|complete|recall|embed|context|history|attempt|memor")
@@ -67,6 +70,3 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
         f"{AGENTLAB} run saved/spec.yaml", cwd=tmp_path, encoding="utf-8", withexitstatus=True, timeout=200
     )
     assert status == 0 and re.search(r"model calls: [1-9]\d* reused, 0 new", replayed), replayed[-1500:]
-    again = terminal(flow, "goes on after")
-    again.sendline("/quit")
-    again.expect(pexpect.EOF)
