@@ -3,6 +3,7 @@
     {"conversation_id": "ann", "session_id": "s1", "date": "2026-01-05 11:00", "speakers": ["Ann", "Bo"],
      "turns": [{"id": "s1:1", "speaker": "Ann", "text": "I play the oboe now."}]}
     {"id": "q1", "conversation_id": "ann", "question": "What does Ann play?", "category": "single-hop",
+     "speaker": {"id": "77", "name": "Bo"},
      "reference_answers": ["the oboe"], "unanswerable": false, "evidence_ids": ["s1"], "source": "", "licence": ""}
 
 A question becomes a conversation of one turn, asked with an empty history at the date of the last session, against a
@@ -29,7 +30,7 @@ from pydantic import Field, field_validator
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import Conversation, Strict, Turn
+from agentlab.data.conversations import Conversation, Speaker, Strict, Turn
 
 INGEST = "ingest:"
 """How the conversation begins in whose name a flow fills its memory."""
@@ -70,6 +71,7 @@ class QuestionRow(Strict):
     id: str = Field(min_length=1)
     conversation_id: str
     question: str
+    speaker: Speaker | None = None
     category: str = ""
     reference_answers: list[str] = Field([])
     unanswerable: bool = False
@@ -129,6 +131,7 @@ def _read_questions(
 def _question(row: QuestionRow, evidence: list[list[str]], today: datetime) -> Question:
     asked = Turn(
         user=row.question,
+        speaker=row.speaker,
         reference_answers=row.reference_answers,
         unanswerable=row.unanswerable,
         metadata={"evidence_turns": evidence} if evidence else {},
