@@ -31,7 +31,7 @@ from agentlab.flows.ego.own_tools import (
     reflection,
 )
 from agentlab.flows.ego.planner import Strategy, make_plan
-from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, execute_react, notify_of_run
+from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepTaken, execute_react, notify_of_run
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import object_schema, read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
@@ -108,16 +108,19 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
     memory = session.kept(MEMORY)
     lessons: list[str] = []
     attempts: list[Execution] = []
+    taken: list[StepTaken] = []
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
         if settings.planning and tools:
             with session.step("make_plan"):
-                strategy = await make_plan(session, message, tools, lessons)
-        execution = Execution(message, strategy, tools, tuple(lessons))
+                found = [f"These steps were taken:\n{attempts[-1].results()}"] if taken else []
+                strategy = await make_plan(session, message, tools, [*lessons, *found])
+        execution = Execution(message, strategy, tools, tuple(lessons), tuple(taken))
         with session.step("execute_react"):
             await execute_react(execution, session)
         attempts.append(execution)
+        taken += execution.steps
         for step in execution.steps:
             memory.note(session, "coordinator", "result", f"{step.planned.tool}: {step.result[:NOTED]}")
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
@@ -131,7 +134,10 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
 def _good_enough(execution: Execution, session: Session) -> bool:
     threshold = session.settings.success_threshold
     judgement = execution.judgement
-    if judgement is None:
+    if not execution.steps:
+        # With nothing to do it is enough; after an attempt that was not, it is no better.
+        passed, judged = not execution.lessons, "nothing was done"
+    elif judgement is None:
         passed, judged = True, "not judged"
     elif judgement.score is None:
         passed, judged = False, "unread"
@@ -144,7 +150,8 @@ def _good_enough(execution: Execution, session: Session) -> bool:
 def _shortcomings(execution: Execution) -> str:
     """What went wrong with an attempt, for the next one."""
     judged = execution.judgement
-    failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else ""
+    failed = "" if execution.steps else " Nothing was done."
+    failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else failed
     score = f" It was judged {judged.score:g} of 100. {judged.comment}" if judged and judged.score is not None else ""
     return f"An earlier attempt was not good enough.{failed}{score}"
 
@@ -153,7 +160,7 @@ def _result_of(execution: Execution) -> str:
     """In one of three forms: an error, the one text there is, or an object with all steps as JSON."""
     if execution.failed:
         return f"Error: {execution.steps[-1].result.removeprefix('Error: ')}"
-    good = [step for step in execution.steps if not step.failed]
+    good = execution.found
     if not good:
         return ""
     if len(good) == 1:

@@ -66,6 +66,8 @@ class Execution:
     tools: Sequence[ToolSpec]
     lessons: Sequence[str]
     """Of earlier attempts."""
+    earlier: Sequence[StepTaken] = ()
+    """The steps of earlier attempts: what they found is there for this one, too."""
     steps: list[StepTaken] = field(default_factory=list)
     limit_reached: bool = False
 
@@ -79,18 +81,28 @@ class Execution:
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
-    def merit(self) -> tuple[bool, float]:
-        """The greater, the better; a judgement that could not be read is below all others."""
-        if self.judgement is None:
-            return not self.failed, 100.0
-        return not self.failed, -1.0 if self.judgement.score is None else self.judgement.score
+    def merit(self) -> tuple[bool, bool, float]:
+        """The greater, the better: what has a result, then what was tried at least, then the score.
+
+        A judgement that could not be read, or that was not made, is below all others.
+        """
+        score = self.judgement.score if self.judgement is not None else None
+        has_result = any(not step.failed for step in self.steps)
+        return has_result, bool(self.steps), -1.0 if score is None else score
+
+    @property
+    def found(self) -> list[StepTaken]:
+        """The steps that have a result, those of earlier attempts first."""
+        return [step for step in (*self.earlier, *self.steps) if not step.failed]
 
     def results(self) -> str:
-        room = ROOM_FOR_RESULTS // max(1, len(self.steps))
+        """All steps as prompts show them, those of earlier attempts first."""
+        room = ROOM_FOR_RESULTS // max(1, len(self.earlier) + len(self.steps))
         lines = []
-        for number, step in enumerate(self.steps, 1):
+        for number, step in enumerate((*self.earlier, *self.steps), 1):
             parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
-            lines.append(f"{number}. {step.planned.tool}({parameters})")
+            attempt = "earlier attempt: " if number <= len(self.earlier) else ""
+            lines.append(f"{number}. {attempt}{step.planned.tool}({parameters})")
             lines.append("  result: " + cut_to_bytes(step.result.replace("\n", "\n    "), room))
             if step.evaluation is not None:
                 lines.append(f"  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}")
