@@ -21,7 +21,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -135,6 +135,11 @@ class Session(MemoryVerbs, BackgroundWork):
         if slot not in self._kept:
             self._kept[slot] = slot.opened(self)
         return cast("T", self._kept[slot])
+
+    @property
+    def moment(self) -> datetime:
+        """`now`, which is when the turn began, and what the turn has taken since; a replay has the same moments."""
+        return self.now + timedelta(seconds=self._clock.elapsed)
 
     def new_id(self, prefix: str) -> str:
         self._ids += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.events import ToolRun
 from agentlab.data.documents import Document
+from agentlab.memory.tagged_log import TaggedLog
 from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
@@ -106,6 +108,32 @@ def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home):
     assert recorded["errors"] == 0 and recorded["phases"]["reflect"]["calls"] > 0
     assert play("replay", 1) == recorded
     assert play("replay", 7) == recorded
+
+
+def test_entries_have_times_of_their_own_that_a_replay_repeats(tmp_path, own_home):
+    (tmp_path / "recordings").mkdir()
+
+    def times(mode: str) -> list[datetime]:
+        model = Scripted([lambda request: USUAL[purpose(request)]], loop=True)
+        with al.Lab(
+            flows=["ego"],
+            model=model,
+            embedder="hashing/hashing-64",
+            mode=mode,
+            recordings=str(tmp_path / "recordings"),
+        ) as lab:
+            now = datetime(2026, 3, 5, 9)
+            chat = lab.chat(documents=(), memory=tmp_path / mode, clock=lambda: now)
+            chat.say_sync("What is an oboe?")
+            chat.say_sync("And a bassoon?")
+            lab.wait(chat.close())
+        found = TaggedLog(tmp_path / mode / "short_term.txt").entries()
+        assert len(found) == 6
+        return [entry.time for entry in found]
+
+    recorded = times("record")
+    assert recorded == sorted(set(recorded)) and recorded[0] >= datetime(2026, 3, 5, 9)
+    assert times("replay") == recorded
 
 
 def test_what_the_agent_does_by_itself_is_no_call_of_the_models(tmp_path, own_home):

@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from agentlab.core.files import data_folder, folder_of
 from agentlab.core.slot import Slot
@@ -45,6 +46,8 @@ class EgoMemory:
     """Tells the entries of this chat from those of others in one folder; no prompt shows it."""
     responses: int = 0
     """How often the agent has answered in this conversation."""
+    _latest: datetime | None = None
+    """The time of the newest entry."""
     _maintained: int = 0
     """Where the next maintenance begins: it looks at some entries at a time, the oldest first."""
 
@@ -61,7 +64,7 @@ class EgoMemory:
         if kind == "user" and is_command(text):
             kind = "command"
         facts = {"kind": kind, "session": self.session_id}
-        self.short.add(Entry(module=module, time=session.now, text=text, facts=facts))
+        self.short.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
     async def keep_for_good(self, session: Session, module: str, text: str) -> None:
@@ -73,7 +76,15 @@ class EgoMemory:
 
     def _add_for_good(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
         facts = {"summary": " ".join(summary.split()), "tags": " ".join(tags.split())}
-        self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
+        self.long.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
+
+    def _moment(self, session: Session) -> datetime:
+        """The time of an entry: no two have the same, and they have the order in which they were written."""
+        moment = session.moment
+        if self._latest is not None and self._latest.tzinfo == moment.tzinfo:
+            moment = max(moment, self._latest + timedelta(microseconds=1))
+        self._latest = moment
+        return moment
 
     def of_this_chat(self) -> list[Entry]:
         """Short-term entries."""
