@@ -34,7 +34,7 @@ DRAWINGS_PER_SECOND = 8
 COMMANDS = {
     "/flow": "go on with another flow: /flow tools; alone it lists them",
     "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
-    "/memory": "what is remembered",
+    "/memory": "what is remembered; /memory WORD only what has the word in it",
     "/canvas": "the last canvas again",
     "/trace": "every step of the last turn; /trace all of the whole chat",
     "/reset": "begin a new conversation; memory stays",
@@ -184,7 +184,7 @@ class TerminalChat:
             self.screen.dim(self._chat.variant.model)
 
     def _do_memory(self, argument: str) -> None:
-        facts = self._chat.facts_sync()
+        facts = [fact for fact in self._chat.facts_sync() if argument.lower() in fact.text.lower()]
         for fact in facts:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:

@@ -149,6 +149,10 @@ class Session(MemoryVerbs, BackgroundWork):
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
         return self._prompts[name].format(**values)
 
+    def prompt_or(self, name: str, otherwise: str) -> str:
+        """For tools: the flow's prompt of that name, or the tool's own words where the flow has none."""
+        return self.prompt(name) if name in self._prompts else otherwise
+
     def tool_specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())
 

@@ -17,7 +17,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
@@ -33,6 +33,8 @@ class Variant:
     respond: Callable[[UserTurn, Session], Awaitable[Reply]]
     write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
     """The flow's step that writes to memory, alone; None for a flow without one."""
+    facts: Callable[[Session], Sequence[Fact]] | None
+    """What is remembered, of a flow that keeps a memory of its own; None for the others."""
     settings: Any
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]
@@ -72,6 +74,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         label=flow.name,
         respond=respond,
         write_memory=getattr(found, "write_memory", None),
+        facts=getattr(found, "facts", None),
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),

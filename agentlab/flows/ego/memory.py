@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from agentlab.core.files import data_folder, folder_of
+from agentlab.core.messages import Fact
 from agentlab.core.slot import Slot
 from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, sentence_at
 from agentlab.flows.ego.commands import is_command
@@ -174,6 +175,21 @@ def _open_memory(session: Session) -> EgoMemory:
 MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 
 
+def facts(session: Session) -> list[Fact]:
+    """All of long-term memory, then what short-term memory has of this chat; a line each, with module and kind."""
+    memory = session.kept(MEMORY)
+    named = {"long": memory.long.entries(), "short": memory.of_this_chat()}
+    return [
+        Fact(id=f"{term}-{number}", text=f"{_tag(entry)} {' '.join(entry.text.split())}", created=entry.time)
+        for term, entries in named.items()
+        for number, entry in enumerate(entries, 1)
+    ]
+
+
+def _tag(entry: Entry) -> str:
+    return f"[{entry.module} {entry.facts.get('kind', 'memory')}]"
+
+
 def _long_words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", text.lower()))
 
@@ -183,7 +199,7 @@ def _numbered_lines(entries: Sequence[Entry], first: int = 1) -> str:
     lines = []
     for number, entry in enumerate(entries, first):
         text = cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), SHOWN_BYTES)
-        lines.append(f"{number}. [{entry.module} {entry.facts.get('kind', 'memory')}] {text}")
+        lines.append(f"{number}. {_tag(entry)} {text}")
     return "\n".join(lines) or "(nothing)"
 
 
