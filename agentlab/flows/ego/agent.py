@@ -1,6 +1,6 @@
 """The layered agent's outer layer: takes the message in, has it carried out, and puts the result into words.
 
-1  the message into short-term memory, as a command where it is one
+1  the message into short-term memory; where it is a command to the memory, that is carried out and is the answer
 2  memories that matter: chosen and summed up by the model
 3  the enriched message: query, context, memories, capabilities
 4  a strategy with steps                                           planner
@@ -16,22 +16,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from agentlab.core.messages import Reply, ToolCall, ToolSpec, UserTurn
+from agentlab.core.messages import Reply, ToolCall, UserTurn
 from agentlab.core.names import AFTER_RESPONSE
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes
+from agentlab.flows.ego.commands import Operation, commanded
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.ego.own_tools import (
-    NOTED,
-    memory_maintenance,
-    reflect,
-    reflection,
-)
+from agentlab.flows.ego.own_tools import NOTED, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepTaken, execute_react, notify_of_run
+from agentlab.flows.ego.tool_choice import offered_tools
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import object_schema, read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
@@ -59,6 +56,14 @@ class EgoSettings:
     max_retries: Annotated[int, Ge(0)] = 1
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
+    short_term_tokens: Annotated[int, Gt(0)] = 1_500
+    """Of short-term memory in a prompt, by whole turns: the user's messages whole, results of steps shortened."""
+    memory_modules: tuple[Literal["ego", "coordinator", "reflection", "memoryMaintenance"], ...] = ()
+    """Retrieve only memories that these modules wrote; all, if none is named."""
+    memory_kinds: tuple[Literal["user", "command", "response", "result", "insight", "memory"], ...] = ()
+    """Retrieve only memories of these kinds, `memory` being what long-term memory holds; all, if none is named."""
+    tool_tokens: Annotated[int, Gt(0)] = 2_500
+    """Of tools in a prompt; of more than fit those are offered whose words are nearest to what is to be done."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
@@ -76,33 +81,55 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     memory.catch_up(session)
     text = turn.text
     cursor.save_known(session, "user", text, speaker=turn.speaker_name)
-    with session.step("process_message"):
-        memory.note(session, "ego", "user", text)
-        with session.step("retrieve_memories"):
-            memories = await memory.relevant(session, text) or "(none)"
-        tools = [tool.spec for tool in session.tools.values() if tool is not reflection]
-        message = session.prompt(
-            "enriched_message",
-            query=text,
-            now=f"{session.now:%A, %Y-%m-%d, %H:%M}",
-            memories=memories,
-            tools=", ".join(tool.name for tool in tools) or "none",
-        )
-        session.notify("debugResponse", message[:500], title="enriched message")
-    execution = await _carry_out(message, tools, session)
-    chat, canvas = await _handle_bubble(text, memories, _result_of(execution), session)
+    operation = commanded(text)
+    chat, canvas = await (_answer(text, session) if operation is None else _obey(operation, text, session))
     whole = "\n\n".join(part for part in (chat, canvas) if part)
-    memory.note(session, "ego", "response", whole[:NOTED])
+    memory.note(session, "ego", "response", whole)
     session.notify("assistantResponse", chat, title="response", canvas=canvas)
     memory.responses += 1
     tidy = settings.maintain_every > 0 and memory.responses % settings.maintain_every == 0
-    session.background(_afterwards(session, tidy), "after response")
+    # What was just done on command is not done again.
+    own = [reflection] if settings.reflection and operation != "analysis" else []
+    own += [memory_maintenance] if tidy and operation != "maintenance" else []
+    session.background(_afterwards(session, own), "after response")
     citations = cite(whole, session.passages_of_turn())
     cursor.save_known(session, "agent", whole, citations=citations)
     return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
 
 
-async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) -> Execution:
+async def _answer(text: str, session: Session) -> tuple[str, str]:
+    """Chat and canvas of a message to the agent."""
+    memory = session.kept(MEMORY)
+    with session.step("process_message"):
+        memory.note(session, "ego", "user", text)
+        with session.step("retrieve_memories"):
+            memories = await memory.relevant(session, text) or "(none)"
+        wanted = f"{text}\n{memories}"
+        tools = offered_tools(session, wanted)
+        message = session.prompt(
+            "enriched_message",
+            query=text,
+            now=f"{session.now:%A, %Y-%m-%d, %H:%M}",
+            memories=memories,
+            tools=", ".join(tool.spec.name for tool in tools) or "none",
+        )
+        session.notify("debugResponse", message[:500], title="enriched message")
+    execution = await _carry_out(message, wanted, session)
+    return await _handle_bubble(text, memories, _result_of(execution), session)
+
+
+async def _obey(operation: Operation, text: str, session: Session) -> tuple[str, str]:
+    """Chat and canvas of a command to the memory: what the operation says was done, in its own words."""
+    with session.step("process_message"):
+        session.kept(MEMORY).note(session, "ego", "user", text)
+        session.decide("command to the memory", operation)
+    result, failed = await _run_own_tool(memory_maintenance if operation == "maintenance" else reflection, session)
+    if failed or operation == "maintenance" or result == NOTHING_LEARNED:
+        return result, ""
+    return "Memory analysis: this was learned, and is kept.", "\n".join(f"* {line}" for line in result.splitlines())
+
+
+async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
     """Steps 4 to 6; what every attempt found is noted, and the best one returned."""
     settings: EgoSettings = session.settings
     memory = session.kept(MEMORY)
@@ -112,11 +139,12 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
+        tools = offered_tools(session, "\n".join([wanted, *lessons]))
         if settings.planning and tools:
             with session.step("make_plan"):
                 found = [f"These steps were taken:\n{attempts[-1].results()}"] if taken else []
                 strategy = await make_plan(session, message, tools, [*lessons, *found])
-        execution = Execution(message, strategy, tools, tuple(lessons), tuple(taken))
+        execution = Execution(message, wanted, strategy, tools, tuple(lessons), tuple(taken))
         with session.step("execute_react"):
             await execute_react(execution, session)
         attempts.append(execution)
@@ -128,7 +156,7 @@ async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) 
         lessons.append(_shortcomings(execution))
         if settings.reflection:
             evaluation = f"\n\n{_shortcomings(execution)}\n{execution.results()[:NOTED]}"
-            lessons += await reflect(session, evaluation)
+            lessons += (await reflect(session, evaluation))["lessons"]
 
 
 def _good_enough(execution: Execution, session: Session) -> bool:
@@ -193,15 +221,13 @@ async def _handle_bubble(query: str, memories: str, result: str, session: Sessio
     return chat, canvas
 
 
-async def _afterwards(session: Session, tidy: bool) -> None:
+async def _afterwards(session: Session, tools: Sequence[FunctionTool]) -> None:
     with session.step(AFTER_RESPONSE):
-        if session.settings.reflection:
-            await _run_own_tool(reflection, session)
-        if tidy:
-            await _run_own_tool(memory_maintenance, session)
+        for tool in tools:
+            await _run_own_tool(tool, session)
 
 
-async def _run_own_tool(tool: FunctionTool, session: Session) -> None:
+async def _run_own_tool(tool: FunctionTool, session: Session) -> tuple[str, bool]:
     """One of the agent's own tools; where a conversation brought one of that name, still its own."""
     name = tool.spec.name
     if session.tools.get(name) is tool:
@@ -209,3 +235,4 @@ async def _run_own_tool(tool: FunctionTool, session: Session) -> None:
     else:
         result, failed = await tool.run({}, session), False
     notify_of_run(session, name, result, failed)
+    return result, failed

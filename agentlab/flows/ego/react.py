@@ -17,15 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlab.core.messages import ToolCall, ToolSpec
+from agentlab.core.messages import ToolCall
 from agentlab.core.names import INVALID
+from agentlab.core.protocols import Tool
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
+from agentlab.flows.ego.tool_choice import offered_tools
 from agentlab.flows.json_replies import number_at, object_schema, text_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
-from agentlab.tools.manual import find_tool, tool_manual
+from agentlab.tools.manual import find_tool, tool_manual, tool_names
 
 EVALUATION = object_schema(
     score={"type": "integer", "minimum": 0, "maximum": 100},
@@ -62,8 +64,11 @@ class Execution:
     """A strategy that is being carried out, and what became of it."""
 
     message: str
+    wanted: str
+    """In whose words the tools are chosen, where there are too many."""
     strategy: Strategy
-    tools: Sequence[ToolSpec]
+    tools: Sequence[Tool]
+    """Those that were offered last."""
     lessons: Sequence[str]
     """Of earlier attempts."""
     earlier: Sequence[StepTaken] = ()
@@ -144,16 +149,19 @@ async def execute_react(execution: Execution, session: Session) -> None:
 async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     strategy = execution.strategy
     steps = f"({strategy.outline()})" if strategy.steps else ""
+    # A server may have changed its list since the last step.
+    so_far = [execution.wanted, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
+    execution.tools = offered_tools(session, "\n".join(so_far), [str(step.tool) for step in strategy.steps])
     may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     found = await ask_for_object(
         session,
         "next_step",
-        object_schema(step={"anyOf": step_schemas(execution.tools) + may_end}),
+        object_schema(step={"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}),
         "step",
         message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",
         lessons="".join(f"Lesson: {lesson}\n" for lesson in execution.lessons),
-        tools=tool_manual([session.tools[tool.name] for tool in execution.tools]),
+        tools=tool_manual(execution.tools),
         steps=execution.results(),
     )
     step = found.get("step")
@@ -163,13 +171,14 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     return read_step(step or {})
 
 
-async def _act(step: PlannedStep, tools: Sequence[ToolSpec], session: Session) -> tuple[str, bool]:
+async def _act(step: PlannedStep, tools: Sequence[Tool], session: Session) -> tuple[str, bool]:
     """The result, and whether it is an error."""
     name = str(step.tool)
-    spec = find_tool(tools, name)
+    specs = [tool.spec for tool in tools]
+    spec = find_tool(specs, name)
     if spec is None:
         # A tool that is there but not offered does not run either.
-        result, failed = f"Error: there is no tool {name}; there are: {', '.join(t.name for t in tools)}", True
+        result, failed = f"Error: there is no tool {name}; there are: {', '.join(tool_names(specs))}", True
     else:
         arguments = map_parameters(spec, step.parameters)
         call = ToolCall(id=session.new_id("call"), name=name, arguments=arguments)
