@@ -51,7 +51,7 @@ class Screen:
         self.console = Console(highlight=False, markup=False, emoji=False)
         self.canvas = ""
         self._said = ""
-        self._answering = False
+        self._answering = True  # at first it is the opening of the chat that has something to say
 
     def turn(self) -> Live:
         """Draws while its block lasts; what it drew of the reply is then gone, for `end` to print it whole."""

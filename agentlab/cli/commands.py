@@ -188,7 +188,7 @@ def tools(arguments: argparse.Namespace) -> None:
     import asyncio
 
     from agentlab.tools.mcp.folder import ToolManager
-    from agentlab.tools.mcp.listing import describe
+    from agentlab.tools.mcp.listing import describe, that_fit
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
@@ -200,6 +200,8 @@ def tools(arguments: argparse.Namespace) -> None:
     print(describe(manager.tools))
     for problem in manager.problems:
         print(f"note: {problem}")
+    for problem in that_fit(manager.tools)[1]:
+        print(f"note: for flows other than ego, {problem}")
 
 
 def prompts(arguments: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
+from agentlab.tools.mcp.listing import FoundTool, that_fit
 from agentlab.workbench.prompt_files import find_prompt_files
 from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
@@ -48,9 +49,15 @@ class Variant:
     tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
+    chooses_tools: bool
+    """Whether it copes with more tools than fit into a request."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
+
+    def fitting(self, found: Sequence[FoundTool]) -> Sequence[FoundTool]:
+        """The tools of servers and scripts that the flow is given."""
+        return found if self.chooses_tools else that_fit(found)[0]
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -85,6 +92,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
+        chooses_tools=getattr(found, "CHOOSES_TOOLS", False),
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
     )
