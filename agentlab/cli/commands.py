@@ -256,6 +256,8 @@ def list_names(arguments: argparse.Namespace) -> None:
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
             print(f"{name:22} {text}")
+            for setting in _settings(name) if arguments.what == "flows" else ():
+                print(f"  {setting}")
     elif arguments.what in models:
         kind, room = models[arguments.what]
         for name in weights.names(kind):
@@ -270,6 +272,19 @@ def list_names(arguments: argparse.Namespace) -> None:
             header = RunFolder.open(file.parent).header
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
             print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
+
+
+def _settings(flow: str) -> list[str]:
+    """A line for each setting of a flow: its default, and what it does."""
+    import json
+
+    from agentlab.workbench.settings import settings_of
+
+    rows = (
+        (name, json.dumps(schema["default"]) if "default" in schema else "", schema.get("description", ""))
+        for name, schema in settings_of(flow).items()
+    )
+    return [f"{name}: {'  '.join(part for part in (default, text) if part)}" for name, default, text in rows]
 
 
 def pull(arguments: argparse.Namespace) -> None:
@@ -318,6 +333,6 @@ def init(arguments: argparse.Namespace) -> None:
 def schema(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.workbench.spec import Spec
+    from agentlab.workbench.settings import spec_schema
 
-    print(json.dumps(Spec.model_json_schema(), indent=2))
+    print(json.dumps(spec_schema(), indent=2))

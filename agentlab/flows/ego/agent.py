@@ -51,22 +51,27 @@ class EgoSettings:
     reflection: bool = True
     """Look back after each response, and before each new attempt."""
     max_iterations: Annotated[int, Gt(0)] = 10
+    """Steps of one attempt, at the most."""
     max_replans: Annotated[int, Ge(0)] = 2
     """How often a plan is asked for anew that names tools that do not exist."""
     max_retries: Annotated[int, Ge(0)] = 1
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
+    """The score, out of 100, above which an attempt is good enough."""
     short_term_tokens: Annotated[int, Gt(0)] = 1_500
-    """Of short-term memory in a prompt, by whole turns: the user's messages whole, results of steps shortened."""
+    """What short-term memory may take in a prompt, newest turns first: the user's messages are whole, results of steps
+    are shortened."""
     memory_modules: tuple[Literal["ego", "coordinator", "reflection", "memoryMaintenance"], ...] = ()
     """Retrieve only memories that these modules wrote; all, if none is named."""
     memory_kinds: tuple[Literal["user", "command", "response", "result", "insight", "memory"], ...] = ()
     """Retrieve only memories of these kinds, `memory` being what long-term memory holds; all, if none is named."""
     tool_tokens: Annotated[int, Gt(0)] = 2_500
-    """Of tools in a prompt; of more than fit those are offered whose words are nearest to what is to be done."""
+    """What tools may take in a prompt; of more than fit, those are offered whose words are nearest to what is to be
+    done."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
+    """A text file: who the agent is, when it puts a result into words."""
     maintain_every: Annotated[int, Ge(0)] = 0
     """Tidy long-term memory after so many responses; 0: only when it is asked for or planned."""
     data: str | None = None
