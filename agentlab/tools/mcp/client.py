@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import json
 import logging
 import os
 import re
@@ -24,18 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.core.errors import MissingExtra, ToolError
+from agentlab.tools.mcp.answers import answer_of, cut
 from agentlab.tools.mcp.config import ServerConfig, expanded
 from agentlab.tools.mcp.listing import MOST, plain
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
 
 log = logging.getLogger(__name__)
 OnListing = Callable[[list[Any]], Awaitable[str]]
 """Told what a server lists; says in a line what that changes, "" for nothing."""
-LONGEST = 100_000
-"""Characters of a result that are kept."""
 MOST_SAID = 20
 """Messages on the way to an answer that are kept."""
 _PAGES = 50
@@ -101,7 +98,7 @@ class McpServer:
                 ) from None
             except MCPError as error:
                 if error.code == INVALID_PARAMS:
-                    return {"text": _cut(plain(error.message)), "error": True}
+                    return {"text": cut(plain(error.message)), "error": True}
                 if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
                     # The latter is how a server over HTTP says that it was started anew.
                     connection.give_up()
@@ -365,47 +362,3 @@ async def _listed_by(client: Client) -> list[dict[str, Any]]:
         if cursor is None or len(rows) > MOST:
             break
     return rows
-
-
-def answer_of(result: CallToolResult) -> dict[str, Any]:
-    """A result as text: words, then structured content that the words do not give already; the rest is only named."""
-    parts = [_part(block) for block in result.content]
-    words = [block.text for block in result.content if block.type == "text"]
-    if result.structured_content is not None and not _is_said(words, result.structured_content):
-        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": _cut("\n".join(parts)), "error": result.is_error}
-
-
-def _part(block: Any) -> str:
-    match block.type:
-        case "text":
-            return str(block.text)
-        case "resource_link":
-            return f"(a link to {block.name}: {block.uri})"
-        case "resource" if hasattr(block.resource, "text"):
-            return f"{block.resource.uri}:\n{block.resource.text}"
-        case "resource":
-            kind, data, what = block.resource.mime_type or "of unknown type", block.resource.blob, block.resource.uri
-        case _:
-            kind, data, what = block.mime_type, block.data, block.type
-    return f"({what}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
-
-
-def _is_said(words: list[str], content: Any) -> bool:
-    """Whether text blocks hold `content` already: as JSON, or wrapped as the SDK wraps what is no object."""
-    read = []
-    for text in words:
-        try:
-            read.append(json.loads(text))
-        except (ValueError, RecursionError):
-            read.append(text)
-    forms = [content]
-    if isinstance(content, dict) and set(content) == {"result"}:
-        forms.append(content["result"])
-    return any(form in (words, read) or [form] in (words, read) for form in forms)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST]}\n(cut: the result has {len(text):,} characters, the first {LONGEST:,} are shown)"
