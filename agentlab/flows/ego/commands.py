@@ -24,7 +24,8 @@ def commanded(text: str) -> Operation | None:
     """
     if len(text) > LONGEST_COMMAND:
         return None
-    words = re.findall(r"\w+", text.lower())
+    words = re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)
+    words = [word.lower() for word in words]
     polite = next((at for at, word in enumerate(words) if word not in WORDS["polite"]), len(words))
     if polite == len(words) or ("?" in text and not polite):
         return None

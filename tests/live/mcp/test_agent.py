@@ -81,23 +81,40 @@ def test_conversations_of_a_comparison_keep_the_tools_they_began_with(servers, t
     assert len(plans) == 2 and all("- good()" in text and "grown" not in text for text in plans)
 
 
-def test_a_flow_that_does_not_choose_says_once_what_is_left_out_and_goes_on(servers, monkeypatch, capsys, tmp_path):
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path):
+    """Types lines into a chat with a flow and a file of servers; gives all that was shown."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
     Path("replies.yaml").write_text("loop: true\nreplies: [Hello.]\n")
-    lines = iter(["Hi", "Hi again"])
 
-    def read(prompt: str = "") -> str:
-        line = next(lines, None)
-        if line is None:
-            raise EOFError
-        return line
+    def talk(flow: str, file: Path, *texts: str) -> str:
+        lines = iter(texts)
 
-    monkeypatch.setattr("builtins.input", read)
-    given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
-    assert main(["chat", "tools", *given, "--mcp", str(servers("five hundred"))]) == 0
-    shown = capsys.readouterr().out
+        def read(prompt: str = "") -> str:
+            line = next(lines, None)
+            if line is None:
+                raise EOFError
+            return line
+
+        monkeypatch.setattr("builtins.input", read)
+        given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
+        assert main(["chat", flow, *given, "--mcp", str(file)]) == 0
+        return capsys.readouterr().out
+
+    return talk
+
+
+def test_a_flow_that_does_not_choose_says_once_what_is_left_out_and_goes_on(servers, typed, capsys):
+    shown = typed("tools", servers("five hundred"), "Hi", "Hi again")
     assert shown.count("of 500 tools are left out") == 1 and shown.splitlines().count("Hello.") == 2
     assert main(["tools", "--mcp", str(servers("five hundred"))]) == 0
     listed = capsys.readouterr().out
     assert "getForecast" in listed and "note: for flows other than ego, " in listed
+    assert "are left out" not in typed("ego", servers("five hundred"), "Hi")
+
+
+@pytest.mark.parametrize("flow", ["ego", "tools"])
+def test_a_server_that_is_away_is_a_line_and_the_chat_goes_on(servers, typed, flow):
+    shown = typed(flow, servers("broken"), "Hi", "Hi again")
+    assert shown.count("the MCP server ours cannot be reached") == 1 and shown.splitlines().count("Hello.") == 2
