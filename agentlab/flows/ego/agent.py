@@ -135,9 +135,8 @@ async def _obey(operation: Operation, text: str, session: Session) -> tuple[str,
 
 
 async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
-    """Steps 4 to 6; what every attempt found is noted, and the best one returned."""
+    """Steps 4 to 6; returns the best attempt."""
     settings: EgoSettings = session.settings
-    memory = session.kept(MEMORY)
     lessons: list[str] = []
     attempts: list[Execution] = []
     taken: list[StepTaken] = []
@@ -154,8 +153,6 @@ async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
             await execute_react(execution, session)
         attempts.append(execution)
         taken += execution.steps
-        for step in execution.steps:
-            memory.note(session, "coordinator", "result", f"{step.planned.tool}: {step.result[:NOTED]}")
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
             return max(attempts, key=lambda attempt: attempt.merit)
         lessons.append(_shortcomings(execution))

@@ -21,6 +21,8 @@ from agentlab.core.messages import ToolCall
 from agentlab.core.names import INVALID
 from agentlab.core.protocols import Tool
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
+from agentlab.flows.ego.memory import MEMORY
+from agentlab.flows.ego.own_tools import NOTED
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
 from agentlab.flows.ego.tool_choice import offered_tools
@@ -115,7 +117,10 @@ class Execution:
 
 
 async def execute_react(execution: Execution, session: Session) -> None:
-    """Carry out the strategy, within the limit of the settings; raises what the model raises."""
+    """Carry out the strategy, within the limit of the settings; every result is noted in short-term memory, too.
+
+    Raises what the model raises.
+    """
     strategy, steps = execution.strategy, execution.steps
     is_simple = strategy.complexity == "simple"
     planned = list(strategy.steps)
@@ -132,6 +137,7 @@ async def execute_react(execution: Execution, session: Session) -> None:
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
         taken = StepTaken(step, *await _act(step, execution.tools, session))
         steps.append(taken)
+        session.kept(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:NOTED]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
             if is_simple and not planned and not taken.failed:
                 return
