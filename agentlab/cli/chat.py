@@ -35,7 +35,7 @@ DRAWINGS_PER_SECOND = 8
 COMMANDS = {
     "/flow": "go on with another flow: /flow tools; alone it lists them",
     "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
-    "/memory": "what is remembered",
+    "/memory": "what is remembered; /memory WORD only what has the word in it",
     "/canvas": "the last canvas again",
     "/fork": "go on after an earlier turn: /fork 2, under another flow: /fork 2 tools",
     "/trace": "every step of the last turn; /trace all of the whole chat",
@@ -53,7 +53,7 @@ class Screen:
         self.console = Console(highlight=False, markup=False, emoji=False)
         self.canvas = ""
         self._said = ""
-        self._answering = False
+        self._answering = True  # at first it is the opening of the chat that has something to say
 
     def turn(self) -> Live:
         """Draws while its block lasts; what it drew of the reply is then gone, for `end` to print it whole."""
@@ -186,7 +186,7 @@ class TerminalChat:
             self.screen.dim(self._chat.variant.model)
 
     def _do_memory(self, argument: str) -> None:
-        facts = self._chat.facts_sync()
+        facts = [fact for fact in self._chat.facts_sync() if argument.lower() in fact.text.lower()]
         for fact in facts:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:

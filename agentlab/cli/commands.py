@@ -192,7 +192,7 @@ def tools(arguments: argparse.Namespace) -> None:
     import asyncio
 
     from agentlab.tools.mcp.folder import ToolManager
-    from agentlab.tools.mcp.listing import describe
+    from agentlab.tools.mcp.listing import describe, that_fit
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
@@ -204,6 +204,8 @@ def tools(arguments: argparse.Namespace) -> None:
     print(describe(manager.tools))
     for problem in manager.problems:
         print(f"note: {problem}")
+    for problem in that_fit(manager.tools)[1]:
+        print(f"note: for flows other than ego, {problem}")
 
 
 def prompts(arguments: argparse.Namespace) -> None:
@@ -248,12 +250,9 @@ def _margins(given: Iterable[str]) -> dict[str, float]:
 
 
 def list_names(arguments: argparse.Namespace) -> None:
-    import json
-
     from agentlab.core import plugins
     from agentlab.evals.run.folder import RunFolder
     from agentlab.models import weights
-    from agentlab.workbench.settings import flow_settings
 
     rooms = {"flows": "flows", "tools": "tools", "scorers": "evals.scorers"}
     models: dict[str, tuple[weights.Kind, str]]
@@ -261,11 +260,8 @@ def list_names(arguments: argparse.Namespace) -> None:
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
             print(f"{name:22} {text}")
-            for key, schema in flow_settings(name).items() if arguments.verbose and arguments.what == "flows" else ():
-                print(f"    {key} = {json.dumps(schema.get('default'))}")
-                print(f"        {schema['description']}")
-        if arguments.what == "flows" and not arguments.verbose:
-            print("agentlab list flows -v shows what can be set of each", file=sys.stderr)
+            for setting in _settings(name) if arguments.what == "flows" else ():
+                print(f"  {setting}")
     elif arguments.what in models:
         kind, room = models[arguments.what]
         for name in weights.names(kind):
@@ -280,6 +276,19 @@ def list_names(arguments: argparse.Namespace) -> None:
             header = RunFolder.open(file.parent).header
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
             print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
+
+
+def _settings(flow: str) -> list[str]:
+    """A line for each setting of a flow: its default, and what it does."""
+    import json
+
+    from agentlab.workbench.settings import settings_of
+
+    rows = (
+        (name, json.dumps(schema["default"]) if "default" in schema else "", schema.get("description", ""))
+        for name, schema in settings_of(flow).items()
+    )
+    return [f"{name}: {'  '.join(part for part in (default, text) if part)}" for name, default, text in rows]
 
 
 def pull(arguments: argparse.Namespace) -> None:

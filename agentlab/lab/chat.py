@@ -108,7 +108,10 @@ class Chat:
             self._talking.cancel()
 
     def facts_sync(self) -> tuple[Fact, ...]:
-        """What long-term memory holds, oldest first; () for a flow without one. Raises MemoryUnavailable."""
+        """What memory holds, the flow's own or else the long-term one, oldest first; () for a flow without one.
+
+        Raises MemoryUnavailable.
+        """
         return self._bench.wait(self._facts())
 
     async def _finished(self) -> None:
@@ -120,6 +123,8 @@ class Chat:
         async with self._one_at_a_time:
             driver = await self._opened()
             await driver.finish()
+            if self.variant.facts is not None:
+                return tuple(self.variant.facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
 
     def save(self, folder: str | Path) -> str:

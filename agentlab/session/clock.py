@@ -93,13 +93,22 @@ class Clock:
         """What comes next waits for all of `events`."""
         self.scope = replace(self.scope, after=events)
 
+    @property
+    def elapsed(self) -> float:
+        """Modelled seconds of the turn so far, where the running code is."""
+        return max(0.0, self._reached - self._now)
+
+    @property
+    def _reached(self) -> float:
+        scope = self.scope
+        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
+        return max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
+
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
         scope = self.scope
         event_id = self.trace.next_id()
-        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
-        start = max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
-        self._began[event_id] = start
+        self._began[event_id] = start = self._reached
         where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
         return {"id": event_id, "phase": phase, "start": start, **where}
 

@@ -21,7 +21,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -146,6 +146,11 @@ class Session(MemoryVerbs, BackgroundWork):
             self._kept[slot] = slot.opened(self)
         return cast("T", self._kept[slot])
 
+    @property
+    def moment(self) -> datetime:
+        """`now`, which is when the turn began, and what the turn has taken since; a replay has the same moments."""
+        return self.now + timedelta(seconds=self._clock.elapsed)
+
     def new_id(self, prefix: str) -> str:
         self._ids += 1
         return f"{prefix}_{self._ids}"
@@ -153,6 +158,10 @@ class Session(MemoryVerbs, BackgroundWork):
     def prompt(self, name: str, **values: object) -> str:
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
         return self._prompts[name].format(**values)
+
+    def prompt_or(self, name: str, otherwise: str) -> str:
+        """For tools: the flow's prompt of that name, or the tool's own words where the flow has none."""
+        return self.prompt(name) if name in self._prompts else otherwise
 
     def tool_specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())

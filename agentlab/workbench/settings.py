@@ -1,53 +1,66 @@
-"""What can be set of a flow, for people and for editors: each key with its type, its default and what it means.
-
-for key, schema in flow_settings("chatbox").items():
-    print(key, schema["default"], schema["description"])
-"""
+"""What can be set of a flow, as its settings say it of themselves: for `agentlab list flows` and `agentlab schema`."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import itertools
 import textwrap
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from agentlab.core import plugins
+from agentlab.core.errors import ConfigError
 from agentlab.workbench.spec import Spec
 
+PACKAGE = Path(__file__).parents[1]
 
-def flow_settings(flow: str) -> dict[str, dict[str, Any]]:
-    """The JSON schema of each setting; {} for a flow without settings. A default that is a file of ours has none."""
-    settings = getattr(plugins.resolve("flows", flow), "Settings", None)
+
+def settings_of(flow: str) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each setting of a flow, with the docstring that stands below it as its `description`."""
+    try:
+        settings = getattr(plugins.resolve("flows", flow), "Settings", None)
+    except ConfigError:
+        return {}  # a plug-in of somebody else's that cannot be loaded is no reason to show nothing
     if settings is None:
         return {}
-    properties: dict[str, dict[str, Any]] = TypeAdapter(settings).json_schema()["properties"]
-    told = {key: text for each in reversed(settings.__mro__[:-1]) for key, text in _docstrings(each).items()}
-    for key, schema in properties.items():
-        schema["description"] = told.get(key, "")
-        if str(schema.get("default", "")).startswith(("/", "\\")) or ":\\" in str(schema.get("default", "")):
-            schema["default"] = "the one that comes with it"
-    return properties
-
-
-def _docstrings(settings: type) -> dict[str, str]:
-    """The texts that stand below the fields of a class, by the field."""
-    [body] = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
-    found = {}
-    for field, below in itertools.pairwise(getattr(body, "body", ())):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[key] = " ".join(text.split())
-    return found
+    schema = TypeAdapter(settings).json_schema()
+    for kind in reversed(settings.__mro__):
+        for name, text in _docstrings(kind).items():
+            schema["properties"].get(name, {})["description"] = text
+    for setting in schema["properties"].values():
+        if str(setting.get("default")).startswith(str(PACKAGE)):
+            del setting["default"]  # a file of ours, which is elsewhere on another machine
+    return dict(schema["properties"])
 
 
 def spec_schema() -> dict[str, Any]:
-    """The JSON schema of a spec; an entry of `flows` has the settings of the flow that it names."""
+    """The JSON schema of a spec, with the settings of each flow there is."""
     schema = Spec.model_json_schema()
     schema["$defs"]["FlowSpec"]["allOf"] = [
-        {"if": {"properties": {"flow": {"const": flow}}}, "then": {"properties": flow_settings(flow)}}
+        {
+            "if": {"properties": {"flow": {"const": flow}}, "required": ["flow"]},
+            "then": {"properties": settings_of(flow)},
+        }
         for flow in plugins.names("flows")
     ]
     return schema
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found = {}
+    for field, text in pairwise(getattr(body, "body", ())):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found

@@ -17,10 +17,11 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
+from agentlab.tools.mcp.listing import FoundTool, that_fit
 from agentlab.workbench.prompt_files import find_prompt_files
 from agentlab.workbench.spec import ENVIRONMENT, FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
@@ -33,6 +34,8 @@ class Variant:
     respond: Callable[[UserTurn, Session], Awaitable[Reply]]
     write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
     """The flow's step that writes to memory, alone; None for a flow without one."""
+    facts: Callable[[Session], Sequence[Fact]] | None
+    """What is remembered, of a flow that keeps a memory of its own; None for the others."""
     settings: Any
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]
@@ -46,11 +49,17 @@ class Variant:
     tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
+    chooses_tools: bool
+    """Whether it copes with more tools than fit into a request."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
     environment: Mapping[str, str]
     """Its own environment variables, and the keys that they set: see `environment_notes`."""
+
+    def fitting(self, found: Sequence[FoundTool]) -> Sequence[FoundTool]:
+        """The tools of servers and scripts that the flow is given."""
+        return found if self.chooses_tools else that_fit(found)[0]
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -74,6 +83,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         label=flow.name,
         respond=respond,
         write_memory=getattr(found, "write_memory", None),
+        facts=getattr(found, "facts", None),
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
@@ -84,6 +94,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
+        chooses_tools=getattr(found, "CHOOSES_TOOLS", False),
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
         environment=environment,

@@ -137,6 +137,18 @@ def test_facts_of_one_chat_are_listed_in_the_next(typed):
     assert "Anna plays the oboe." in typed("chatbox", ["/memory"], remember)
 
 
+def test_the_layered_agents_own_memory_is_listed_and_can_be_narrowed_to_a_kind(typed):
+    replies = [plan(complexity="simple"), '{"chat": "Lovely.", "canvas": ""}']
+    off = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}]']
+    assert "nothing is remembered" in typed("ego", ["/memory"], replies, *off)
+    typed("ego", ["I play the oboe."], replies, *off)
+    listed = typed("ego", ["/memory"], replies, *off)
+    assert "short-1" in listed and "[ego user] I play the oboe." in listed and "[ego response] Lovely." in listed
+    narrowed = typed("ego", ["/memory Response"], replies, *off)
+    assert "Lovely." in narrowed and "oboe" not in narrowed
+    assert "nothing is remembered" in typed("ego", ["/memory bassoon"], replies, *off)
+
+
 def test_the_canvas_is_rendered_and_shown_again(typed):
     replies = [
         '{"relevant": [], "summary": ""}',

@@ -71,7 +71,7 @@ async def run(
         # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
         if not all(c.tools for d in datasets for c in d.conversations):
             for variant in bench.variants:
-                await bench.found_tools(variant)
+                await bench.tool_managers(variant)
         with locked(path):
             folder = open_folder(bench, datasets, path, resume)
             log_to(folder.path)

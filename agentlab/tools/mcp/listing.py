@@ -19,10 +19,10 @@ from agentlab.core.messages import ToolSpec
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
-MOST = 200
+MOST = 1_000
 """Tools that are taken of one server."""
 ROOM = 20_000
-"""Characters that the tools of a folder may take in a request, all together."""
+"""Characters that the tools that were found may take in a request, all together."""
 _NAME = 128
 _DESCRIPTION = 2_000
 _SCHEMA = 50_000

@@ -1,9 +1,9 @@
-"""What can be set of each flow: documented where people and editors look, and the winner over the environment said."""
+"""What can be set of a flow is shown where a user looks: in the list of flows and in the schema of a spec."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import fields
 
 import jsonschema
 import pytest
@@ -12,41 +12,52 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core import plugins
 from agentlab.models.scripted import Scripted
-from agentlab.workbench.settings import flow_settings, spec_schema
+from agentlab.workbench.settings import settings_of, spec_schema
 from agentlab.workbench.variants import environment_notes
 
-FLOWS = plugins.names("flows")
 
-
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("flow", plugins.names("flows"))
 def test_every_setting_says_what_it_means(flow):
-    assert not [key for key, schema in flow_settings(flow).items() if len(schema["description"]) < 10]
+    assert not [key for key, schema in settings_of(flow).items() if len(schema["description"]) < 10]
 
 
-def test_the_list_of_flows_shows_settings_when_asked(capsys):
-    main(["list", "flows"])
-    short = capsys.readouterr()
-    assert "max_tool_calls" not in short.out and "list flows -v" in short.err
-    main(["list", "flows", "-v"])
-    told = capsys.readouterr().out
-    assert "    max_tool_calls = 5\n        How many tools run for one message." in told
-    assert str(Path.cwd()) not in told, "no path of this machine stands there as a default"
+def test_every_setting_of_the_layered_agent_says_what_it_does(capsys):
+    described = settings_of("ego")
+    assert list(described) == [field.name for field in fields(plugins.resolve("flows", "ego").Settings)]
+    assert not [name for name, schema in described.items() if not schema.get("description")]
+    assert main(["list", "flows"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "  max_iterations: 10  Steps of one attempt, at the most." in shown
+    assert all(any(line.startswith(f"  {name}: ") for line in shown) for name in described)
+    assert "  personality: A text file: who the agent is, when it puts a result into words." in shown
+
+
+def test_settings_of_a_wider_flow_are_those_of_the_narrower_one_and_its_own():
+    wide, narrow = settings_of("discord"), settings_of("chatbox")
+    assert set(narrow) < set(wide) and wide["history"] == narrow["history"]
+    assert wide["master_id"]["description"] == "The id of the one user the assistant belongs to."
+
+
+def test_a_name_that_is_no_flow_has_no_settings():
+    assert settings_of("nowhere") == {}
 
 
 @pytest.mark.parametrize(
-    ("flow", "fits"),
+    ("flow", "is_right"),
     [
-        ({"flow": "chatbox", "max_tool_calls": 3}, True),
-        ({"flow": "chatbox", "max_tool_calls": "many"}, False),
-        ({"flow": "coordinator", "gate": "words"}, True),
-        ({"flow": "coordinator", "gate": "feelings"}, False),
+        ({"flow": "ego", "max_iterations": 3}, True),
+        ({"flow": "ego", "max_iterations": "three"}, False),
+        ({"flow": "ego", "memory_kinds": ["command"]}, True),
+        ({"flow": "ego", "memory_kinds": ["commands"]}, False),
+        ({"flow": "my_flow:respond", "max_iterations": "three"}, True),
+        ("ego", True),
     ],
 )
-def test_the_schema_of_a_spec_knows_the_settings_of_each_flow(flow, fits, capsys):
-    main(["schema"])
+def test_an_editor_is_told_of_the_settings_of_each_flow(capsys, flow, is_right):
+    assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema == json.loads(json.dumps(spec_schema()))
-    assert jsonschema.Draft202012Validator(schema).is_valid({"flows": [flow]}) == fits
+    assert jsonschema.Draft202012Validator(schema).is_valid({"flows": [flow]}) == is_right
 
 
 @pytest.mark.parametrize(
