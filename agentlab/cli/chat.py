@@ -261,7 +261,7 @@ def chat(
         given = {"name": "chat", "mode": "record", "recordings": scratch, "flows": flows, **overrides}
         lab = stack.enter_context(Lab(**given))
         prepare(lab.local_weights())
-        TerminalChat(lab, flow, options, folder, (name, speaker_id or name)).talk(_reader())
+        TerminalChat(lab, plugins.label_of(flow), options, folder, (name, speaker_id or name)).talk(_reader())
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:

@@ -310,7 +310,7 @@ def init(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     for path in contents:
         print(f"wrote {path}")
-    print("next: agentlab run")
+    print("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
 
 
 def schema(arguments: argparse.Namespace) -> None:

@@ -32,7 +32,18 @@ from agentlab.core.errors import (
     ToolError,
 )
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
-from agentlab.core.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.messages import (
+    Citation,
+    Completion,
+    Message,
+    Passage,
+    Request,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    as_messages,
+    to_json,
+)
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
@@ -160,7 +171,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
     async def complete(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         *,
         tools: Sequence[ToolSpec] = (),
         tool_choice: str = "auto",
@@ -169,13 +180,15 @@ class Session(MemoryVerbs, BackgroundWork):
         max_tokens: int | None = None,
         shows: Callable[[str], str] | None = None,
     ) -> Completion:
-        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
+        """Ask the model; a text is one message of the user's. What it says is `.message.text`.
+
+        Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
 
         What an answering call says is part of the reply, and goes into the stream as it arrives: of JSON only what
         `shows` makes of all that was said so far, and nothing once it turns out that tools are called.
         """
         request = Request(
-            messages=tuple(messages),
+            messages=as_messages(messages),
             tools=tuple(tools),
             tool_choice=tool_choice,
             output_schema=output_schema,

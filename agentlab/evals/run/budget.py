@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentlab.core.events import Event
 from agentlab.core.messages import Usage
+from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
@@ -28,12 +29,24 @@ class Estimate:
     llm_calls: float | None
     seconds: float | None
     usd: float | None
+    mode: Mode = "live"
+    unpriced: tuple[str, ...] = ()
+    """Models that will be asked and that no price table has."""
 
     def __str__(self) -> str:
         calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls:.0f}"
+        what = f"{self.conversations} conversations, {self.turns} turns, {calls} model calls"
+        if self.mode == "replay":
+            return f"{what}, all from recordings: no model is asked, nothing is billed"
         minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
         usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
-        return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
+        known = "; what is recorded is not asked again" if self.mode == "auto" else ""
+        lacking = "".join(
+            f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
+            f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
+            for model in self.unpriced
+        )
+        return f"{what}, {minutes}, {usd}{known}{lacking}"
 
 
 def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
@@ -60,6 +73,8 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
         llm_calls=total(1 for _ in calls),
         seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
         usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
+        mode=bench.spec.mode,
+        unpriced=tuple(dict.fromkeys(v.model for v in bench.variants if bench.prices.of(v.model) is None)),
     )
 
 

@@ -9,12 +9,12 @@ line says so. A listing that was accepted once is accepted again as it is.
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -98,11 +98,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    # Some scripts cannot be written without joiners (U+200C, U+200D).
-    kept = "".join(
-        c for c in text if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
-    )
-    kept = kept.strip()
+    kept = printable(text).strip()
     return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
