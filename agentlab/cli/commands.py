@@ -21,6 +21,7 @@ TEMPLATE = Path(__file__).parent / "template"
 
 def run(arguments: argparse.Namespace) -> int:
     from agentlab.cli.terminal import RunDisplay, show_comparison
+    from agentlab.data.lint import lint
     from agentlab.evals.run.budget import estimate
     from agentlab.lab.lab import Lab
 
@@ -29,6 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     with Lab(arguments.spec, **_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
+            if doubts := sum(1 for _ in lint(dataset)):
+                print(
+                    f"{dataset.name}: {doubts} rows can hardly be meant so; they are named by: agentlab lint {folder}"
+                )
         _fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
@@ -241,6 +247,22 @@ def _margins(given: Iterable[str]) -> dict[str, float]:
         except ValueError:
             raise ConfigError(f"--margin {assignment!r}: write it as measure=number, as in answer_f1=0.1") from None
     return margins
+
+
+def lint(arguments: argparse.Namespace) -> int:
+    from agentlab.core.events import printable
+    from agentlab.data.datasets import load_dataset
+    from agentlab.data.lint import lint, too_small
+
+    doubts = 0
+    for folder in arguments.dataset:
+        dataset = load_dataset(folder)
+        found = list(lint(dataset))
+        doubts += len(found)
+        notes = [f"note: {small}"] if (small := too_small(dataset)) else []
+        counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"
+        print("\n".join(printable(" ".join(line.splitlines())) for line in (*found, *notes, counted)))
+    return 1 if doubts else 0
 
 
 def list_names(arguments: argparse.Namespace) -> None:

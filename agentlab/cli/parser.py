@@ -131,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
 
+    lint = command("lint", handlers.lint)
+    lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")
+
     listing = command("list", handlers.list_names)
     listing.add_argument("what", choices=["models", "embedders", "flows", "tools", "scorers", "runs"])
 
