@@ -126,9 +126,9 @@ def load_dataset(path: str | Path) -> Dataset:
                 raise DatasetError(
                     f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
                 )
-    return _placed(file, conversations, documents)
+    return _placed(file, conversations, documents=documents)
 
 
-def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], *parts: Any, **more: Any) -> Dataset:
+def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
     places = {conversation.id: f"{file}:{line}" for line, conversation in rows}
-    return Dataset(file.parent.resolve().name, (row for _, row in rows), *parts, places=places, **more)
+    return Dataset(file.parent.resolve().name, (row for _, row in rows), places=places, **parts)
