@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
-        show_comparison(run)
+        show_comparison(run, arguments.all)
     return 1 if _show_reuse(run) or run.answered_nothing else 0
 
 
@@ -122,24 +122,38 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
 
 
 def trace(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_trace
+    from agentlab.core.events import printable
     from agentlab.core.plugins import unknown
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
-    flows, conversations = {play[0] for play in run.traces}, {play[1] for play in run.traces}
+    # A flow that failed before it did anything has turns and no trace.
+    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
+    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
     for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
         if name is not None and name not in known:
             raise ConfigError(unknown(f"{what} of this run", name, known))
     if arguments.id is None:
-        for flow, conversation, epoch in run.traces:
-            print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+        for flow, conversation, epoch in every:
+            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
         return
-    plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
     if not plays:
         raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
-        title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
-        print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")
+    for play in sorted(plays, key=lambda play: play[2]):
+        show_trace(run, play, arguments.full)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_comparison, show_conversation
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    if arguments.id is None:
+        show_comparison(run, arguments.all)
+    else:
+        show_conversation(run, arguments.id)
 
 
 def compare(arguments: argparse.Namespace) -> None:

@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    run.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
@@ -109,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("run")
     trace.add_argument("id", nargs="?", help="a conversation")
     trace.add_argument("--flow", metavar="F", help="only this flow")
+    trace.add_argument("--full", action="store_true", help="also whole prompts and replies, arguments and passages")
+
+    show = command("show", handlers.show)
+    show.add_argument("run", metavar="RUN", help="a run folder")
+    show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
+    show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
