@@ -60,18 +60,20 @@ def chat(arguments: argparse.Namespace) -> None:
 
 def _show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
+    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import describe
 
     reused = run.result.recordings
     if reused is None:
         return False
-    print("\n".join(describe(reused)))
+    print(printable("\n".join(describe(reused))))
     return reused.missing > 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
+    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
@@ -89,7 +91,7 @@ def replay(arguments: argparse.Namespace) -> int:
             failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
-                print("\n".join(misses(run.traces.values())))
+                print(printable("\n".join(misses(run.traces.values()))))
     # Only once all of them have said what they use: one spec may live on what another recorded.
     for file, spec in specs.items() if arguments.prune and not failed else ():
         own = Recordings.open(Path(spec.recordings), spec.name, write=True, only_own=True)

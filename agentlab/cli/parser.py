@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.command(arguments) or 0
     except AgentlabError as problem:
-        print(f"agentlab: {problem}", file=sys.stderr)
+        from agentlab.core.events import printable  # what a data set or a server said may stand in it
+
+        print(f"agentlab: {printable(str(problem))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -167,7 +167,7 @@ def _show_next(console: Console, run: Run, more: int) -> None:
     """Commands that look closer, the worst turn first."""
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run):
+    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
         row, why = found
         conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
         steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))

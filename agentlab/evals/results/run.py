@@ -86,10 +86,19 @@ class Run:
         return found
 
     def show(self, conversation: str) -> Shown:
-        """Question, reference and every flow's whole reply with its scores, side by side; it prints itself."""
+        """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
+
+        Raises RunError where the run has no such conversation.
+        """
         from agentlab.evals.results.show import Shown
 
-        return Shown(self, conversation)
+        rows = self.folder.played.turns
+        if conversation not in (known := {row.conversation for row in rows}):
+            raise RunError(plugins.unknown("conversation of this run", conversation, known))
+        order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
+        played = [(row, self.costs(row)) for row in rows if row.conversation == conversation]
+        played.sort(key=lambda turn: order.index(turn[0].flow))
+        return Shown(conversation, played, self.folder.scores(), self.conversations.get(conversation))
 
     def played(self) -> list[TurnRow]:
         """The rows of `turns.jsonl`; raises RunError where the summary counts others."""

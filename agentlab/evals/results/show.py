@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import html
 import io
-from collections import defaultdict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core import plugins
-from agentlab.core.errors import RunError
 from agentlab.core.events import printable
 from agentlab.core.trace import tokens
-from agentlab.data.conversations import Turn
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import ScoreRow, TurnRow
 from agentlab.evals.results.tables import print_line
-
-if TYPE_CHECKING:
-    from agentlab.evals.results.run import Run
 
 NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
@@ -36,66 +30,39 @@ HEADLINES = ("answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
 
 
 class Shown:
-    """One conversation of a run; raises RunError where the run has none of that name."""
+    """One conversation: its turns as they were played, each with its costs, its scores, and what was expected."""
 
-    def __init__(self, run: Run, conversation: str) -> None:
-        self._run = run
+    def __init__(
+        self,
+        conversation: str,
+        played: Sequence[tuple[TurnRow, Mapping[str, Any]]],
+        scores: Iterable[ScoreRow],
+        gold: Conversation | None,
+    ) -> None:
         self.conversation = conversation
-        self._turns: dict[int, list[TurnRow]] = defaultdict(list)
-        order = [flow["label"] or flow["flow"] for flow in run.folder.header["spec"]["flows"]]
-        for row in sorted(run.folder.played.turns, key=lambda row: order.index(row.flow)):
-            if row.conversation == conversation:
-                self._turns[row.turn].append(row)
-        if not self._turns:
-            known = {row.conversation for row in run.folder.played.turns}
-            raise RunError(plugins.unknown("conversation of this run", conversation, known))
-        self._scores: dict[tuple[str, int, int], list[ScoreRow]] = defaultdict(list)
-        for score in run.folder.scores():
-            if score.conversation == conversation:
-                self._scores[score.flow, score.turn, score.epoch].append(score)
+        self._played = played
+        self._scores = [score for score in scores if score.conversation == conversation]
+        self._gold = gold
 
     def print_to(self, console: Console) -> None:
-        played = self._run.conversations.get(self.conversation)
-        turns = dict(enumerate(played.turns)) if played else dict.fromkeys(sorted(self._turns))
-        if not played:
+        gold, played = self._gold, {row.turn for row, _ in self._played}
+        turns = dict(enumerate(gold.turns)) if gold else dict.fromkeys(sorted(played))
+        if not gold:
             print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
         for number, turn in turns.items():
-            rows = self._turns.get(number, [])
-            if not rows and turn and turn.scored:
+            if turn and turn.scored and number not in played:
                 continue  # the run ended before
-            print_line(console, f"turn {number} of {self.conversation}{'' if rows else ' (not asked)'}", "bold")
-            print_line(console, f"asked: {rows[0].user if rows else turn.user if turn else ''}")
+            answers = [(row, costs) for row, costs in self._played if row.turn == number]
+            print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
+            print_line(console, f"asked: {turn.user if turn else answers[0][0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
-            self._print_answers(console, rows)
+            _print_beside(console, [(_title(row), _said(row), self._figures(row, costs)) for row, costs in answers])
             console.print()
 
-    def _print_answers(self, console: Console, rows: list[TurnRow]) -> None:
-        answers = [(_title(row), _said(row), self._figures(row)) for row in rows]
-        if not answers:
-            return
-        lines = [line for title, _, figures in answers for line in (title, *figures)]
-        narrowest = max(NARROWEST, *map(cell_len, lines)) + 3
-        beside = max(1, (console.width - 1) // narrowest)
-        for begin in range(0, len(answers), beside):
-            block = answers[begin : begin + beside]
-            if beside == 1:
-                for title, said, figures in block:
-                    print_line(console, title, "bold")
-                    print_line(console, said.plain, str(said.style))
-                    for figure in figures:
-                        print_line(console, f"  {figure}", "dim")
-                continue
-            table = Table(width=min(console.width, len(block) * narrowest * 2), show_lines=True)
-            for title, _, _ in block:
-                table.add_column(Text(title), ratio=1, overflow="fold")
-            table.add_row(*(said for _, said, _ in block))
-            table.add_row(*(Text("\n".join(figures), style="dim") for _, _, figures in block))
-            console.print(table)
-
-    def _figures(self, row: TurnRow) -> list[str]:
-        scores = self._scores[row.flow, row.turn, row.epoch]
-        costs = self._run.costs(row)
+    def _figures(self, row: TurnRow, costs: Mapping[str, Any]) -> list[str]:
+        place = (row.flow, row.turn, row.epoch)
+        scores = [score for score in self._scores if (score.flow, score.turn, score.epoch) == place]
         spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {costs['latency_s']:.2f} s"
         return [*(f"{printable(score.metric)} {float(score.value):.2f}" for score in scores), spent]
 
@@ -106,6 +73,27 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return f'<pre style="white-space: pre-wrap">{html.escape(repr(self))}</pre>'
+
+
+def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
+    """Replies with their titles and figures, as many side by side as can be read; one below the other if none can."""
+    widths = [cell_len(line) for title, _, figures in answers for line in (title, *figures)]
+    narrowest = max([NARROWEST, *widths]) + 3
+    beside = (console.width - 1) // narrowest
+    if not beside:
+        for title, said, figures in answers:
+            print_line(console, title, "bold")
+            print_line(console, said.plain, str(said.style))
+            for figure in figures:
+                print_line(console, f"  {figure}", "dim")
+    for begin in range(0, len(answers) if beside else 0, beside or 1):
+        block = answers[begin : begin + beside]
+        table = Table(width=min(console.width, len(block) * narrowest * 2), show_lines=True)
+        for title, _, _ in block:
+            table.add_column(Text(title), ratio=1, overflow="fold")
+        table.add_row(*(said for _, said, _ in block))
+        table.add_row(*(Text("\n".join(figures), style="dim") for _, _, figures in block))
+        console.print(table)
 
 
 def expected(turn: Turn | None) -> Iterator[str]:
@@ -127,27 +115,17 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
 
 
-def worst_turn(run: Run) -> tuple[TurnRow, str] | None:
+def worst_turn(rows: Sequence[TurnRow], scores: Iterable[ScoreRow]) -> tuple[TurnRow, str] | None:
     """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
-    rows = run.folder.played.turns
-    for row in rows:
-        if row.error is not None:
-            return row, "failed"
-    graded = [score for score in run.folder.scores() if score.metric in HEADLINES and score.value < 1]
-    if not graded:
+    failed = next((row for row in rows if row.error is not None), None)
+    if failed:
+        return failed, "failed"
+    low = [score for score in scores if score.metric in HEADLINES and score.value < 1]
+    if not low:
         return None
-    first = next(metric for metric in HEADLINES if any(score.metric == metric for score in graded))
-    of_turn: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for score in graded:
-        of_turn[score.conversation, score.turn].append(float(score.value))
-
-    def badness(score: ScoreRow) -> tuple[float, float]:
-        shared = of_turn[score.conversation, score.turn]
-        return float(score.value), sum(shared) / len(shared)
-
-    worst = min((score for score in graded if score.metric == first), key=badness)
-    where = (worst.flow, worst.conversation, worst.turn, worst.epoch)
-    row = next(row for row in rows if (row.flow, row.conversation, row.turn, row.epoch) == where)
+    worst = min(low, key=lambda score: (HEADLINES.index(score.metric), score.value))
+    place = (worst.flow, worst.conversation, worst.turn, worst.epoch)
+    row = next(row for row in rows if (row.flow, row.conversation, row.turn, row.epoch) == place)
     return row, f"{worst.metric} {float(worst.value):.2f}"
 
 

@@ -6,6 +6,7 @@ parts; where a single column does not fit, in lines. What is foreign reaches the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -31,7 +32,7 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
             console.print(_table(part))
         else:
             heading, *rest = part
-            print_line(console, heading[-1].plain, "bold")
+            print_line(console, " ".join(heading[-1].plain.split()), "bold")
             for row in rest:
                 print_line(console, "  " + ": ".join(cell.plain for cell in row))
 
@@ -53,7 +54,8 @@ def _fitted(grid: Grid, width: int) -> list[Grid]:
     for whole in (grid, _with_broken_headings(grid), turned, _with_broken_headings(turned)):
         if _width(whole) <= width:
             return [whole]
-    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, turned)), key=len)
+    both = [[*_parts(_with_broken_headings(each), width)] for each in (grid, turned)]
+    return min(both, key=lambda parts: (any(_width(part) > width for part in parts), len(parts)))
 
 
 def _parts(grid: Grid, width: int) -> Iterator[Grid]:
@@ -80,7 +82,7 @@ def _with_broken_headings(grid: Grid) -> Grid:
     for place, cell in enumerate(heading):
         widest = max((cell_len(row[place].plain) for row in rows), default=0)
         lines: list[str] = []
-        for word in cell.plain.split():
+        for word in re.split("(?<!/) ", cell.plain):  # "/ turn" stays together
             if lines and cell_len(f"{lines[-1]} {word}") <= widest:
                 lines[-1] += f" {word}"
             else:
