@@ -133,9 +133,10 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     zero, more = [], 0
     for title, values in (*costs, *scores):
         name = _NAMES.get(title) or title.partition(" (n=")[0]
-        if re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
+        finding = (title, values) in scores and name not in DETAILS
+        if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
-        elif everything or name in HEADLINE_COSTS or (name not in DETAILS and (title, values) in scores):
+        elif finding or everything or name in HEADLINE_COSTS:
             rows.append([title, *_coloured(name, values, [(label, name) in worse for label in result.flows])])
         else:
             more += 1

@@ -161,6 +161,11 @@ class Completion:
     """The model that answered, in the provider's own words."""
     finish_reason: FinishReason = "stop"
 
+    @property
+    def text(self) -> str:
+        """What the model said."""
+        return self.message.text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:

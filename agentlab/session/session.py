@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import (
+    ConfigError,
     ContextOverflow,
     NotRecorded,
     RecordingError,
@@ -45,6 +46,7 @@ from agentlab.core.messages import (
     to_json,
 )
 from agentlab.core.names import NOT_RECORDED
+from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
 from agentlab.core.slot import Slot
@@ -153,6 +155,8 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def prompt(self, name: str, **values: object) -> str:
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
+        if name not in self._prompts:
+            raise ConfigError(unknown("prompt of this flow (PROMPTS in its file)", name, self._prompts))
         return self._prompts[name].format(**values)
 
     def tool_specs(self) -> tuple[ToolSpec, ...]:
@@ -180,7 +184,7 @@ class Session(MemoryVerbs, BackgroundWork):
         max_tokens: int | None = None,
         shows: Callable[[str], str] | None = None,
     ) -> Completion:
-        """Ask the model; a text is one message of the user's. What it says is `.message.text`.
+        """Ask the model; a text is one message of the user's. What it says is `.text`, its message `.message`.
 
         Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
 

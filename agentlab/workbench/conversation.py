@@ -108,7 +108,7 @@ def _checked(reply: Any) -> Reply:
         raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply; return al.Reply(text=...)")
     if not isinstance(reply.text, str) or not all(isinstance(citation, Citation) for citation in reply.citations):
         raise TypeError(
-            "the flow returned a Reply whose text is no string (what a model says is completion.message.text) or whose"
+            "the flow returned a Reply whose text is no string (what a model says is completion.text) or whose"
             " citations are no Citations"
         )
     json.dumps(to_json(reply))

@@ -16,7 +16,7 @@ async def respond(turn: al.UserTurn, session: al.Session) -> al.Reply:
     system = al.Message(role="system", text=session.prompt("system", passages=listed))
     question = al.Message(role="user", text=turn.text)
     completion = await session.complete([system, *session.load_conversation(), question])
-    answer = completion.message.text
+    answer = completion.text
     session.save_message("user", turn.text)  # what the next turn's load_conversation brings
     session.save_message("agent", answer)
     return al.Reply(text=answer, citations=cite(answer, passages))

@@ -54,8 +54,11 @@ def _fitted(grid: Grid, width: int) -> list[Grid]:
     for whole in (grid, _with_broken_headings(grid), turned, _with_broken_headings(turned)):
         if _width(whole) <= width:
             return [whole]
-    both = [[*_parts(_with_broken_headings(each), width)] for each in (grid, turned)]
-    return min(both, key=lambda parts: (any(_width(part) > width for part in parts), len(parts)))
+
+    def badness(parts: list[Grid]) -> tuple[bool, int, int]:
+        return any(_width(part) > width for part in parts), len(parts), sum(map(len, parts))
+
+    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, turned)), key=badness)
 
 
 def _parts(grid: Grid, width: int) -> Iterator[Grid]:

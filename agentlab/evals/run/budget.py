@@ -26,7 +26,9 @@ class Estimate:
 
     conversations: int
     turns: int
-    llm_calls: float | None
+    llm_calls: float
+    at_least: bool
+    """True where a flow does not say how often it asks (`CALLS_PER_TURN`): one call a turn is then assumed."""
     seconds: float | None
     usd: float | None
     mode: Mode = "live"
@@ -34,7 +36,7 @@ class Estimate:
     """Models that will be asked and that no price table has."""
 
     def __str__(self) -> str:
-        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls:.0f}"
+        calls = f"{'at least' if self.at_least else 'about'} {self.llm_calls:.0f}"
         what = f"{self.conversations} conversations, {self.turns} turns, {calls} model calls"
         if self.mode == "replay":
             return f"{what}, all from recordings: no model is asked, nothing is billed"
@@ -58,19 +60,20 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
         writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
     calls = [
-        None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
+        (1.0 if v.calls_per_turn is None else v.calls_per_turn) * turns + (writes if v.memory else 0)
         for v in bench.variants
     ]
 
     def total(per_call: Iterable[float | None]) -> float | None:
         sums = zip(calls, per_call, strict=True)
-        found: float | None = add_up(None if made is None or each is None else made * each for made, each in sums)
+        found: float | None = add_up(None if each is None else made * each for made, each in sums)
         return found
 
     return Estimate(
         conversations=conversations,
         turns=turns * len(bench.variants),
-        llm_calls=total(1 for _ in calls),
+        llm_calls=sum(calls),
+        at_least=any(v.calls_per_turn is None for v in bench.variants),
         seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
         usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
         mode=bench.spec.mode,

@@ -78,6 +78,7 @@ def test_what_was_changed_since_counts(folder):
         ("./bad.py", "x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (bad.py:2)"),
         ("./bad.py", "import no_such_thing\n", "No module named 'no_such_thing'"),
         ("./bad.py", "def respond(turn, session): ...\n", "it has no `async def respond(turn, session)`"),
+        ("./bad.py", "async def mine(turn, session): ...\n", "another name is written as file.py:name"),
         ("bad.py:answer", "x = 1\n", "has no attribute 'answer'"),
         ("my_flwo", "", "unknown flow 'my_flwo'"),
     ],
@@ -122,6 +123,17 @@ def test_a_reply_that_is_none_says_what_one_is(folder):
     (folder / "plain.py").write_text("async def respond(turn, session):\n    return 'text'\n")
     with al.Lab(flows=["./plain.py"], datasets=["rules"], limit=1) as lab:
         assert "return al.Reply(text=...)" in lab.run_sync().turns["error"][0]
+
+
+def test_a_prompt_that_the_flow_lacks_is_named(folder):
+    (folder / "plain.py").write_text("async def respond(turn, session):\n    session.prompt('system')\n")
+    with al.Lab(flows=["./plain.py"], datasets=["rules"], limit=1) as lab:
+        assert "unknown prompt of this flow (PROMPTS in its file) 'system'" in lab.run_sync().turns["error"][0]
+
+
+def test_a_flow_that_does_not_say_how_often_it_asks_is_taken_to_ask_once(folder, capsys):
+    assert main(["run", "--dataset", "rules", "--flow", "./my_flow.py", "--out", "results/a"]) == 0
+    assert "6 turns, at least 6 model calls" in capsys.readouterr().out
 
 
 def test_a_passage_prints_as_its_text():
