@@ -128,7 +128,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     console = new_console()
     result = run.result
     costs, scores = summary_rows(list(result.flows.values()))
-    worse = _shown_worse(run)
+    worse = _shown_worse(run) if console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
     for title, values in (*costs, *scores):
@@ -180,7 +180,7 @@ def _show_next(console: Console, run: Run, more: int) -> None:
     if steps:
         print_line(console, "next:", "bold")
     for command, does in steps:
-        console.print(Text(printable(f"  agentlab {command}  # {does}")), soft_wrap=True)
+        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
 
 
 def _shown_worse(run: Run) -> set[tuple[str, str]]:

@@ -103,7 +103,7 @@ def expected(turn: Turn | None) -> Iterator[str]:
     if turn.reference_answers:
         yield f"reference: {' | '.join(turn.reference_answers)}"
     if turn.unanswerable:
-        yield "expected: the reply declines, as the documents hold no answer"
+        yield "expected: the reply declines"
     if turn.relevant_doc_ids:
         yield f"relevant: {', '.join(turn.relevant_doc_ids)}"
     if turn.no_call:

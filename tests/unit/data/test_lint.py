@@ -10,7 +10,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.models.scripted import Scripted
 from support.conversation_sets import GOOD, write
-from support.places import OWN
+from support.places import OWN, PUBLIC
 from support.told_sets import SESSIONS
 from support.told_sets import write as write_told
 
@@ -171,3 +171,10 @@ def test_escapes_in_a_row_do_not_reach_the_terminal(tmp_path, capsys):
 @pytest.mark.parametrize("folder", sorted(file.parent for file in OWN.glob("*/conversations.jsonl")), ids=str)
 def test_our_own_sets_are_clean(folder, capsys):
     assert main(["lint", str(folder)]) == 0, capsys.readouterr().out
+
+
+def test_of_the_public_sets_only_a_question_that_is_asked_twice_is_found():
+    folders = [file.parent for name in ("conversations", "questions") for file in PUBLIC.glob(f"*/{name}.jsonl")]
+    found = {folder.name: lines for folder in folders if (lines := list(lint(load_dataset(folder))))}
+    assert {name: len(lines) for name, lines in found.items()} in ({}, {"lihua": 1})
+    assert all(line.endswith("lihua-28: the same turns as lihua-75 in row 37") for line in found.get("lihua", []))
