@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import rich.progress as bars
 from rich.console import Console
+from rich.table import Column
 from rich.text import Text
 
 from agentlab.core.errors import RunError
@@ -70,23 +71,23 @@ class _Display:
 
 class RunDisplay(_Display):
     def __init__(self) -> None:
-        label = bars.TextColumn("{task.description}", markup=False)
+        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
         turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
         super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
         self._said = float("-inf")
 
     def update(self, progress: RunProgress) -> None:
-        task = self._task("run", progress.total)
+        task, label = self._task("run", progress.total), printable(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
-        self._progress.update(task, completed=progress.done, description=progress.label + failed)
+        self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and (progress.done or progress.label) and waited:
+        if not self._progress.console.is_terminal and (progress.done or label) and waited:
             self._said = now
             left = progress.seconds_left
             eta = "" if left is None else f", about {left / 60:.0f} min left"
-            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else progress.label
+            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
             self._progress.console.print(line)
 
     def tell(self, trace: Trace, item: Item) -> None:

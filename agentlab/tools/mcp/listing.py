@@ -154,6 +154,7 @@ def describe(tools: Sequence[FoundTool]) -> str:
     rows = [["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]]
     for tool in tools:
         parameters, summary = argument_list(tool.spec.parameters) or "-", tool.spec.description.split("\n")[0]
-        rows.append([plain(" ".join(c.split()), 60) for c in (tool.source, tool.spec.name, parameters, summary)])
+        names = [plain(" ".join(name.split())) for name in (tool.source, tool.spec.name, parameters)]
+        rows.append([*names, plain(" ".join(summary.split()), 60)])
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in rows)

@@ -180,7 +180,11 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
     spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "flows": [answers, fails]}
     with al.Lab(model=Scripted([f"said{ATTACK}"], loop=True), **spec) as lab:
         run = lab.run_sync(out=tmp_path / "run")
+    Path("replies.yaml").write_text(f"loop: true\nreplies: [{json.dumps(ATTACK)}]\n")
+    Path("mine.py").write_text(f"async def respond(turn, session):\n    raise RuntimeError({ATTACK!r})\n")
+    offline = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--dataset", "set"]
     for arguments in (
+        ["run", *offline, "--flow", "./mine.py", "--flow", "coordinator", "--events"],
         *(["show", "run"], ["show", "run", "--all"], ["show", "run", f"c{ATTACK}"], ["trace", "run"]),
         *(["trace", "run", f"c{ATTACK}"], ["trace", "run", f"c{ATTACK}", "--full"], ["compare", "run"]),
         *(["cache", "run"], ["lint", "set"], ["show", "run", f"x{ATTACK}"], ["trace", "run", "c", "--flow", ATTACK]),
