@@ -32,15 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := sum(1 for _ in lint(dataset)):
-                print(
-                    f"{dataset.name}: {doubts} rows can hardly be meant so; they are named by: agentlab lint {folder}"
-                )
+                print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         _fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
+        missed = _show_reuse(run)
         show_comparison(run, arguments.all)
-    return 1 if _show_reuse(run) or run.answered_nothing else 0
+    return 1 if missed or run.answered_nothing else 0
 
 
 def chat(arguments: argparse.Namespace) -> None:
@@ -148,14 +147,14 @@ def trace(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_comparison, show_conversation
+    from agentlab.cli.terminal import new_console, show_comparison
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
     if arguments.id is None:
         show_comparison(run, arguments.all)
     else:
-        show_conversation(run, arguments.id)
+        run.show(arguments.id).print_to(new_console())
 
 
 def compare(arguments: argparse.Namespace) -> None:

@@ -211,11 +211,6 @@ def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[C
     ]
 
 
-def show_conversation(run: Run, conversation: str) -> None:
-    """Question, reference and every flow's whole reply with its scores, side by side where there is room."""
-    run.show(conversation).print_to(new_console())
-
-
 def show_trace(run: Run, play: Play, full: bool) -> None:
     """A conversation in one flow: each turn's question, its steps as a tree, and what came of it."""
     console = new_console()

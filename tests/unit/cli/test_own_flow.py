@@ -141,6 +141,13 @@ def test_a_passage_prints_as_its_text():
     assert f"{passage}" == "The ball is round." and "doc_id='d'" in repr(passage)
 
 
+def test_doubts_about_a_data_set_are_said_before_a_run(folder, capsys):
+    write_set(folder / "odd", [*CONVERSATIONS, {**CONVERSATIONS[0], "id": "again"}], DOCUMENTS)
+    for name, said in (("odd", True), ("rules", False)):
+        assert main(["run", "--dataset", name, "--flow", "./my_flow.py", "--limit", "4"]) == 0
+        assert ("odd: 1 doubts about what its rows expect; agentlab lint odd" in capsys.readouterr().out) is said
+
+
 def test_what_init_writes_runs_with_a_flow_of_ones_own(tmp_path, own_home, monkeypatch, capsys):
     assert main(["init", str(tmp_path / "new")]) == 0
     monkeypatch.chdir(tmp_path / "new")
@@ -164,6 +171,10 @@ def test_the_estimate_of_a_replay_knows_that_it_is_one(folder, capsys):
     assert main([*run, "--mode", "replay", "--out", "results/b"]) == 0
     estimated = capsys.readouterr().out.splitlines()[0]
     assert "all from recordings: no model is asked, nothing is billed" in estimated and "price" not in estimated
+    assert main([*run, "--mode", "replay", "--out", "results/d"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("  agentlab show results/d --all"), (
+        "last is what is next"
+    )
     assert main([*run, "--mode", "auto", "--out", "results/c"]) == 0
     assert "what is recorded is not asked again" in capsys.readouterr().out.splitlines()[0]
 
