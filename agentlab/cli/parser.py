@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     spec = DEFAULT_SPEC if DEFAULT_SPEC.exists() else None
     run = command("run", handlers.run)
     run.add_argument("spec", nargs="?", default=spec, help=f"a spec file (default: {DEFAULT_SPEC}, if it is there)")
-    run.add_argument("--flow", action="append", metavar="F", help="a flow by name; several for a comparison")
+    run.add_argument("--flow", action="append", metavar="F", help="a flow by name or file; several for a comparison")
     run.add_argument("--dataset", action="append", metavar="DIR", help="a data set folder; may be given several times")
     run.add_argument("--model", metavar="M", help="provider/model")
     run.add_argument("--limit", type=int, metavar="N", help="conversations of each data set")
@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     chat = command("chat", handlers.chat)
-    chat.add_argument("flow", nargs="?", metavar="FLOW", help="from `agentlab list flows` (default: chatbox)")
+    chat.add_argument(
+        "flow", nargs="?", metavar="FLOW", help="from `agentlab list flows`, or a file (default: chatbox)"
+    )
     chat.add_argument("--model", metavar="M", help="provider/model")
     chat.add_argument("--memory", metavar="FOLDER", help="where chat and memory are kept (default: one of ours)")
     chat.add_argument("--documents", metavar="PATH", help="a corpus.jsonl, or a folder of .md, .txt and .html files")
