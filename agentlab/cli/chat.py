@@ -20,6 +20,7 @@ from rich.text import Text
 from agentlab.cli.terminal import line_of
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.events import printable
 from agentlab.core.messages import Reply
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
 from agentlab.core.trace import numbers
@@ -71,7 +72,7 @@ class Screen:
             case TurnBegun():
                 self._answering = True
             case ReplyText(text=piece):
-                self._said += piece
+                self._said += printable(piece)
             case ReplyTakenBack():
                 self._said = ""
             case Done():
@@ -79,15 +80,15 @@ class Screen:
             case Noticed(event=event) if event.text in self._said:
                 pass  # a flow tells its reply to whoever listens for that
             case _ if self._answering and (line := line_of(item)):
-                self.console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+                self.console.print(Text(printable(line), style="dim", no_wrap=True, overflow="ellipsis"))
 
     def _newest_lines(self) -> Text:
         wrapped = Text(self._said).wrap(self.console, self.console.width)
         return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
 
     def end(self, reply: Reply, costs: str) -> None:
-        self.canvas = str(reply.data.get("canvas") or self.canvas)
-        self.console.print(Text(str(reply.data.get("chat", reply.shown))))
+        self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
+        self.console.print(Text(printable(str(reply.data.get("chat", reply.shown)))))
         if reply.data.get("canvas"):
             self.show_canvas()
         if "shown" not in reply.data:
@@ -106,10 +107,10 @@ class Screen:
         self.console.print(Panel(Markdown(self.canvas, hyperlinks=False), title="canvas", title_align="left"))
 
     def dim(self, text: str) -> None:
-        self.console.print(Text(text, style="dim"))
+        self.console.print(Text(printable(text), style="dim"))
 
     def problem(self, text: str) -> None:
-        self.console.print(Text(text, style="red"))
+        self.console.print(Text(printable(text), style="red"))
 
 
 class TerminalChat:
@@ -279,8 +280,9 @@ def chat(
         }
         lab = stack.enter_context(Lab(**given))
         prepare(lab.local_weights())
-        chat = TerminalChat(lab, flow, options, folder, (name, speaker_id or name))
-        for note in environment_notes(lab.spec, [lab.variant(flow)]):
+        label = plugins.label_of(flow)
+        chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
+        for note in environment_notes(lab.spec, [lab.variant(label)]):
             chat.screen.dim(note)
         chat.talk(_reader())
 

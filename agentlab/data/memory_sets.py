@@ -86,8 +86,11 @@ class Question(Conversation):
     memory_of: str
 
 
-def read_memory_set(folder: Path) -> tuple[list[Question], dict[str, list[ToldSession]]]:
-    """The questions, and what is told before them by conversation; raises DatasetError naming file, line and key."""
+def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str, list[ToldSession]]]:
+    """The questions, each with its line, and by conversation what is told before them.
+
+    Raises DatasetError naming file, line and key.
+    """
     for name in ("sessions.jsonl", "questions.jsonl"):
         if not (folder / name).is_file():
             raise DatasetError(f"the memory set has no {name}", folder)
@@ -111,7 +114,7 @@ def read_memory_set(folder: Path) -> tuple[list[Question], dict[str, list[ToldSe
 
 def _read_questions(
     file: Path, told: Mapping[str, Sequence[ToldSession]], places: Mapping[str, Mapping[str, list[str]]]
-) -> list[Question]:
+) -> list[tuple[int, Question]]:
     """`places` has the ids of the turns that each id of a session or a turn stands for, by conversation."""
     questions = []
     for line, row in read_rows(file, QuestionRow, "id"):
@@ -122,7 +125,7 @@ def _read_questions(
         if missing:
             raise DatasetError(f"evidence_ids: {missing[0]!r} is neither a session nor a turn of it", file, line)
         evidence = [known[name] for name in row.evidence_ids]
-        questions.append(_question(row, evidence, told[row.conversation_id][-1].moment))
+        questions.append((line, _question(row, evidence, told[row.conversation_id][-1].moment)))
     if not questions:
         raise DatasetError("the file holds no question", file)
     return questions

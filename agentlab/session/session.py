@@ -13,7 +13,6 @@ A model call takes five hops: whoever plays the turn (`workbench.conversation`) 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import json
@@ -26,14 +25,27 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import (
+    ConfigError,
     ContextOverflow,
     NotRecorded,
     RecordingError,
     ToolError,
 )
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
-from agentlab.core.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.messages import (
+    Citation,
+    Completion,
+    Message,
+    Passage,
+    Request,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    as_messages,
+    to_json,
+)
 from agentlab.core.names import NOT_RECORDED
+from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
 from agentlab.core.slot import Slot
@@ -157,6 +169,8 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def prompt(self, name: str, **values: object) -> str:
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
+        if name not in self._prompts:
+            raise ConfigError(unknown("prompt of this flow (PROMPTS in its file)", name, self._prompts))
         return self._prompts[name].format(**values)
 
     def prompt_or(self, name: str, otherwise: str) -> str:
@@ -179,7 +193,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
     async def complete(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         *,
         tools: Sequence[ToolSpec] = (),
         tool_choice: str = "auto",
@@ -188,13 +202,15 @@ class Session(MemoryVerbs, BackgroundWork):
         max_tokens: int | None = None,
         shows: Callable[[str], str] | None = None,
     ) -> Completion:
-        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
+        """Ask the model; a text is one message of the user's. What it says is `.text`, its message `.message`.
+
+        Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
 
         What an answering call says is part of the reply, and goes into the stream as it arrives: of JSON only what
         `shows` makes of all that was said so far, and nothing once it turns out that tools are called.
         """
         request = Request(
-            messages=tuple(messages),
+            messages=as_messages(messages),
             tools=tuple(tools),
             tool_choice=tool_choice,
             output_schema=output_schema,
@@ -364,32 +380,6 @@ class Session(MemoryVerbs, BackgroundWork):
         """Group the events of the block under a named step."""
         with self._clock.timed(Step, None, name=name, text=text):
             yield
-
-    async def parallel(self, *work: Awaitable[T]) -> list[T]:
-        """Run awaitables side by side; what comes next waits for all of them.
-
-        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
-        which of them were under way at that moment would be a matter of speed.
-        """
-
-        begun_in = self._clock.scope
-
-        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
-            self._clock.enter_branch(begun_in, number)
-            try:
-                return await inner, None, self._clock.scope.after
-            except Exception as failure:
-                return None, failure, self._clock.scope.after
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
-        done = [task.result() for task in tasks]
-        if done:
-            self._clock.set_predecessors(tuple(sorted({event_id for _, _, after in done for event_id in after})))
-        for _, failure, _ in done:
-            if failure is not None:
-                raise failure
-        return [cast("T", result) for result, _, _ in done]
 
 
 def _all(said: str) -> str:

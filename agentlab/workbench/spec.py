@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agentlab.core.errors import ConfigError
 from agentlab.core.jsonl import explain
 from agentlab.core.names import Mode
+from agentlab.core.plugins import label_of
 
 ENVIRONMENT = {
     "AGENTLAB_MODEL": "model",
@@ -62,6 +63,13 @@ class FlowSpec(BaseModel):
     retrieval: dict[str, Any] = {}
     generation: dict[str, Any] = {}
     prompts: dict[str, str] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labelled_by_its_file(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(name := given.get("flow"), str) and not given.get("label"):
+            return {**given, **({"label": label} if (label := label_of(name)) != name else {})}
+        return given
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -68,7 +68,9 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     where = f"flow {flow.name!r}"
     respond = getattr(found, "respond", found)
     if not inspect.iscoroutinefunction(respond):
-        raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
+        raise ConfigError(
+            f"{where}: it has no `async def respond(turn, session)`; another name is written as file.py:name"
+        )
     environment = getattr(found, "ENVIRONMENT", {})
     set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
     own_tools = getattr(found, "TOOLS", ())

@@ -47,6 +47,24 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
     return talk
 
 
+def test_a_flow_of_ones_own_is_talked_to_by_its_file(typed):
+    Path("mine.py").write_text(
+        "import agentlab as al\n\nasync def respond(turn, session):\n    return al.Reply(text='mine: ' + turn.text)\n"
+    )
+    shown = typed("./mine.py", ["How wide?", "/flow tools", "/flow mine", "Again"], ["x"])
+    assert "mine on scripted/replies.yaml" in shown and "mine: How wide?" in shown and "mine: Again" in shown
+
+
+def test_no_escape_of_a_model_or_a_document_reaches_the_terminal(typed):
+    attack = "\x1b[2J\x1b]0;owned\x07\x9b31m"
+    Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": f"G{attack}", "text": f"A goal {attack}."}))
+    replies = [LOOKUP, f"7.32 m{attack} [1].", {"error": "Refused"}]
+    shown = typed(
+        "tools", ["How wide?", "/trace", "/memory", f"/x{attack}", "?"], replies, "--documents", "corpus.jsonl"
+    )
+    assert "7.32 m[2J" in shown and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+
+
 def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
     shown = typed("tools", ["How wide?"], [LOOKUP, "7.32 m [1]."], "--documents", "corpus.jsonl")
     lines = shown.splitlines()
