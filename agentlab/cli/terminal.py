@@ -15,19 +15,22 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
+from agentlab.evals.compare.family import ASSUMED
+from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.measures import brief, summary_rows
+from agentlab.evals.compare.measures import COSTS, brief, summary_rows
 from agentlab.evals.compare.pairs import Comparison, compare
-from agentlab.evals.compare.report import CAPTION, COLUMNS, by_flow, cells
+from agentlab.evals.compare.questions import Answer
+from agentlab.evals.compare.report import FILES, lines
+from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.runner import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 FLIPS_SHOWN = 10
+FLIPS_OF_A_MEASURE = 3
 ERRORS_SHOWN = 3
-HEADLINES = ("answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
-"""The measure each kind of data set is about; between 0 and 1."""
 
 
 class _Display:
@@ -134,34 +137,38 @@ def show_comparison(run: Run) -> None:
         console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
-def show_pairs(comparison: Comparison) -> None:
-    """A table a pair: one row a measure; then the turns whose answers crossed .5."""
+def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
+    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
     console = _console()
+    for answer in answers:
+        console.print(str(answer), soft_wrap=True)
     for pair in comparison.pairs:
-        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p (Holm)", "d_z", "visible", ""]
+        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         table = _table(f"A: {pair.a}   B: {pair.b}", columns)
-        for d in pair.differences:
+        for d in sorted(pair.differences, key=lambda d: not d.primary):
             show = d.measure.show
             interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-            p, p_holm = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_holm))
+            p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
             d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
             means = (show(d.a), show(d.b), brief(d.difference, "+"))
-            table.add_row(d.measure.title, str(d.n), *means, interval, p, p_holm, d_z, brief(d.visible), d.reading)
+            title = d.measure.title + (" *" if d.primary else "")
+            table.add_row(title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading)
         console.print(table)
+        sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
         for word, flips in (("gained", pair.gained), ("lost", pair.lost)):
-            for flip in flips[:FLIPS_SHOWN]:
-                line = f"{word}: {flip.metric} {flip.a:.2f} -> {flip.b:.2f}, {flip.conversation} turn {flip.turn}"
-                console.print(line + (f" epoch {flip.epoch}" if flip.epoch else ""))
-            if len(flips) > FLIPS_SHOWN:
-                console.print(f"... and {len(flips) - FLIPS_SHOWN} more {word} (--json has all)")
+            shown = [flip for flip in flips if flip.metric in comparison.primary][:FLIPS_OF_A_MEASURE]
+            for line in told(shown, sides) if shown else ():
+                console.print(line if line.startswith(" ") else f"{word}: {line}", soft_wrap=True)
+            for flip in [flip for flip in flips if flip not in shown][:FLIPS_SHOWN]:
+                console.print(f"{word}: {flip}")
+            if len(flips) > FLIPS_SHOWN + len(shown):
+                console.print(f"... and {len(flips) - FLIPS_SHOWN - len(shown)} more {word} (--json has all)")
         if pair.too_small:
-            console.print(
-                f"Nothing can be shown here, however large: with so few conversations p is {pair.floor:.2g} at the"
-                f" least, and Holm multiplies by {pair.family}."
-            )
+            console.print("Nothing that decides can be shown here, however large: too few conversations differ.")
     console.print(
-        "95 %: bootstrap over conversations; p: signs of whole conversations flipped, two-sided; Holm over the measures"
-        " of a pair that differ; visible: the difference found in 80 % of such comparisons"
+        f"* decides, a family of {comparison.family} tests over all pairs; the rest advises, a family of its own. 95 %:"
+        f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
+        " 80 % of such comparisons"
     )
 
 
@@ -187,20 +194,22 @@ def _cell_text(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """A table a flow: one row a measure; then why a measure did not pass."""
+def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
+    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
     console = _console()
-    for flow, judged in by_flow(verdict).items():
-        table = _table(flow, COLUMNS)
-        for j in judged:
-            style = {"regression": "red", "inconclusive": "yellow"}.get(j.verdict)
-            table.add_row(*cells(j), style=style)
-        console.print(table)
-        for j in judged:
-            if j.verdict != "pass":
-                console.print(f"{j.verdict}: {flow} {j.measure.name}: {j.why}")
-    for line in (*verdict.notes, CAPTION, str(verdict)):
-        console.print(line)
+    for line in lines(verdict):
+        console.print(line, soft_wrap=True)
+    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
+    if explain:
+        for judged in moved:
+            flips = worst(judged.paired, FLIPS_SHOWN)
+            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
+                console.print(f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}", soft_wrap=True)
+    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
+        console.print(
+            f"worst turns of {moved[0].flow} (--explain has more): {'; '.join(map(str, flips))}", soft_wrap=True
+        )
+    console.print(f"all measures: {', '.join(FILES)} in {run.path}", soft_wrap=True)
 
 
 def _console() -> Console:
@@ -218,21 +227,22 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 def visible_differences(run: Run) -> list[str]:
     """For each pair with the first flow: the smallest difference that `compare` could have shown with so few turns."""
     try:
-        pairs = compare(run).pairs
+        comparison = compare(run)
     except RunError:  # a single flow, or turns that are not there yet
         return []
-    found = [(d.measure.name, d, pair) for pair in pairs for d in pair.differences if d.measure.name in HEADLINES]
-    found.sort(key=lambda measured: HEADLINES.index(measured[0]))
-    lines = []
-    for metric, d, pair in found:
-        if d.visible is not None:
-            shown = f"{d.visible:.2f} (80 % power, Holm over {pair.family} measures)"
-            if pair.too_small or d.visible > 1:
-                shown = f"none, {d.clusters} conversations are too few"
-            lines.append(f"smallest visible difference in {metric}, {pair.b} against {pair.a}: {shown}")
-    if found and not lines:
-        equal = ", ".join(dict.fromkeys(metric for metric, _, _ in found))
-        lines = [
-            f"smallest visible difference in {equal}: unknown, as it does not differ or there is one conversation only"
-        ]
+    lines, equal = [], []
+    for pair in comparison.pairs:
+        for d in pair.differences:
+            if not d.primary or d.measure in COSTS:
+                continue
+            if not d.changed:
+                equal.append(d.measure.name)
+                continue
+            shown = f"none, {d.clusters} conversations are too few"
+            if d.visible is not None:
+                shown = f"{d.visible:.2f} (80 % power, a family of {comparison.family} tests)"
+            lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
+    if equal and not lines:
+        names = ", ".join(dict.fromkeys(equal))
+        lines = [f"smallest visible difference in {names}: unknown, as it does not differ"]
     return lines
