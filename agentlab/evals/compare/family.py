@@ -29,10 +29,16 @@ class Outcome(NamedTuple):
 
 
 def outcomes(
-    members: Sequence[Paired], alpha: float, *, two_sided: bool, families: Sequence[object] | None = None
+    members: Sequence[Paired],
+    alpha: float,
+    *,
+    two_sided: bool,
+    families: Sequence[object] | None = None,
+    deciding: object = None,
 ) -> list[Outcome]:
-    """Of each member; their conversations must be numbered alike. `families`: to which each belongs, by default one.
+    """Of each member; their conversations must be numbered alike.
 
+    `families`: to which each belongs, by default to one; `deciding`: the one of which is worked out what is visible.
     In a family is what could be rejected at all. Where only k conversations differ, p is at least 2 ** -k, whatever
     the signs; what cannot raise an alarm must not make the others pay (Tarone 1990).
     """
@@ -48,17 +54,20 @@ def outcomes(
     testable = (np.minimum(flips.floors(), certain) <= alpha) & np.array(
         [members[p].conversations > 1 for p in changed]
     )
-    of = [families[place] if families else 0 for place in changed]
+    families = families or [deciding] * len(members)
+    of = [families[place] for place in changed]
     for family in dict.fromkeys(of):
         own = np.array([other == family for other in of])
         tested, size = flips.test(own & testable), int((own & testable).sum())
-        seen = visible(sums[:, own], counts[:, own], alpha, two_sided=two_sided)
+        seen: list[float | None] = [None] * int(own.sum())
+        if family == deciding:
+            seen = visible(sums[:, own], counts[:, own], alpha, two_sided=two_sided)
         for column, loss in zip(np.flatnonzero(own).tolist(), seen, strict=True):
             p = min(float(tested.p[column]), float(certain[column]))
             adjusted = min(float(tested.p_adjusted[column]), float(certain[column]) * size)
             found[changed[column]] = Outcome(p, adjusted if testable[column] else None, loss, size)
         for place, outcome in enumerate(found):
-            if (families[place] if families else 0) == family:
+            if families[place] == family:
                 found[place] = outcome._replace(family=size)
     return found
 

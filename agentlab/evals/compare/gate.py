@@ -1,4 +1,4 @@
-"""Has a flow become worse than its baseline? Three answers: pass, regression, or too little data to tell.
+"""Has a flow become worse than its baseline? Unchanged, pass, regression, or too little data to tell.
 
     write_baseline(run, "evals/baselines/laws.jsonl")
     verdict = gate(another_run, "evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
@@ -6,8 +6,9 @@
 The loss of a measure is its mean difference in the worse direction, turn by turn on the turns of the baseline. What can
 be said of it is in `verdicts`. Two to four measures decide, those the baseline names as `primary`; the rest advises.
 
-    pass          every deciding measure of every flow passes or is unchanged. All must, so passing needs no correction
-                  (an intersection-union test).
+    unchanged     every deciding measure of every flow is equal on every turn: a statement about these turns.
+    pass          every one passes or is unchanged. All must, so passing needs no correction (an intersection-union
+                  test).
     regression    one of them is worse, tested as one family over all flows.
     inconclusive  neither.
 
@@ -53,8 +54,8 @@ GATED_COSTS["latency_s"] = 0.20
 LATENCY = "latency_s"
 MEASURED_LIVE = "measured live in two runs"
 
-Result = Literal["pass", "regression", "inconclusive"]
-EXIT_CODES: dict[Result, int] = {"pass": 0, "regression": 2, "inconclusive": 3}
+Result = Literal["unchanged", "pass", "regression", "inconclusive"]
+EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "inconclusive": 3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,8 @@ class Verdict:
     @property
     def result(self) -> Result:
         found = {judged.verdict for judged in self.deciding}
+        if found == {"unchanged"}:
+            return "unchanged"
         return "regression" if found & {*WORSE} else "inconclusive" if "undecided" in found else "pass"
 
     @property
@@ -91,15 +94,13 @@ class Verdict:
             needed = [judged.more for judged in open_ if judged.more]
             told = f", {max(needed)} more conversations would tell" if len(needed) == len(open_) else ""
             return f"inconclusive: {len(open_)} of {len(self.deciding)} deciding measures{told} ({sides})"
-        moved = sum(judged.verdict == "pass" for judged in self.deciding)
-        if not moved:
-            return f"pass: unchanged in {', '.join(self.primary)} on these {self.turns} turns ({sides})"
-        return f"pass: no loss beyond the margins in {', '.join(self.primary)} ({sides})"
-
-    @property
-    def turns(self) -> int:
-        """Of the flow that has most of them."""
-        return max((judged.n for judged in self.deciding), default=0)
+        moved = {judged.measure.name for judged in self.deciding if judged.verdict == "pass"}
+        equal = ", ".join(name for name in self.primary if name not in moved)
+        if self.result == "unchanged":
+            return f"unchanged: {equal} on these {max(judged.n for judged in self.deciding)} turns ({sides})"
+        shown = ", ".join(name for name in self.primary if name in moved)
+        also = f"; unchanged on these turns: {equal}" if equal else ""
+        return f"pass: no loss beyond the margin in {shown}{also} ({sides})"
 
 
 def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None = None, alpha: float = 0.05) -> Verdict:
@@ -183,7 +184,7 @@ def judge(
     families = [advises for _, advises, _ in members]
     if "" not in families:
         raise RunError(f"nothing is left that decides: {', '.join(primary)} are left out, unknown, or measured live")
-    found = outcomes([paired for *_, paired in members], alpha, two_sided=False, families=families)
+    found = outcomes([paired for *_, paired in members], alpha, two_sided=False, families=families, deciding="")
     judged = []
     for (flow, advises, paired), outcome in zip(members, found, strict=True):
         share = margins.get(paired.measure.name, GATED_COSTS.get(paired.measure.name, QUALITY_MARGIN))

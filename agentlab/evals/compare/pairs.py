@@ -220,7 +220,8 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str]) -> Comparison:
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
     intervals = dict(zip(known, means, strict=True))
     families = [name in primary for _, name in columns]
-    tested = dict(zip(columns, outcomes([*columns.values()], ALPHA, two_sided=True, families=families), strict=True))
+    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families, deciding=True)
+    tested = dict(zip(columns, found, strict=True))
     pairs = []
     for number, pair in enumerate(named):
         own = {name: paired for (of, name), paired in columns.items() if of == number}

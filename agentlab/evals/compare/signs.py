@@ -122,7 +122,7 @@ class _Column(NamedTuple):
 
     def visible(self, others: np.ndarray, alpha: float, two_sided: bool) -> float | None:
         turns, squares = self.counts.sum(), (self.counts**2).sum()
-        if turns**2 < FEWEST * squares:
+        if turns**2 <= FEWEST * squares:
             return None
         spread, cross = (self.left**2).sum(), (self.left * self.counts).sum()
         if spread <= 1e-18 * max(1.0, turns):

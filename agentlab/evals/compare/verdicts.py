@@ -15,6 +15,7 @@ twenty has stayed unseen. Costs have no end; what is assumed of them says `Paire
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -46,19 +47,20 @@ class Judged:
         self.margin = share * (self.baseline or 0.0) if self.measure in COSTS else share
         self.loss = float(paired.losses.mean()) if len(paired.losses) else None
         self.p, self.p_adjusted, self._visible, self.family = outcome
-        self.bound = self._bound(1.0, alpha)
-        self.verdict = self._verdict()
-        self.more = self._more() if self.verdict == "undecided" and not advises else None
-        """How many conversations more, like these, would tell; None where none would, or it is not asked."""
+
+    @cached_property
+    def bound(self) -> float | None:
+        """The loss is at most this, at level 1 - alpha; None where nothing bounds it."""
+        return self._bound(1.0, self.alpha)
 
     def _bound(self, sign: float, alpha: float) -> float | None:
-        """The loss is at most, or with `sign` -1 at least, this at level 1 - alpha; None where nothing bounds it."""
         if self.loss is None or not self.paired.changed:
             return self.loss
         bound = loss_bound(sign * self.paired.sums, self.paired.counts, self.paired.reach[sign < 0], alpha)
         return None if bound is None else sign * bound
 
-    def _verdict(self) -> Kind:
+    @cached_property
+    def verdict(self) -> Kind:
         if self.loss is None:
             return "undecided"
         if not self.paired.changed:
@@ -87,8 +89,10 @@ class Judged:
         most = math.inf if self.measure in COSTS else self.baseline
         return found if found <= (1 - self.baseline if self.measure.name == "failed" else most) else None
 
-    def _more(self) -> int | None:
-        if not self.paired.changed or self.conversations < 2 or self.loss is None:
+    @cached_property
+    def more(self) -> int | None:
+        """How many conversations more, like these, would tell; None where none would, or it is not asked."""
+        if self.verdict != "undecided" or self.advises or self.conversations < 2 or self.loss is None:
             return None
         sums, counts = self.paired.sums, self.paired.counts
         least = math.inf

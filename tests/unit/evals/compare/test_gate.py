@@ -41,7 +41,7 @@ def turns(conversations: int, *numbers: int) -> set[tuple[str, int]]:
 
 def test_a_run_is_unchanged_against_itself_and_nothing_pays_for_what_is_equal(baseline, tmp_path):
     verdict = gate(open_run(tmp_path / "base"), baseline)
-    assert (verdict.result, verdict.exit_code) == ("pass", 0)
+    assert (verdict.result, verdict.exit_code) == ("unchanged", 0)
     found = by_name(verdict)
     assert set(found) == {
         *("answer_f1", "exact_match", "semantic_similarity"),
@@ -52,7 +52,7 @@ def test_a_run_is_unchanged_against_itself_and_nothing_pays_for_what_is_equal(ba
     assert {j.why for j in verdict.judged} == {"unchanged on these 16 turns"}
     assert {(j.loss, j.bound, j.p, j.p_adjusted, j.visible) for j in verdict.judged} == {(0.0, 0.0, 1.0, None, None)}
     assert "unknown in the baseline, so not gated: cost_usd of answering" in verdict.notes
-    assert str(verdict).startswith("pass: unchanged in answer_f1, llm_calls on these 16 turns")
+    assert str(verdict).startswith("unchanged: answer_f1, llm_calls on these 16 turns (base against base)")
 
 
 def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp_path):
@@ -69,7 +69,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     better = gate(play(data, tmp_path / "better"), baseline, margins={"answer_f1": 0.4})
     assert better.exit_code == 0
     assert by_name(better)["answer_f1"].loss == pytest.approx(-15 / 16)
-    assert str(better).startswith("pass: no loss beyond the margins in answer_f1, llm_calls")
+    assert str(better).startswith("pass: no loss beyond the margin in answer_f1; unchanged on these turns: llm_calls")
 
 
 def test_what_few_conversations_cannot_tell_is_undecided_and_says_how_many_would(data, baseline, tmp_path):
@@ -173,8 +173,12 @@ def test_a_spec_declares_what_decides_and_the_baseline_carries_it(data, tmp_path
     other = play(data, tmp_path / "other", primary=["answer_f1", "llm_calls"])
     with pytest.raises(RunError, match="answer_f1, input_tokens decide there, answer_f1, llm_calls in the run's spec"):
         gate(other, path)
-    with pytest.raises(RunError, match=r"primary: unknown measure 'anser_f1'\. Did you mean 'answer_f1'"):
-        write_baseline(play(data, tmp_path / "typo", primary=["anser_f1"]), path)
+    with pytest.raises(
+        ConfigError, match=r"primary: unknown measure of these data sets 'anser_f1'. Did you mean 'answer_f1'"
+    ):
+        play(data, tmp_path / "typo", primary=["anser_f1"])
+    with pytest.raises(RunError, match="primary: unknown measure 'a'"):
+        judge(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
     with pytest.raises(ConfigError, match="primary"):
         play(data, tmp_path / "many", primary=["a", "b", "c", "d", "e"])
 
