@@ -34,12 +34,14 @@ from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.family import outcomes
 from agentlab.evals.compare.measures import (
     COSTS,
+    LATENCY,
     Key,
     Values,
     in_order,
     measure,
     measured,
     primary_family,
+    seconds_agree,
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
@@ -51,7 +53,6 @@ QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
 GATED_COSTS["latency_s"] = 0.20
 """Costs that are judged unasked, and their margins, in shares of the baseline's mean."""
-LATENCY = "latency_s"
 MEASURED_LIVE = "measured live in two runs"
 
 Result = Literal["unchanged", "pass", "regression", "inconclusive"]
@@ -93,7 +94,8 @@ class Verdict:
             open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
             told = f", {max(needed)} more conversations would tell" if len(needed) == len(open_) else ""
-            return f"inconclusive: {len(open_)} of {len(self.deciding)} deciding measures{told} ({sides})"
+            more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+            return f"inconclusive: {open_[0].moved}{more} undecided{told} ({sides})"
         moved = {judged.measure.name for judged in self.deciding if judged.verdict == "pass"}
         equal = ", ".join(name for name in self.primary if name not in moved)
         if self.result == "unchanged":
@@ -136,7 +138,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
     primary = header.primary or primary_family(held.values(), declared)
-    recorded = run.result.mode == "replay" and header.mode in ("record", "replay")
+    recorded = seconds_agree(run.result.mode, header.mode)
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
     return Verdict(
         run_id=run.run_id,

@@ -41,6 +41,7 @@ COSTS = (
     Measure("cost_usd", "cost USD / turn", ".6f"),
     Measure("latency_s", "latency s", ".2f"),
 )
+LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
 
 
@@ -76,6 +77,11 @@ def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str
     costs = [row.get("cost_usd") for row in rows]
     cost = "cost_usd" if None not in costs and any(costs) else "llm_calls"
     return (*(qualities[:3] or ["failed"]), cost)
+
+
+def seconds_agree(one: str, other: str) -> bool:
+    """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
+    return "replay" in (one, other) and {one, other} <= {"record", "replay"}
 
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:

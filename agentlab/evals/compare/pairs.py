@@ -25,12 +25,14 @@ from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measures import (
     COSTS,
+    LATENCY,
     Key,
     Measure,
     Values,
     in_order,
     measured,
     primary_family,
+    seconds_agree,
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
@@ -161,7 +163,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [_Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        return _compare(named, declared)
+        return _compare(named, declared, seconds=True)
     for run in (a, b):
         run.check_complete()
     check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
@@ -180,7 +182,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     named = [
         _Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
     ]
-    return _compare(named, declared or _primary(b))
+    return _compare(named, declared or _primary(b), seconds=seconds_agree(a.result.mode, b.result.mode))
 
 
 class _Sides(NamedTuple):
@@ -202,7 +204,8 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _compare(named: Sequence[_Sides], declared: Sequence[str]) -> Comparison:
+def _compare(named: Sequence[_Sides], declared: Sequence[str], *, seconds: bool) -> Comparison:
+    """`seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift."""
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):
             raise RunError(
@@ -219,7 +222,8 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str]) -> Comparison:
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
     intervals = dict(zip(known, means, strict=True))
-    families = [name in primary for _, name in columns]
+    decide = [name for name in primary if name != LATENCY or seconds]
+    families = [name in decide for _, name in columns]
     found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families, deciding=True)
     tested = dict(zip(columns, found, strict=True))
     pairs = []
@@ -227,7 +231,7 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str]) -> Comparison:
         own = {name: paired for (of, name), paired in columns.items() if of == number}
         turned = flips(own.values())
         differences = [
-            _difference(paired, tested[number, name], name in primary, *intervals.get((number, name), (None, None)))
+            _difference(paired, tested[number, name], name in decide, *intervals.get((number, name), (None, None)))
             for name, paired in own.items()
         ]
         pairs.append(
@@ -241,8 +245,8 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str]) -> Comparison:
                 paired=own,
             )
         )
-    family = max((outcome.family for (_, name), outcome in tested.items() if name in primary), default=0)
-    return Comparison(pairs=tuple(pairs), primary=primary, family=family)
+    family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
+    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family)
 
 
 def _difference(

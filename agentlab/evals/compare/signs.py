@@ -19,15 +19,16 @@ EXACT_UP_TO = 13
 """Conversations that differ, for which all flips are tried."""
 DRAWS = 9999
 DRAWS_OF_VISIBLE = 2000
-BLOCK = 4_000_000
-"""Numbers drawn at once: 32 MB."""
+BLOCK = 1_000_000
+"""Numbers drawn at once: 8 MB."""
 TIE = 1e-5
 """Closer than that, in units of a column, two sums are the same: signs are summed in single precision."""
 POWER = 0.8
 ROUNDS = 5
 UNKNOWN = 0.3
-FEWEST = 5
-"""Conversations, counted as Kish does (The effective sample size, 1965): turns ** 2 / sum of turns of each ** 2."""
+FEWEST = 8
+"""Conversations, of which residuals say too little to state a loss; counted as Kish does (Survey Sampling, 1965): turns
+** 2 / sum of the turns of each ** 2, so that one that outweighs the rest counts for little more than itself."""
 
 
 class Tested(NamedTuple):
@@ -142,8 +143,8 @@ class _Column(NamedTuple):
             c = self.moved**2 - critical**2 * spread
             needed = (-b + np.sqrt(np.maximum(b**2 - a * c, 0))) / a
             loss = max(0.0, float(np.quantile(needed, POWER)))
-        # What the residuals do not know of themselves. With it the loss is found .81 to .85 of the time in the pair of
-        # runs it was stated for, .74 to .80 in another, at 8 to 40 conversations of one length and of 1 to 60 turns.
+        # What the residuals do not know of themselves. With it the loss is found .80 to .85 of the time in the pair of
+        # runs it was stated for, .75 to .80 in another, at 10 to 60 conversations of one length and of 1 to 60 turns.
         return loss * (1 + UNKNOWN * squares / turns**2) or None
 
 

@@ -17,8 +17,8 @@ import numpy as np
 LEVEL = 0.95
 RESAMPLES = 2000
 SEED = 0
-BLOCK = 4_000_000
-"""Numbers drawn at once: 32 MB."""
+BLOCK = 1_000_000
+"""Numbers drawn at once: 8 MB."""
 FINE = 1000
 Interval = tuple[float, float] | None
 

@@ -167,6 +167,15 @@ def test_a_run_whose_spec_names_other_deciding_measures_is_refused_in_one_line(d
     assert compare(runs[0], play(data, tmp_path / "silent")).primary == ("answer_f1",)
 
 
+def test_seconds_decide_within_a_run_where_flows_take_turns_and_advise_between_live_runs(data, tmp_path):
+    spec = {"primary": ["answer_f1", "latency_s"]}
+    run = play(data, tmp_path / "run", Answering("a"), Answering("b"), **spec)
+    assert by_name(compare(run))["latency_s"].primary
+    later = play(data, tmp_path / "later", Answering("a"), Answering("b"), **spec)
+    assert not by_name(compare(run, later))["latency_s"].primary
+    assert compare(run, later).primary == ("answer_f1",)
+
+
 def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home, capsys):
     data = write_set(tmp_path / "colours", conversations=40, turns=1)
     one, two = (lambda turn: 1), (lambda turn: 2)

@@ -6,14 +6,13 @@ import json
 import math
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.compare.gate import gate, judge
+from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.results.run import open_run
 from support.small_runs import Answering, edit_header, play, write_set
@@ -62,7 +61,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     assert (verdict.exit_code, f1.verdict, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
     assert f1.p == f1.p_adjusted == 2**-8, "one of the two that decide differs; the others only advise"
     assert f1.bound > f1.loss > f1.margin == 0.05
-    assert f1.visible is not None and 0.05 < f1.visible < 0.5
+    assert f1.visible is None, "eight conversations know too little of their own noise"
     assert by_name(verdict)["llm_calls"].verdict == "unchanged"
     assert str(verdict).startswith("regression: answer_f1 of answering 1.000 -> 0.062 (worse against base)")
     write_baseline(worse, baseline)
@@ -77,7 +76,7 @@ def test_what_few_conversations_cannot_tell_is_undecided_and_says_how_many_would
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
     assert f1.more and f"undecided, {f1.more} more conversations would tell: worse by 0.188" in f1.why
-    assert f"inconclusive: 1 of 2 deciding measures, {f1.more} more conversations would tell" in str(verdict)
+    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations would tell" in str(verdict)
     # Within a wide enough margin it is known to be harmless.
     again = play(data, tmp_path / "again", Answering(wrong=turns(3, 1)))
     assert gate(again, baseline, margins={"answer_f1": 0.6}).exit_code == 0
@@ -102,16 +101,6 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     assert calls.p_adjusted == pytest.approx(2 / 4**4)
     assert "worse by 1 on every turn" in calls.why
     assert by_name(verdict)["input_tokens"].advises, "it moved as surely, and does not decide"
-
-
-def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
-    """.9 - .7, .8 - .6, .7 - .5 and .6 - .4 are not the same to the last digit."""
-    before = {(f"c{n}", 0, 0): {"answer_f1": value} for n, value in enumerate((0.9, 0.8, 0.7, 0.6))}
-    after = {key: {"answer_f1": row["answer_f1"] - 0.2} for key, row in before.items()}
-    (judged,), _ = judge({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
-    assert (judged.verdict, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
-    assert judged.paired.constant
-    assert judged.visible is None
 
 
 def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp_path, own_home):
@@ -177,8 +166,6 @@ def test_a_spec_declares_what_decides_and_the_baseline_carries_it(data, tmp_path
         ConfigError, match=r"primary: unknown measure of these data sets 'anser_f1'. Did you mean 'answer_f1'"
     ):
         play(data, tmp_path / "typo", primary=["anser_f1"])
-    with pytest.raises(RunError, match="primary: unknown measure 'a'"):
-        judge(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
     with pytest.raises(ConfigError, match="primary"):
         play(data, tmp_path / "many", primary=["a", "b", "c", "d", "e"])
 
@@ -191,19 +178,9 @@ def test_a_baseline_from_before_the_choice_is_read_and_the_default_decides(data,
     assert gate(open_run(tmp_path / "base"), baseline).primary == ("answer_f1", "llm_calls")
 
 
-def test_seconds_measured_in_two_runs_advise(data, baseline, tmp_path):
-    family = ["answer_f1", "latency_s"]
-    before = columns(answer_f1=[1.0] * 8, latency_s=[1.0] * 8)
-    after = columns(answer_f1=[1.0] * 8, latency_s=[2.0] * 8)
-    for recorded in (False, True):
-        judged, notes = judge(before, after, {}, 0.05, family, seconds_decide=recorded)
-        (seconds,) = [j for j in judged if j.measure.name == "latency_s"]
-        assert (seconds.verdict, seconds.advises == "") == ("worse beyond margin", recorded)
-        assert bool(notes) is not recorded
+def test_seconds_of_a_live_run_advise(data, baseline, tmp_path):
     live = play(data, tmp_path / "live")
     assert by_name(gate(live, baseline))["latency_s"].advises == "measured live in two runs"
-    with pytest.raises(RunError, match="latency_s are left out, unknown, or measured live"):
-        judge(before, after, {}, 0.05, ["latency_s"])
 
 
 def test_a_cost_that_became_unknown_is_undecided(data, baseline, tmp_path):
@@ -355,72 +332,3 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
 def test_an_inconclusive_gate_exits_with_3(data, baseline, tmp_path):
     play(data, tmp_path / "run", Answering(wrong=turns(2, 0)))
     assert main(["gate", str(tmp_path / "run"), "--baseline", str(baseline)]) == 3
-
-
-def columns(**values: list) -> dict:
-    """One flow, a turn a conversation."""
-    turns = zip(*values.values(), strict=True)
-    return {"flow": {(f"c{c:03}", 0, 0): dict(zip(values, row, strict=True)) for c, row in enumerate(turns)}}
-
-
-def test_more_tests_ask_for_more():
-    losses, mixed = [0.2, 0.3, 0.2, 0.4, 0.3, 0.2], [0.1, -0.1, 0.2, -0.2, 0.1, -0.2]
-    worse, other = [-v for v in losses], [-v for v in mixed]
-    zero = [0.0] * 6
-    (alone,), _ = judge(columns(a=zero), columns(a=worse), {}, 0.02, ["a"])
-    assert (alone.verdict, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
-    judged, _ = judge(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
-    assert [(j.measure.name, j.family) for j in judged] == [("a", 2), ("b", 2)]
-    assert judged[0].p == 1 / 64 < judged[0].p_adjusted or judged[0].p == judged[0].p_adjusted
-    assert judged[1].verdict == "undecided"
-
-
-def test_many_conversations_pass_and_a_break_among_them_is_a_break():
-    same = [0.5] * 100
-    noise = np.random.default_rng(0).normal(0, 0.05, 100)
-    (passed,), _ = judge(columns(a=same), columns(a=[0.5 + v for v in noise]), {}, 0.05, ["a"])
-    assert passed.verdict == "pass"
-    assert "(100 conversations)" in passed.why
-    few, _ = judge(columns(a=same[:50]), columns(a=[0.5 + v for v in noise[:50]]), {}, 0.05, ["a"])
-    assert few[0].verdict == "undecided"
-    assert 1 <= few[0].more <= 50
-    broken = [0.5 + v for v in noise[:60]] + [0.0] * 40
-    (found,), _ = judge(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
-    assert found.verdict == "worse beyond margin"
-
-
-def test_one_unknown_turn_makes_the_measure_unknown():
-    known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
-    (tokens,), _ = judge(known, partly, {}, 0.05, ["input_tokens"])
-    assert (tokens.verdict, tokens.run, tokens.loss) == ("undecided", None, None)
-    with pytest.raises(RunError, match="nothing is left that decides: input_tokens"):
-        judge(partly, known, {}, 0.05, ["input_tokens"])
-
-
-def test_a_measure_that_one_run_does_not_have_is_one_line():
-    with pytest.raises(RunError, match="turn 0 of c000 was scored for a on one side only"):
-        judge(columns(a=[1.0, 1.0]), columns(b=[1.0, 1.0]), {}, 0.05, ["a"])
-
-
-def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
-    random = np.random.default_rng(0)
-
-    def play_flow(refusals: float, right: float) -> dict:
-        rows = {}
-        for c in range(30):
-            for t in range(3):
-                rows[f"c{c:02}", t, 0] = {
-                    "answer_f1": float(random.random() < right),
-                    "refusal_accuracy": float(random.random() < refusals),
-                    "semantic_similarity": random.random(),
-                    "llm_calls": 1,
-                }
-        return rows
-
-    before = {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}
-    worse, _ = judge(before, {"a": play_flow(0.5, 0.8), "b": play_flow(1.0, 0.55)}, {}, 0.05)
-    called = [(j.flow, j.measure.name) for j in worse if j.verdict.startswith("worse") and not j.advises]
-    assert sorted(called) == [("a", "refusal_accuracy"), ("b", "answer_f1")]
-    assert {(j.flow, j.measure.name) for j in worse[:2]} == {*called}, "worst first"
-    same, _ = judge(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
-    assert not [j for j in same if j.verdict.startswith("worse") and not j.advises]
