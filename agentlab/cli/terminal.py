@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import rich.progress as bars
@@ -19,7 +19,7 @@ from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, compare
+from agentlab.evals.compare.pairs import Comparison, Pair, compare
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
@@ -29,7 +29,7 @@ from agentlab.evals.run.runner import RunProgress
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 FLIPS_SHOWN = 10
-FLIPS_OF_A_MEASURE = 3
+FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
 
 
@@ -154,15 +154,11 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
             title = d.measure.title + (" *" if d.primary else "")
             table.add_row(title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading)
         console.print(table)
-        sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
-        for word, flips in (("gained", pair.gained), ("lost", pair.lost)):
-            shown = [flip for flip in flips if flip.metric in comparison.primary][:FLIPS_OF_A_MEASURE]
-            for line in told(shown, sides) if shown else ():
-                console.print(line if line.startswith(" ") else f"{word}: {line}", soft_wrap=True)
-            for flip in [flip for flip in flips if flip not in shown][:FLIPS_SHOWN]:
-                console.print(f"{word}: {flip}")
-            if len(flips) > FLIPS_SHOWN + len(shown):
-                console.print(f"... and {len(flips) - FLIPS_SHOWN - len(shown)} more {word} (--json has all)")
+        for line in _flipped(pair, comparison.primary, runs):
+            console.print(line, soft_wrap=True)
+        for d in pair.differences:
+            if d.more:
+                console.print(f"{d.measure.name}: not shown; {d.more} more conversations like these would show it")
         if pair.too_small:
             console.print("Nothing that decides can be shown here, however large: too few conversations differ.")
     console.print(
@@ -170,6 +166,24 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
         f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
         " 80 % of such comparisons"
     )
+
+
+def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
+    """The turns whose answers crossed .5 and those that cost most more, worst first, and why, of what decides."""
+    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
+    primary = [name for name in primary if name in pair.paired]
+    dearer = [name for name in primary if pair[name].measure in COSTS]
+    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
+        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
+        if word == "lost":
+            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
+        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
+        for line in told(shown, sides) if shown else ():
+            yield line if line.startswith(" ") else f"{word}: {line}"
+        rest = [flip for flip in flips if flip not in shown]
+        yield from (f"{word}: {flip}" for flip in rest[:FLIPS_SHOWN])
+        if len(rest) > FLIPS_SHOWN:
+            yield f"... and {len(rest) - FLIPS_SHOWN} more {word} (--json has all)"
 
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:

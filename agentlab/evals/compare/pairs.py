@@ -14,6 +14,7 @@ The result shows itself in a notebook; `.table` is a data frame, `to_json()` pla
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ from agentlab.evals.compare.measures import (
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.statistics import Interval, cohens_dz, mean_intervals
+from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
@@ -69,6 +71,8 @@ class PairedDifference:
     d_z: float | None
     visible: float | None
     """The smallest true difference that would be found in 80 % of such comparisons, after the adjustment."""
+    more: int | None
+    """Of what decides and is not shown: how many conversations more, like these, would show it; None if none would."""
 
     @property
     def reading(self) -> str:
@@ -256,6 +260,11 @@ def _difference(
     visible = outcome.visible
     if visible is not None and paired.measure not in COSTS and (a is None or visible > max(a, paired.reach[0] - a)):
         visible = None  # the mean has no room for it
+    more = math.inf
+    if primary and paired.changed and (outcome.p_adjusted is None or outcome.p_adjusted >= ALPHA):
+        towards = 1.0 if center is not None and center * paired.direction > 0 else -1.0
+        level = ALPHA / 2 / max(1, outcome.family)
+        more = conversations_to_show(towards * paired.sums, paired.conversations, level)
     return PairedDifference(
         measure=paired.measure,
         n=len(paired.keys),
@@ -270,4 +279,5 @@ def _difference(
         primary=primary,
         d_z=cohens_dz(paired.differences),
         visible=visible,
+        more=math.ceil(more) if more <= MOST_CONVERSATIONS else None,
     )

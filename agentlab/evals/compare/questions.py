@@ -74,8 +74,9 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
         there, back = replace(paired, a=paired.b, b=paired.a), paired
         shown, contrary = (outcomes([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
         moved = " -> ".join(map(paired.measure.show, paired.means))
-        word = "cheaper" if paired.direction > 0 else "better"
-        parts.append(f"{word if shown < ALPHA else f'not shown to be {word}'} in {name} ({moved}, p = {shown:.2g})")
+        word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
+        said = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
+        parts.append(f"{said} in {name} ({moved}, p = {min(shown, contrary):.2g})")
         p, refuted = max(p, shown), refuted or contrary < ALPHA
         if shown >= ALPHA:
             more = max(more, conversations_to_show(there.sums, there.conversations, ALPHA))
@@ -89,13 +90,14 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
         lost = 0.0
         if paired.changed:
             lost = 1.0 if few else may_lose(paired.sums[has], paired.counts[has], paired.reach[0], judged.margin)
-        word = "not worse" if lost <= ALPHA else "not shown to be not worse"
-        limit = (
-            f"at most {brief(judged.bound, '+')} worse, margin {brief(judged.margin)}" if paired.changed else "equal"
-        )
-        parts.append(f"{word} in {name} ({limit})")
         least = judged.at_least
-        p, refuted = max(p, lost), refuted or (least is not None and least > judged.margin)
+        worse = least is not None and least > judged.margin
+        word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be not worse"
+        limit = "equal on these turns"
+        if paired.changed:
+            limit = f"at most {brief(judged.bound, '+')} worse, margin {brief(judged.margin)}"
+        parts.append(f"{word} in {name} ({limit})")
+        p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:
             more = max(more, judged.more or math.inf)
     needed = math.ceil(more) if 0 < more < math.inf else None

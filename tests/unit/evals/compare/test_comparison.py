@@ -59,6 +59,16 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
         comparison.pairs[0]["anser_f1"]
 
 
+def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, tmp_path, capsys):
+    some = {(f"c{c:02}", 0) for c in range(3)}
+    found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
+    assert (found["answer_f1"].reading, found["answer_f1"].p_adjusted) == ("no difference shown", None)
+    assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
+    assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    assert "answer_f1: not shown; 5 more conversations like these would show it" in capsys.readouterr().out
+
+
 def test_all_pairs_of_one_question_are_one_family(data, tmp_path):
     some = {(f"c{c:02}", 0) for c in range(5)}
     flows = [Answering("good"), *(Answering(f"poor{n}", wrong=some | {("c05", n)}) for n in range(2))]
@@ -185,7 +195,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     cheap, poor = answers(compare(run), cheaper=["llm_calls"], not_worse={"answer_f1": 0.05})
     assert (cheap.reading, poor.reading) == ("yes", "no")
     assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
-    assert "not worse in answer_f1 (equal)" in str(cheap)
+    assert "not worse in answer_f1 (equal on these turns)" in str(cheap)
     (wide,) = answers(compare(run, flows=["dear", "poor"]), cheaper=["llm_calls"], not_worse={"answer_f1": 0.4})
     assert wide.reading == "yes"
     assert cheap.p_adjusted >= cheap.p
@@ -193,7 +203,8 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     assert open_.reading == "undecided"
     assert f"undecided, {open_.more} more conversations would tell: poor against dear" in str(open_)
     (back,) = answers(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
-    assert back.reading == "no", "it is dearer"
+    assert back.reading == "no"
+    assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
     for asked, said in (
         ({"cheaper": ["cost"]}, "unknown measure of this comparison"),
         ({"cheaper": ["cost_usd"]}, "cost_usd is not known on every turn"),

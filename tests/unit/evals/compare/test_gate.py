@@ -76,7 +76,10 @@ def test_what_few_conversations_cannot_tell_is_undecided_and_says_how_many_would
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
     assert f1.more and f"undecided, {f1.more} more conversations would tell: worse by 0.188" in f1.why
-    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations would tell" in str(verdict)
+    assert (
+        f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations would tell"
+        in str(verdict)
+    )
     # Within a wide enough margin it is known to be harmless.
     again = play(data, tmp_path / "again", Answering(wrong=turns(3, 1)))
     assert gate(again, baseline, margins={"answer_f1": 0.6}).exit_code == 0
