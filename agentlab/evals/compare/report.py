@@ -16,7 +16,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.measures import brief
+from agentlab.evals.compare.measures import COSTS, brief
 from agentlab.evals.compare.verdicts import WORSE, Judged
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
@@ -25,6 +25,7 @@ CAPTION = (
     "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
     " loss found in 80 % of such runs"
 )
+ASSUMED_OF_COSTS = "a cost passes if no unseen conversation loses more than the most that was seen, or than it doubles"
 FILES = ("gate.json", "gate.md", "junit.xml")
 OPEN_SHOWN, ADVICE_SHOWN = 7, 3
 
@@ -43,7 +44,8 @@ def lines(verdict: Verdict) -> list[str]:
     if len(advice) > ADVICE_SHOWN:
         found.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
     if any(judged.paired.changed for judged in verdict.deciding):
-        found.append(f"how: {ASSUMED}; alpha {verdict.alpha:g}")
+        passed = any(judged.verdict == "pass" and judged.measure in COSTS for judged in verdict.deciding)
+        found.append(f"how: {ASSUMED}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
     return found + [f"note: {note}" for note in verdict.notes[:2]]
 
 
@@ -81,7 +83,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "exit_code": verdict.exit_code,
         "says": str(verdict),
         **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes")},
-        "assumed": ASSUMED,
+        "assumed": f"{ASSUMED}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }
 
