@@ -159,8 +159,6 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
         for d in pair.differences:
             if d.more:
                 console.print(f"{d.measure.name}: not shown; {d.more} more conversations like these would show it")
-        if pair.too_small:
-            console.print("Nothing that decides can be shown here, however large: too few conversations differ.")
     console.print(
         f"* decides, a family of {comparison.family} tests over all pairs; the rest advises, a family of its own. 95 %:"
         f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"

@@ -97,10 +97,11 @@ class Verdict:
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].moved}{more} undecided{told} ({sides})"
         moved = {judged.measure.name for judged in self.deciding if judged.verdict == "pass"}
-        equal = ", ".join(name for name in self.primary if name not in moved)
+        names = [name for name in self.primary if any(judged.measure.name == name for judged in self.deciding)]
+        equal = ", ".join(name for name in names if name not in moved)
         if self.result == "unchanged":
             return f"unchanged: {equal} on these {max(judged.n for judged in self.deciding)} turns ({sides})"
-        shown = ", ".join(name for name in self.primary if name in moved)
+        shown = ", ".join(name for name in names if name in moved)
         also = f"; unchanged on these turns: {equal}" if equal else ""
         return f"pass: no loss beyond the margin in {shown}{also} ({sides})"
 

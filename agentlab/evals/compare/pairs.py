@@ -103,12 +103,6 @@ class Pair:
                 return difference
         raise RunError(plugins.unknown("measure of this comparison", name, self.paired))
 
-    @property
-    def too_small(self) -> bool:
-        """True where nothing could have been shown of what decides, however large: too few conversations differ."""
-        differing = [d for d in self.differences if d.primary and d.changed]
-        return bool(differing) and all(d.p_adjusted is None for d in differing)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:

@@ -48,7 +48,6 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     assert comparison.primary == ("answer_f1", "llm_calls")
     assert comparison.family == 2, "the two that decide differ"
     assert {name for name, d in found.items() if d.primary} == {"answer_f1", "llm_calls"}
-    assert not comparison.pairs[0].too_small
     assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
         ("answer_f1", "c00", 0),
         ("answer_f1", "c01", 0),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.gate import judge
+from agentlab.evals.compare.gate import Verdict, judge
+from agentlab.evals.compare.report import as_json, junit, lines
 
 
 def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
@@ -101,3 +104,21 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
     assert {(j.flow, j.measure.name) for j in worse[:2]} == {*called}, "worst first"
     same, _ = judge(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
     assert not [j for j in same if j.verdict.startswith("worse") and not j.advises]
+
+
+def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_names_what():
+    flows = {f"flow{n}": columns(**{f"m{k}": [1.0] * 20 for k in range(8)})["flow"] for n in range(6)}
+    broken = {f"flow{n}": columns(**{f"m{k}": [0.1 * (n + 1)] * 20 for k in range(8)})["flow"] for n in range(6)}
+    judged, _ = judge(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
+    notes = tuple(f"note {n}" for n in range(9))
+    verdict = Verdict(
+        run_id="b", baseline_id="a", alpha=0.05, primary=("m0", "m1", "m2", "m3"), judged=judged, notes=notes
+    )
+    # Two more follow: the worst turns, and where the rest is.
+    assert len(lines(verdict)) <= 18
+    assert lines(verdict)[0].startswith(
+        "regression: m0 of flow0 1.000 -> 0.100, m1 of flow0 1.000 -> 0.100, m2 of flow0"
+    )
+    assert "and 21 more (b against a)" in lines(verdict)[0]
+    assert sum(not row["decides"] for row in as_json(verdict)["measures"]) == 24
+    assert ElementTree.fromstring(junit(verdict)).get("failures") == "24"
