@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -21,21 +20,25 @@ from rich.text import Text
 from agentlab.cli.terminal import line_of
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.events import printable
 from agentlab.core.messages import Reply
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
 from agentlab.core.trace import numbers
+from agentlab.data.conversations import Turn
 from agentlab.knowledge.citations import source_line
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
+from agentlab.workbench.variants import environment_notes
 
 log = logging.getLogger(__name__)
 DRAWINGS_PER_SECOND = 8
 COMMANDS = {
     "/flow": "go on with another flow: /flow tools; alone it lists them",
     "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
-    "/memory": "what is remembered",
+    "/memory": "what is remembered; /memory WORD only what has the word in it",
     "/canvas": "the last canvas again",
+    "/fork": "go on after an earlier turn: /fork 2, under another flow: /fork 2 tools",
     "/trace": "every step of the last turn; /trace all of the whole chat",
     "/reset": "begin a new conversation; memory stays",
     "/save": "write the conversation as a data set that replays: /save FOLDER",
@@ -51,7 +54,7 @@ class Screen:
         self.console = Console(highlight=False, markup=False, emoji=False)
         self.canvas = ""
         self._said = ""
-        self._answering = False
+        self._answering = True  # at first it is the opening of the chat that has something to say
 
     def turn(self) -> Live:
         """Draws while its block lasts; what it drew of the reply is then gone, for `end` to print it whole."""
@@ -69,7 +72,7 @@ class Screen:
             case TurnBegun():
                 self._answering = True
             case ReplyText(text=piece):
-                self._said += piece
+                self._said += printable(piece)
             case ReplyTakenBack():
                 self._said = ""
             case Done():
@@ -77,15 +80,15 @@ class Screen:
             case Noticed(event=event) if event.text in self._said:
                 pass  # a flow tells its reply to whoever listens for that
             case _ if self._answering and (line := line_of(item)):
-                self.console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+                self.console.print(Text(printable(line), style="dim", no_wrap=True, overflow="ellipsis"))
 
     def _newest_lines(self) -> Text:
         wrapped = Text(self._said).wrap(self.console, self.console.width)
         return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
 
     def end(self, reply: Reply, costs: str) -> None:
-        self.canvas = str(reply.data.get("canvas") or self.canvas)
-        self.console.print(Text(str(reply.data.get("chat", reply.shown))))
+        self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
+        self.console.print(Text(printable(str(reply.data.get("chat", reply.shown)))))
         if reply.data.get("canvas"):
             self.show_canvas()
         if "shown" not in reply.data:
@@ -104,10 +107,10 @@ class Screen:
         self.console.print(Panel(Markdown(self.canvas, hyperlinks=False), title="canvas", title_align="left"))
 
     def dim(self, text: str) -> None:
-        self.console.print(Text(text, style="dim"))
+        self.console.print(Text(printable(text), style="dim"))
 
     def problem(self, text: str) -> None:
-        self.console.print(Text(text, style="red"))
+        self.console.print(Text(printable(text), style="red"))
 
 
 class TerminalChat:
@@ -184,7 +187,7 @@ class TerminalChat:
             self.screen.dim(self._chat.variant.model)
 
     def _do_memory(self, argument: str) -> None:
-        facts = self._chat.facts_sync()
+        facts = [fact for fact in self._chat.facts_sync() if argument.lower() in fact.text.lower()]
         for fact in facts:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:
@@ -207,17 +210,25 @@ class TerminalChat:
         self.screen.canvas = ""
         self.screen.dim("a new conversation; memory stays")
 
+    def _do_fork(self, argument: str) -> None:
+        turn, _, flow = argument.partition(" ")
+        if not turn.isdecimal():
+            raise ConfigError("name the turn to go on after: /fork 2, or /fork 2 tools")
+        flow = flow.strip() or self._chat.variant.label
+        self._lab.variant(flow)
+        self._go_on(flow, self._chat.turns_until(int(turn)))
+
     def _do_save(self, argument: str) -> None:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
 
-    def _go_on(self, flow: str) -> None:
+    def _go_on(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
         self._lab.wait(self._chat.close())
-        self._chat = self._opened(flow)
+        self._chat = self._opened(flow, begins_with)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
-    def _opened(self, flow: str) -> Chat:
+    def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
         stored = self._folder / "conversations"
         stored.mkdir(exist_ok=True)
         chat = self._lab.chat(
@@ -226,9 +237,12 @@ class TerminalChat:
             memory=self._folder,
             database=stored / f"{flow}.sqlite",
             on_event=self.screen.take,
+            begins_with=begins_with,
             **self._options,
         )
-        if chat.earlier:
+        if begins_with:
+            self.screen.dim(f"{flow} goes on after turn {len(begins_with)}; memory is as it is now")
+        elif chat.earlier:
             self.screen.dim(f"{flow} goes on after {chat.earlier} messages; /reset begins a new conversation")
         return chat
 
@@ -255,24 +269,45 @@ def chat(
         raise ConfigError(f"there is no file {mcp} of MCP servers")
     options = {"documents": documents or (), "mcp": mcp}
     with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="agentlab-"))
         _claim(folder, stack)
-        # Recorded, so that /save can hand the calls on.
-        given = {"name": "chat", "mode": "record", "recordings": scratch, "flows": flows, **overrides}
+        # Recorded, so that /save can hand the calls on, those of earlier chats too.
+        given = {
+            "name": "chat",
+            "mode": "record",
+            "recordings": str(folder / "recordings"),
+            "flows": flows,
+            **overrides,
+        }
         lab = stack.enter_context(Lab(**given))
         prepare(lab.local_weights())
-        TerminalChat(lab, flow, options, folder, (name, speaker_id or name)).talk(_reader())
+        label = plugins.label_of(flow)
+        chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
+        for note in environment_notes(lab.spec, [lab.variant(label)]):
+            chat.screen.dim(note)
+        chat.talk(_reader())
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:
-    """Keep the folder to this chat until it ends; ConfigError where another one has it."""
+    """Keep the folder to this chat until it ends, and a log in it; ConfigError where another one has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
+        _log_to(folder / "chat.log", stack)
     except Timeout:
         raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
     except OSError as problem:
         raise ConfigError(f"{folder}: cannot keep the conversation here ({problem.strerror or problem})") from None
+
+
+def _log_to(file: Path, stack: ExitStack) -> None:
+    kept = logging.FileHandler(file, encoding="utf-8")
+    kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = logging.getLogger("agentlab")
+    stack.callback(ours.setLevel, ours.level)
+    stack.callback(kept.close)
+    stack.callback(ours.removeHandler, kept)
+    ours.addHandler(kept)
+    ours.setLevel(logging.INFO)
 
 
 def _reader() -> Callable[[], str]:

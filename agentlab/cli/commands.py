@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,20 +22,28 @@ TEMPLATE = Path(__file__).parent / "template"
 
 def run(arguments: argparse.Namespace) -> int:
     from agentlab.cli.terminal import RunDisplay, show_comparison
+    from agentlab.data.lint import lint
     from agentlab.evals.run.budget import estimate
     from agentlab.lab.lab import Lab
+    from agentlab.workbench.variants import environment_notes
 
     if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(arguments.spec, **_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        for note in environment_notes(lab.spec, lab.variants):
+            print(note, file=sys.stderr)
+        for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
+            if doubts := sum(1 for _ in lint(dataset)):
+                print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         _fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
-        show_comparison(run)
-    return 1 if _show_reuse(run) or run.answered_nothing else 0
+        missed = _show_reuse(run)
+        show_comparison(run, arguments.all)
+    return 1 if missed or run.answered_nothing else 0
 
 
 def chat(arguments: argparse.Namespace) -> None:
@@ -42,7 +51,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
     chat(
         arguments.flow or "chatbox",
-        overrides=_overrides(arguments, "model"),
+        overrides=_overrides(arguments, "model", "files"),
         memory=arguments.memory,
         documents=arguments.documents,
         data=arguments.data,
@@ -54,18 +63,20 @@ def chat(arguments: argparse.Namespace) -> None:
 
 def _show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
+    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import describe
 
     reused = run.result.recordings
     if reused is None:
         return False
-    print("\n".join(describe(reused)))
+    print(printable("\n".join(describe(reused))))
     return reused.missing > 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
+    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
@@ -83,7 +94,7 @@ def replay(arguments: argparse.Namespace) -> int:
             failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
-                print("\n".join(misses(run.traces.values())))
+                print(printable("\n".join(misses(run.traces.values()))))
     # Only once all of them have said what they use: one spec may live on what another recorded.
     for file, spec in specs.items() if arguments.prune and not failed else ():
         own = Recordings.open(Path(spec.recordings), spec.name, write=True, only_own=True)
@@ -116,29 +127,42 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
 
 
 def trace(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_trace
+    from agentlab.core.events import printable
     from agentlab.core.plugins import unknown
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
-    flows, conversations = {play[0] for play in run.traces}, {play[1] for play in run.traces}
+    # A flow that failed before it did anything has turns and no trace.
+    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
+    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
     for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
         if name is not None and name not in known:
             raise ConfigError(unknown(f"{what} of this run", name, known))
     if arguments.id is None:
-        for flow, conversation, epoch in run.traces:
-            print(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+        for flow, conversation, epoch in every:
+            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
         return
-    plays = [play for play in run.traces if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
     if not plays:
         raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for flow, conversation, epoch in sorted(plays, key=lambda play: play[2]):
-        title = f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else "")
-        print(f"{title}\n{run.trace(flow, conversation, epoch).steps()}\n")
+    for play in sorted(plays, key=lambda play: play[2]):
+        show_trace(run, play, arguments.full)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import new_console, show_comparison
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    if arguments.id is None:
+        show_comparison(run, arguments.all)
+    else:
+        run.show(arguments.id).print_to(new_console())
 
 
 def compare(arguments: argparse.Namespace) -> None:
     import json
-    from dataclasses import asdict
 
     from agentlab.cli.terminal import show_pairs
     from agentlab.evals.compare.pairs import compare
@@ -153,8 +177,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.cheaper or arguments.not_worse:
         found = answers(comparison, cheaper=arguments.cheaper, not_worse=_margins("--not-worse", arguments.not_worse))
     if arguments.json:
-        told = [{**asdict(answer), "reading": answer.reading, "says": str(answer)} for answer in found]
-        print(json.dumps({**({"answers": told} if told else {}), **comparison.to_json()}, indent=2))
+        print(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
         show_pairs(comparison, runs, found)
 
@@ -195,7 +218,7 @@ def tools(arguments: argparse.Namespace) -> None:
     import asyncio
 
     from agentlab.tools.mcp.folder import ToolManager
-    from agentlab.tools.mcp.listing import describe
+    from agentlab.tools.mcp.listing import describe, that_fit
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
@@ -207,6 +230,8 @@ def tools(arguments: argparse.Namespace) -> None:
     print(describe(manager.tools))
     for problem in manager.problems:
         print(f"note: {problem}")
+    for problem in that_fit(manager.tools)[1]:
+        print(f"note: for flows other than ego, {problem}")
 
 
 def prompts(arguments: argparse.Namespace) -> None:
@@ -250,6 +275,22 @@ def _margins(flag: str, given: Iterable[str]) -> dict[str, float]:
     return margins
 
 
+def lint(arguments: argparse.Namespace) -> int:
+    from agentlab.core.events import printable
+    from agentlab.data.datasets import load_dataset
+    from agentlab.data.lint import lint, too_small
+
+    doubts = 0
+    for folder in arguments.dataset:
+        dataset = load_dataset(folder)
+        found = list(lint(dataset))
+        doubts += len(found)
+        notes = [f"note: {small}"] if (small := too_small(dataset)) else []
+        counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"
+        print("\n".join(printable(" ".join(line.splitlines())) for line in (*found, *notes, counted)))
+    return 1 if doubts else 0
+
+
 def list_names(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
     from agentlab.evals.run.folder import RunFolder
@@ -261,6 +302,8 @@ def list_names(arguments: argparse.Namespace) -> None:
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
             print(f"{name:22} {text}")
+            for setting in _settings(name) if arguments.what == "flows" else ():
+                print(f"  {setting}")
     elif arguments.what in models:
         kind, room = models[arguments.what]
         for name in weights.names(kind):
@@ -275,6 +318,19 @@ def list_names(arguments: argparse.Namespace) -> None:
             header = RunFolder.open(file.parent).header
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
             print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
+
+
+def _settings(flow: str) -> list[str]:
+    """A line for each setting of a flow: its default, and what it does."""
+    import json
+
+    from agentlab.workbench.settings import settings_of
+
+    rows = (
+        (name, json.dumps(schema["default"]) if "default" in schema else "", schema.get("description", ""))
+        for name, schema in settings_of(flow).items()
+    )
+    return [f"{name}: {'  '.join(part for part in (default, text) if part)}" for name, default, text in rows]
 
 
 def pull(arguments: argparse.Namespace) -> None:
@@ -317,12 +373,12 @@ def init(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     for path in contents:
         print(f"wrote {path}")
-    print("next: agentlab run")
+    print("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
 
 
 def schema(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.workbench.spec import Spec
+    from agentlab.workbench.settings import spec_schema
 
-    print(json.dumps(Spec.model_json_schema(), indent=2))
+    print(json.dumps(spec_schema(), indent=2))

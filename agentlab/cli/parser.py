@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.command(arguments) or 0
     except AgentlabError as problem:
-        print(f"agentlab: {problem}", file=sys.stderr)
+        from agentlab.core.events import printable  # what a data set or a server said may stand in it
+
+        print(f"agentlab: {printable(str(problem))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     spec = DEFAULT_SPEC if DEFAULT_SPEC.exists() else None
     run = command("run", handlers.run)
     run.add_argument("spec", nargs="?", default=spec, help=f"a spec file (default: {DEFAULT_SPEC}, if it is there)")
-    run.add_argument("--flow", action="append", metavar="F", help="a flow by name; several for a comparison")
+    run.add_argument("--flow", action="append", metavar="F", help="a flow by name or file; several for a comparison")
     run.add_argument("--dataset", action="append", metavar="DIR", help="a data set folder; may be given several times")
     run.add_argument("--model", metavar="M", help="provider/model")
     run.add_argument("--limit", type=int, metavar="N", help="conversations of each data set")
@@ -83,17 +85,23 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    run.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     chat = command("chat", handlers.chat)
-    chat.add_argument("flow", nargs="?", metavar="FLOW", help="from `agentlab list flows` (default: chatbox)")
+    chat.add_argument(
+        "flow", nargs="?", metavar="FLOW", help="from `agentlab list flows`, or a file (default: chatbox)"
+    )
     chat.add_argument("--model", metavar="M", help="provider/model")
     chat.add_argument("--memory", metavar="FOLDER", help="where chat and memory are kept (default: one of ours)")
     chat.add_argument("--documents", metavar="PATH", help="a corpus.jsonl, or a folder of .md, .txt and .html files")
     chat.add_argument("--speaker", default="", metavar="NAME:ID", help="who you are, for flows that tell people apart")
     chat.add_argument("--data", metavar="DIR", help="the data folder of the flow `ego`")
     chat.add_argument("--mcp", metavar="CONFIG", help="a JSON file of MCP servers whose tools the flow may use")
+    chat.add_argument(
+        "--files", metavar="FOLDER", help="where the file tools may read and write (default: nowhere kept)"
+    )
     chat.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
     replay = command("replay", handlers.replay)
@@ -109,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("run")
     trace.add_argument("id", nargs="?", help="a conversation")
     trace.add_argument("--flow", metavar="F", help="only this flow")
+    trace.add_argument("--full", action="store_true", help="also whole prompts and replies, arguments and passages")
+
+    show = command("show", handlers.show)
+    show.add_argument("run", metavar="RUN", help="a run folder")
+    show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
+    show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
@@ -133,6 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
+
+    lint = command("lint", handlers.lint)
+    lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")
 
     listing = command("list", handlers.list_names)
     listing.add_argument("what", choices=["models", "embedders", "flows", "tools", "scorers", "runs"])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import rich.progress as bars
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
+from rich.text import Text
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Decision, shorten
+from agentlab.core.events import Decision, printable, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.compare.family import ASSUMED
@@ -23,14 +27,32 @@ from agentlab.evals.compare.pairs import Comparison, Pair, compare
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.run.runner import RunProgress
+from agentlab.evals.results.show import expected, worst_turn
+from agentlab.evals.results.tables import Cell, print_line, print_table
+
+if TYPE_CHECKING:
+    from agentlab.evals.run.runner import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
+HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
+"""Rows of a run's table that are always shown; of these, less is better."""
+DETAILS = (
+    *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
+    *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
+    *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
+)
+"""Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
+_NAMES = {measure.title: measure.name for measure in COSTS} | {
+    "turns (failed)": "failed",
+    "cost USD": "cost_usd",
+    "latency s, mean (p95)": "latency_s",
+}
 
 
 class _Display:
@@ -56,29 +78,29 @@ class _Display:
 
 class RunDisplay(_Display):
     def __init__(self) -> None:
-        label = bars.TextColumn("{task.description}", markup=False)
+        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
         turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
         super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
         self._said = float("-inf")
 
     def update(self, progress: RunProgress) -> None:
-        task = self._task("run", progress.total)
+        task, label = self._task("run", progress.total), printable(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
-        self._progress.update(task, completed=progress.done, description=progress.label + failed)
+        self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and (progress.done or progress.label) and waited:
+        if not self._progress.console.is_terminal and (progress.done or label) and waited:
             self._said = now
             left = progress.seconds_left
             eta = "" if left is None else f", about {left / 60:.0f} min left"
-            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else progress.label
+            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
             self._progress.console.print(line)
 
     def tell(self, trace: Trace, item: Item) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""
         if line := line_of(item):
-            self._progress.console.print(f"{trace.conversation} turn {item.turn}  {line}")
+            print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
 
 
 def line_of(item: Item) -> str:
@@ -109,42 +131,129 @@ class DownloadDisplay(_Display):
         self._progress.update(self._task(file, total), completed=done)
 
 
-def show_comparison(run: Run) -> None:
-    """The table of a run: one row a measure, one column a flow, intervals at 95 %."""
-    console = _console()
+def show_comparison(run: Run, everything: bool = False) -> None:
+    """The table of a run: one row a measure, one column a flow, intervals at 95 %; the headline, or `everything`."""
+    console = new_console()
     result = run.result
-    table = _table(f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows])
-    for section in summary_rows(list(result.flows.values())):
-        for title, values in section:
-            table.add_row(title, *values)
-        table.add_section()
-    console.print(table)
-    for line in visible_differences(run):
-        console.print(line)
-    console.print(f"run folder: {run.path}", soft_wrap=True)
+    costs, scores = summary_rows(list(result.flows.values()))
+    comparison = compared(run)
+    worse = _shown_worse(comparison) if comparison and console.color_system else set()
+    rows: list[list[Cell]] = []
+    zero, more = [], 0
+    for title, values in (*costs, *scores):
+        name = _NAMES.get(title) or title.partition(" (n=")[0]
+        finding = (title, values) in scores and name not in DETAILS
+        if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
+            zero.append(title)
+        elif finding or everything or name in HEADLINE_COSTS:
+            rows.append([title, *_coloured(name, values, [(label, name) in worse for label in result.flows])])
+        else:
+            more += 1
+    print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
+    if zero:
+        print_line(console, f"0 everywhere: {', '.join(zero)}")
+    for line in visible_differences(comparison):
+        print_line(console, line)
+    print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
-        console.print(
+        print_line(
+            console,
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
-            " back, asks for what then differs."
+            " back, asks for what then differs.",
         )
     failed = Counter(row.error for row in run.played() if row.error is not None)
     if failed:
-        console.print(f"{failed.total()} of {result.turns} turns failed and score 0; {run.path / 'run.log'} has more:")
-    for error, count in failed.most_common(ERRORS_SHOWN):
-        console.print(f"  {count} x {error[:300]}")
+        count = f"{failed.total()} of {result.turns} turns failed and score 0"
+        print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
+    for error, times in failed.most_common(ERRORS_SHOWN):
+        print_line(console, f"  {times} x {' '.join(error[:300].split())}")
     if result.status != "complete" and not (result.recordings and result.recordings.missing):
-        console.print("The run stopped early: the budget is spent. Go on with --resume and a larger one.")
+        print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
+    _show_next(console, run, more)
+
+
+def _show_next(console: Console, run: Run, more: int) -> None:
+    """Commands that look closer, the worst turn first."""
+    folder = shlex.quote(str(run.path))
+    steps = []
+    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
+        row, why = found
+        conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
+        steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
+    if len(run.result.flows) > 1:
+        steps.append((f"compare {folder}", "turn by turn, with p-values"))
+    if more:
+        steps.append((f"show {folder} --all", f"{more} more measures"))
+    if steps:
+        print_line(console, "next:", "bold")
+    for command, does in steps:
+        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
+
+
+def compared(run: Run) -> Comparison | None:
+    """The first flow with each other one; None for a single flow, or turns that are not there yet."""
+    try:
+        return compare(run)
+    except RunError:
+        return None
+
+
+def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
+    """Flows that were shown to be worse than the first one, or the first one than them, each with the measure."""
+    loser = {"B worse": "b", "B better": "a"}
+    return {
+        (getattr(pair, loser[d.reading]), d.measure.name)
+        for pair in comparison.pairs
+        for d in pair.differences
+        if d.reading in loser
+    }
+
+
+def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[Cell]:
+    """The best value green, what was shown to be worse red; terminals that show no colours leave them out."""
+    numbers = [float(found[0]) if (found := re.match(r"-?[\d.]+", value)) else None for value in values]
+    known = [number for number in numbers if number is not None]
+    cost = name in HEADLINE_COSTS
+    best = None if len(set(known)) < 2 or name == "failed" else min(known) if cost else max(known)
+    return [
+        Text(value, style="red" if is_worse else "green" if best is not None and number == best else "")
+        for value, number, is_worse in zip(values, numbers, worse, strict=True)
+    ]
+
+
+def show_trace(run: Run, play: Play, full: bool) -> None:
+    """A conversation in one flow: each turn's question, its steps as a tree, and what came of it."""
+    console = new_console()
+    flow, conversation, epoch = play
+    print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
+    trace, gold = run.traces.get(play), run.conversations.get(conversation)
+    rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
+    scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
+    for turn in sorted({*rows, *(trace.turns() if trace else ())}):
+        row = rows.get(turn)
+        print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
+        if trace and (steps := trace.steps(turn, full=full)):
+            console.print(Text(steps), soft_wrap=True)
+        if row:
+            print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
+        for line in expected(gold.turns[turn]) if gold and row else ():
+            print_line(console, line, "cyan")
+        for score in scores:
+            if score.turn == turn:
+                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+    console.print()
 
 
 def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
     """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
-    console = _console()
+    console = new_console()
     for answer in answers:
-        console.print(str(answer), soft_wrap=True)
+        print_line(console, str(answer))
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
-        table = _table(f"A: {pair.a}   B: {pair.b}", columns)
+        rows = []
         for d in sorted(pair.differences, key=lambda d: not d.primary):
             show = d.measure.show
             interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
@@ -152,17 +261,20 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
             d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
             means = (show(d.a), show(d.b), brief(d.difference, "+"))
             title = d.measure.title + (" *" if d.primary else "")
-            table.add_row(title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading)
-        console.print(table)
+            rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
+        print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
         for line in _flipped(pair, comparison.primary, runs):
-            console.print(line, soft_wrap=True)
+            print_line(console, line)
         for d in pair.differences:
             if d.more:
-                console.print(f"{d.measure.name}: not shown; {d.more} more conversations like these would show it")
-    console.print(
+                print_line(
+                    console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
+                )
+    print_line(
+        console,
         f"* decides, a family of {comparison.family} tests over all pairs; the rest advises, a family of its own. 95 %:"
         f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
-        " 80 % of such comparisons"
+        " 80 % of such comparisons",
     )
 
 
@@ -186,7 +298,7 @@ def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterato
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
     """What a prefix cache could serve and did, a flow; then where prompts leave what was sent before."""
-    console = _console()
+    console = new_console()
     measures = [name for name in shares[0] if name != "flow"] if shares else []
     by_flow = [{"": name, **{row["flow"]: row[name] for row in shares}} for name in measures]
     for title, rows in (
@@ -194,10 +306,7 @@ def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[
         ("where prompts leave what was sent before", breaks),
     ):
         if rows:
-            table = _table(title, rows[0])
-            for row in rows:
-                table.add_row(*map(_cell_text, row.values()))
-            console.print(table)
+            print_table(console, title, list(rows[0]), [[*map(_cell_text, row.values())] for row in rows])
 
 
 def _cell_text(cell: Any) -> str:
@@ -208,39 +317,34 @@ def _cell_text(cell: Any) -> str:
 
 def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
-    console = _console()
-    for line in lines(verdict):
-        console.print(line, soft_wrap=True)
+    console = new_console()
+    style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
+    first, *rest = lines(verdict)
+    print_line(console, first, style)
+    for line in rest:
+        print_line(console, line)
     moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
     if explain:
         for judged in moved:
             flips = worst(judged.paired, FLIPS_SHOWN)
             for line in told(flips, [(verdict.run_id, run, judged.flow)]):
-                console.print(f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}", soft_wrap=True)
+                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
     elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
-        console.print(
-            f"worst turns of {moved[0].flow} (--explain has more): {'; '.join(map(str, flips))}", soft_wrap=True
-        )
-    console.print(f"all measures: {', '.join(FILES)} in {run.path}", soft_wrap=True)
+        shown = "; ".join(map(str, flips))
+        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
+    print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
 
 
-def _console() -> Console:
+def new_console() -> Console:
+    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
     # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
-    return Console(width=None if Console().is_terminal else 140, highlight=False, markup=False)
+    width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
-    return table
-
-
-def visible_differences(run: Run) -> list[str]:
-    """For each pair with the first flow: the smallest difference that `compare` could have shown with so few turns."""
-    try:
-        comparison = compare(run)
-    except RunError:  # a single flow, or turns that are not there yet
+def visible_differences(comparison: Comparison | None) -> list[str]:
+    """For each pair the smallest difference in what decides that could have been shown with so few turns."""
+    if comparison is None:
         return []
     lines, equal = [], []
     for pair in comparison.pairs:

@@ -9,15 +9,16 @@ The model's own role is `agent`; each adapter translates it to its provider's wo
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 T = TypeVar("T")
 Role = Literal["system", "user", "agent", "tool"]
+ROLES: tuple[str, ...] = get_args(Role)
 CHARACTERS_PER_TOKEN = 4
 """Of English, roughly: where no tokenizer is at hand."""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
@@ -89,6 +90,21 @@ class Message:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
+def as_messages(given: Any) -> tuple[Message, ...]:
+    """A text as one user message, messages as they are; TypeError, with what is taken, for anything else."""
+    if isinstance(given, str):
+        return (Message(role="user", text=given),)
+    messages = tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
+    for message in messages:
+        if not isinstance(message, Message) or message.role not in ROLES or not isinstance(message.text, str):
+            roles = ", ".join(ROLES)
+            raise TypeError(
+                f"complete takes a text or a list of al.Message(role=..., text=...), the role one of {roles};"
+                f" not {message!r:.80}"
+            )
+    return messages
+
+
 def _sum(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
 
@@ -145,10 +161,18 @@ class Completion:
     """The model that answered, in the provider's own words."""
     finish_reason: FinishReason = "stop"
 
+    @property
+    def text(self) -> str:
+        """What the model said."""
+        return self.message.text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:
-    """A piece of a document: `text` is the document's text from `start` to `end` (characters)."""
+    """A piece of a document: `text` is the document's text from `start` to `end` (characters).
+
+    It prints as its text.
+    """
 
     id: str
     doc_id: str
@@ -158,6 +182,9 @@ class Passage:
     end: int
     score: float | None = None
     """Relevance for the query it was retrieved for; higher is better."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +207,8 @@ class Fact:
     created: datetime
     score: float | None = None
     """Cosine similarity to what was asked, -1 to 1, to six places; None where nothing was asked."""
+    about: str = ""
+    """Who told it; "" for whoever the memory belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 A name is looked up as a file or package of the room (`agentlab/flows/rag_only.py` is `rag_only`, `agentlab/flows/ego/`
 is `ego`), then as an entry point that another package declares (group `agentlab.flows`), then as `module` or
-`module:attribute`. Tools stand several to a file: there the name is that of a function with the decorator `@tool`.
+`module:attribute`, where the current folder counts; `my_flow` and `./my_flow.py` name a file of one's own there. Tools
+stand several to a file: there the name is that of a function with the decorator `@tool`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import ast
 import difflib
 import functools
 import importlib
+import importlib.util
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import AgentlabError, ConfigError
 
 ROOMS = {
     "flows": "flow",
@@ -95,6 +99,11 @@ def resolve(room: str, name: str) -> Any:
     for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
         return _checked(room, what, _loaded(what, entry.load))
     module, _, attribute = name.partition(":")
+    own = Path(module if module.endswith(".py") else f"{module}.py")
+    if own.is_file():
+        return _checked(room, what, _loaded(what, lambda: _run_file(own, attribute)))
+    if own.name == module or "/" in module:
+        raise ConfigError(f"cannot load the {what}: there is no file {own}, seen from the current folder")
     if "." in module or attribute:
         return _checked(room, what, _loaded(what, lambda: _import(module, attribute)))
     raise ConfigError(unknown(ROOMS[room], name, names(room)))
@@ -108,7 +117,30 @@ def provider(room: str, name: str) -> tuple[Any, str]:
     return resolve(room, first), rest
 
 
+def label_of(name: str) -> str:
+    """What results call a thing named so: a file of one's own goes by its stem, or by the attribute that was named."""
+    file, _, attribute = name.partition(":")
+    return (attribute or Path(file).stem) if file.endswith(".py") else name
+
+
+def _run_file(file: Path, attribute: str) -> Any:
+    """Run a file of the user's anew, so that what was changed since counts; it may import what stands beside it."""
+    _make_importable(file.parent)
+    name = f"own:{file.stem}"  # in no other module's place
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None, origin=str(file)))
+    module.__file__ = str(file)
+    sys.modules[name] = module
+    exec(compile(file.read_bytes(), file, "exec"), vars(module))  # noqa: S102 - it is the user's own code
+    return getattr(module, attribute) if attribute else module
+
+
+def _make_importable(folder: Path) -> None:
+    if (place := str(folder.resolve())) not in sys.path:
+        sys.path.append(place)
+
+
 def _import(module: str, attribute: str) -> Any:
+    _make_importable(Path())
     found: ModuleType = importlib.import_module(module)
     return getattr(found, attribute) if attribute else found
 
@@ -116,8 +148,15 @@ def _import(module: str, attribute: str) -> Any:
 def _loaded(what: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except (ImportError, AttributeError) as problem:
+    except AgentlabError:
+        raise
+    except (ImportError, AttributeError, SyntaxError) as problem:
         raise ConfigError(f"cannot load the {what}: {problem}") from None
+    except Exception as problem:
+        frame = traceback.extract_tb(problem.__traceback__)[-1]
+        raise ConfigError(
+            f"cannot load the {what}: {type(problem).__name__}: {problem} ({Path(frame.filename).name}:{frame.lineno})"
+        ) from None
 
 
 def _checked(room: str, what: str, found: Any) -> Any:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Emit = Callable[[str], None]
 NewId = Callable[[], str]
+RELEVANT_AT = 0.15
+"""Cosine similarity from which a remembered fact is brought; measured by `evals/bench/memory_threshold.py`."""
 DUPLICATE_AT = 0.9
 """Cosine similarity from which a text that is to be remembered counts as known already."""
 
@@ -109,6 +111,7 @@ class Memory(Protocol):
         created: datetime,
         new_id: NewId,
         duplicate_at: float | None = DUPLICATE_AT,
+        about: str = "",
     ) -> Added:
         """Store `text`, unless a fact scores `duplicate_at` or more against it; None: store it in any case.
 
@@ -133,7 +136,10 @@ class Memory(Protocol):
     async def update(
         self, fact_id: str, text: str, vector: np.ndarray | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
-        """Delete a fact and store `text` under a new id, both or neither; None if there is no such id."""
+        """Delete a fact and store `text`, about the same person, under a new id; both or neither.
+
+        None if there is no such id.
+        """
         ...
 
     async def delete(self, fact_id: str) -> bool:
@@ -169,6 +175,7 @@ class ToolContext(Protocol):
     @property
     def memory(self) -> Memory | None: ...
     def kept(self, slot: Slot[T]) -> T: ...
+    def prompt_or(self, name: str, otherwise: str) -> str: ...
     def notify(self, name: str, text: str = "", **data: Any) -> None: ...
     def report(self, tool: str, text: str) -> None: ...
     def passages_of_turn(self) -> tuple[Passage, ...]: ...

@@ -14,7 +14,18 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.events import (
+    PHASES,
+    EmbeddingCall,
+    Event,
+    Fetch,
+    MemoryOp,
+    ModelCall,
+    Search,
+    ToolRun,
+    printable,
+    shorten,
+)
 from agentlab.core.messages import Completion
 
 
@@ -166,14 +177,14 @@ class Trace:
         """Raise RunError unless sum over phases = sum over calls = sum over turns = totals."""
         check_conservation(self.events, f"{self.flow}/{self.conversation}")
 
-    def steps(self, turn: int | None = None, details: bool = True) -> str:
-        """The trace as an indented tree, one line an event."""
+    def steps(self, turn: int | None = None, details: bool = True, full: bool = False) -> str:
+        """The trace as an indented tree, one line an event; `full` adds what models and tools were asked and said."""
         turns = self.turns() if turn is None else [turn]
         lines: list[str] = []
         for number in turns:
             if turn is None:
                 lines.append(f"turn {number}")
-            lines.extend(_tree(self.of_turn(number), details))
+            lines.extend(_tree(self.of_turn(number), details, full))
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -256,7 +267,24 @@ def check_conservation(events: Iterable[Event], where: str) -> None:
             raise RunError(f"{where}: the sum over {name} is {total}, the totals are {totals}")
 
 
-def _tree(events: list[Event], details: bool) -> list[str]:
+def _whole(event: Event) -> str:
+    """All that a model or a tool was asked, and all that it said."""
+    match event:
+        case ModelCall(request=request, completion=completion):
+            messages = [*request.messages, *([completion.message] if completion else [])]
+            lines = []
+            for message in messages:
+                calls = [f"calls {call.name} {call.malformed or call.arguments}" for call in message.tool_calls]
+                lines += [f"[{message.role}] {message.text}", *calls]
+            return "\n".join(lines)
+        case ToolRun(call=call, output=output):
+            return f"[arguments] {call.malformed or call.arguments}\n[output] {output}"
+        case Search(query=query, passages=passages):
+            return "\n".join([f"[query] {query}", *(f"[{passage.id}] {passage}" for passage in passages)])
+    return ""
+
+
+def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
     children: dict[int | None, list[Event]] = defaultdict(list)
     for event in events:
         children[event.parent].append(event)
@@ -273,8 +301,11 @@ def _tree(events: list[Event], details: bool) -> list[str]:
                     text += f"  {shorten(event.detail, 160)}"
             if event.error:
                 text += f"  FAILED: {shorten(event.error, 200)}"
-            lines.append(f"{indent}{'└─' if last else '├─'} {text}")
-            draw(children[event.id], indent + ("   " if last else "│  "))
+            lines.append(f"{indent}{'└─' if last else '├─'} {printable(text)}")
+            below = indent + ("   " if last else "│  ")
+            if full:
+                lines.extend(f"{below}  {line}" for line in printable(_whole(event)).splitlines())
+            draw(children[event.id], below)
 
     draw(children[None], "")
     return lines

@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
@@ -28,12 +29,15 @@ class Dataset:
         conversations: Iterable[Conversation],
         documents: Iterable[Document] = (),
         told: Mapping[str, Sequence[ToldSession]] | None = None,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.conversations = tuple(conversations)
         self.documents = tuple(documents)
         self.told = dict(told or {})
         """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
+        self.places = dict(places or {})
+        """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
 
     @property
     def digest(self) -> str:
@@ -58,7 +62,7 @@ class Dataset:
             chosen = _stratified(self.conversations, limit, seed)
         elif limit is not None:
             chosen = self.conversations[:limit]
-        return Dataset(self.name, chosen, self.documents, self.told)
+        return Dataset(self.name, chosen, self.documents, self.told, self.places)
 
     def __repr__(self) -> str:
         return (
@@ -107,7 +111,7 @@ def load_dataset(path: str | Path) -> Dataset:
     if not file.is_file():
         if (folder / "sessions.jsonl").exists() or (folder / "questions.jsonl").exists():
             questions, told = read_memory_set(folder)
-            return Dataset(folder.resolve().name, questions, told=told)
+            return _placed(folder / "questions.jsonl", questions, told=told)
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
@@ -122,4 +126,9 @@ def load_dataset(path: str | Path) -> Dataset:
                 raise DatasetError(
                     f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
                 )
-    return Dataset(folder.resolve().name, (conversation for _, conversation in conversations), documents)
+    return _placed(file, conversations, documents=documents)
+
+
+def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
+    places = {conversation.id: f"{file}:{line}" for line, conversation in rows}
+    return Dataset(file.parent.resolve().name, (row for _, row in rows), places=places, **parts)

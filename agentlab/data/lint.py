@@ -1,27 +1,71 @@
-"""What in a data set can be read but hardly be meant: gold that contradicts itself, or that no reply could meet."""
+"""What in a data set can be read but hardly be meant, a line each: `conversations.jsonl:3: turn 0 of a: what it is`.
+
+* Duplicates: the same turns twice, or nearly (four in five runs of three words are shared): they count as independent.
+* Leaks: a reference answer of three words or more stands in the user's message (other than as a choice, `this or
+  that`), or in a reply given before.
+* Contradictions: a turn whose gold excludes itself, or two turns that are the same, all before them included, with gold
+  that excludes the other's.
+* Turns that no reply could meet, and turns that nothing grades.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentlab.core.names import MEMORY_TOOLS
-from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.conversations import Conversation, ExpectedCall, Turn
 from agentlab.data.datasets import Dataset
 
 ORDERS = ("any", "sequence")
 OWN = ("lookup_documents", *MEMORY_TOOLS)
 """Tools that a flow has beside those a conversation brings."""
+LEAST_LEAKED = 3
+"""Words of a reference answer that cannot stand in a question by chance."""
+NEAR = 0.8
+RUN = 3
+"""Words that are compared together."""
+LEAST_CONVERSATIONS = 6
+"""With fewer, a test that flips the signs of whole conversations never comes below p = .05: 2 / 2^5 is more."""
 
 
 def lint(dataset: Dataset) -> Iterator[str]:
-    """One line for each, with conversation, turn and key."""
+    """One line for each, with file and row, conversation, turn and key."""
     for conversation in dataset.conversations:
         for number in conversation.scored_turns:
-            for doubt in _of_turn(conversation, conversation.turns[number]):
-                yield f"turn {number} of {conversation.id}: {doubt}"
+            for doubt in _of_turn(conversation, number, bool(dataset.documents)):
+                yield f"{_place(dataset, conversation)}turn {number} of {conversation.id}: {doubt}"
+    yield from _repeated(dataset)
+    yield from _nearly_repeated(dataset)
 
 
-def _of_turn(conversation: Conversation, turn: Turn) -> Iterator[str]:
+def too_small(dataset: Dataset) -> str:
+    """Why no comparison on it can show anything; "" where one can."""
+    count = len(dataset.conversations)
+    if count >= LEAST_CONVERSATIONS:
+        return ""
+    return (
+        f"{dataset.name}: {count} conversations are too few: between two flows no difference can be shown, however"
+        f" large (p is {2.0 ** (1 - count):.2g} at the least); {LEAST_CONVERSATIONS} are the least for one measure"
+    )
+
+
+def _place(dataset: Dataset, conversation: Conversation) -> str:
+    place = dataset.places.get(conversation.id)
+    return f"{place}: " if place else ""
+
+
+def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> Iterator[str]:
+    turn = conversation.turns[number]
+    yield from _graded(turn, has_documents)
+    for answer in turn.reference_answers:
+        words = _words(answer)
+        if not words:
+            yield f"reference_answers: {answer!r} has no word that a reply could share"
+        elif not turn.unanswerable and len(words) >= LEAST_LEAKED and (where := _leaked(words, conversation, number)):
+            yield f"reference_answers: {answer!r} stands in {where}"
     expected = turn.expected_calls or []
     if turn.no_call and expected:
         yield "no_call: calls are expected all the same"
@@ -34,7 +78,121 @@ def _of_turn(conversation: Conversation, turn: Turn) -> Iterator[str]:
     for call in expected:
         if offered and call.name not in offered and call.name not in OWN:
             yield f"expected_calls: {call.name} is no tool of the conversation"
-        known = offered.get(call.name, {}).get("properties")
-        if isinstance(known, Mapping):
-            for name in sorted({*call.accepted_arguments, *call.optional_arguments} - {*known}):
-                yield f"expected_calls: {call.name} has no argument {name}"
+        yield from _of_call(call, offered.get(call.name, {}))
+
+
+def _graded(turn: Turn, has_documents: bool) -> Iterator[str]:
+    asked = (turn.relevant_doc_ids, turn.needs_document_lookup, turn.expected_calls, turn.expected_memory)
+    if not (turn.reference_answers or turn.unanswerable or turn.no_call) and all(part is None for part in asked):
+        yield "nothing is expected of the reply, so none of our scorers grades it"
+    if turn.unanswerable and turn.relevant_doc_ids:
+        yield f"unanswerable: {turn.relevant_doc_ids[0]!r} is relevant all the same"
+    if turn.needs_document_lookup is False and turn.relevant_doc_ids:
+        yield f"needs_document_lookup: none is, but {turn.relevant_doc_ids[0]!r} is relevant"
+    if turn.needs_document_lookup and not has_documents:
+        yield "needs_document_lookup: the set has no corpus.jsonl to look into"
+
+
+def _of_call(call: ExpectedCall, parameters: Mapping[str, object]) -> Iterator[str]:
+    for name, accepted in call.accepted_arguments.items():
+        if not accepted and name not in call.optional_arguments:
+            yield f"expected_calls: {call.name} accepts no value of {name}"
+    known = parameters.get("properties")
+    if isinstance(known, Mapping):
+        for name in sorted({*call.accepted_arguments, *call.optional_arguments} - {*known}):
+            yield f"expected_calls: {call.name} has no argument {name}"
+    required = parameters.get("required")
+    if isinstance(required, Sequence) and call.arguments_visible_in_context:
+        for name in required:
+            if name not in call.accepted_arguments and name not in call.optional_arguments:
+                yield f"expected_calls: {call.name} needs {name}, of which no value is accepted"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> str:
+    """Where a reference answer can be read by the flow before it answers; "" where it cannot."""
+    turn = conversation.turns[number]
+    said = [("the user's message", turn.user)]
+    for before, earlier in enumerate(conversation.turns[:number]):
+        if not earlier.scored and earlier.session == turn.session:
+            said += [(f"the reply of turn {before}", answer) for answer in earlier.reference_answers[:1]]
+    answer = f" {' '.join(words)} "
+    for where, text in said:
+        heard = f" {' '.join(_words(text))} "
+        # Of what a question offers to choose from, one is right.
+        if answer in heard and f"{answer}or " not in heard and f" or{answer}" not in heard:
+            return where
+    return ""
+
+
+def _repeated(dataset: Dataset) -> Iterator[str]:
+    """Conversations that are the same, and turns that are while their gold is not."""
+    seen: dict[str, tuple[Conversation, int]] = {}
+    for conversation in dataset.conversations:
+        before: list[object] = [getattr(conversation, "memory_of", ""), conversation.metadata.get("today")]
+        before.append([tool.model_dump() for tool in conversation.tools])
+        same, contradicts = None, False
+        for number, turn in enumerate(conversation.turns):
+            context = turn.model_dump(include={"speaker", "session", "tool_results"})
+            before = [*before, _words(turn.user), context, turn.metadata.get("now")]
+            first, at = seen.setdefault(json.dumps(before, default=str), (conversation, number))
+            same = first if first is not conversation and at == number else None
+            if same and turn.scored and (how := _contradiction(turn, same.turns[number])):
+                contradicts = True
+                where = f"{_place(dataset, conversation)}turn {number} of {conversation.id}"
+                yield f"{where}: the same is asked in turn {number} of {_other(dataset, same)}, and there {how}"
+            if not turn.scored:
+                before.append(turn.reference_answers)
+        if same and not contradicts and len(same.turns) == len(conversation.turns):
+            yield f"{_place(dataset, conversation)}{conversation.id}: the same turns as {_other(dataset, same)}"
+
+
+def _other(dataset: Dataset, conversation: Conversation) -> str:
+    place = dataset.places.get(conversation.id, "")
+    return conversation.id + (f" in row {place.rpartition(':')[2]}" if place else "")
+
+
+def _contradiction(turn: Turn, other: Turn) -> str:
+    """What is expected of `other` and excludes what is expected of `turn`; "" where nothing does."""
+    if turn.unanswerable != other.unanswerable:
+        return f"unanswerable is {str(other.unanswerable).lower()}"
+    lookups = {turn.needs_document_lookup, other.needs_document_lookup}
+    if lookups == {True, False}:
+        return f"needs_document_lookup is {str(other.needs_document_lookup).lower()}"
+    if turn.relevant_doc_ids and other.relevant_doc_ids and not {*turn.relevant_doc_ids} & {*other.relevant_doc_ids}:
+        return f"{other.relevant_doc_ids[0]!r} is relevant"
+    if turn.expected_calls is not None and other.expected_calls is not None:
+        calls = [Counter(call.name for call in each.expected_calls or ()) for each in (turn, other)]
+        if calls[0] != calls[1]:
+            return f"{', '.join(calls[1]) or 'no call'} is expected"
+    ours, theirs = ({word for answer in each.reference_answers for word in _words(answer)} for each in (turn, other))
+    return f"{other.reference_answers[0]!r} is right" if ours and theirs and not ours & theirs else ""
+
+
+def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
+    """Pairs of conversations in one setting whose users say almost the same.
+
+    Two sets of runs can only share NEAR of their union if they share one of the rarest few of each; only those are
+    looked up, so that large sets are not compared pair by pair (prefix filtering, Chaudhuri et al. 2006).
+    """
+    groups: dict[str, list[tuple[Conversation, frozenset[tuple[str, ...]], list[list[str]]]]] = defaultdict(list)
+    for conversation in dataset.conversations:
+        said = [_words(turn.user) for turn in conversation.turns]
+        runs = frozenset(tuple(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
+        groups[getattr(conversation, "memory_of", "")].append((conversation, runs, said))
+    for group in groups.values():
+        common = Counter(run for _, runs, _ in group for run in runs)
+        holding: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for place, (conversation, runs, said) in enumerate(group):
+            rare = sorted(runs, key=lambda run: (common[run], run))[: len(runs) - int(NEAR * len(runs)) + 1]
+            for other in sorted({other for run in rare for other in holding[run]}):
+                twin, theirs, they_said = group[other]
+                if said != they_said and len(runs & theirs) >= NEAR * len(runs | theirs):
+                    where = f"{_place(dataset, conversation)}{conversation.id}"
+                    yield f"{where}: almost the turns of {_other(dataset, twin)}"
+                    break
+            for run in rare:
+                holding[run].append(place)

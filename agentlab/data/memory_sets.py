@@ -3,6 +3,7 @@
     {"conversation_id": "ann", "session_id": "s1", "date": "2026-01-05 11:00", "speakers": ["Ann", "Bo"],
      "turns": [{"id": "s1:1", "speaker": "Ann", "text": "I play the oboe now."}]}
     {"id": "q1", "conversation_id": "ann", "question": "What does Ann play?", "category": "single-hop",
+     "speaker": {"id": "77", "name": "Bo"},
      "reference_answers": ["the oboe"], "unanswerable": false, "evidence_ids": ["s1"], "source": "", "licence": ""}
 
 A question becomes a conversation of one turn, asked with an empty history at the date of the last session, against a
@@ -29,7 +30,7 @@ from pydantic import Field, field_validator
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import Conversation, Strict, Turn
+from agentlab.data.conversations import Conversation, Speaker, Strict, Turn
 
 INGEST = "ingest:"
 """How the conversation begins in whose name a flow fills its memory."""
@@ -70,6 +71,7 @@ class QuestionRow(Strict):
     id: str = Field(min_length=1)
     conversation_id: str
     question: str
+    speaker: Speaker | None = None
     category: str = ""
     reference_answers: list[str] = Field([])
     unanswerable: bool = False
@@ -84,8 +86,11 @@ class Question(Conversation):
     memory_of: str
 
 
-def read_memory_set(folder: Path) -> tuple[list[Question], dict[str, list[ToldSession]]]:
-    """The questions, and what is told before them by conversation; raises DatasetError naming file, line and key."""
+def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str, list[ToldSession]]]:
+    """The questions, each with its line, and by conversation what is told before them.
+
+    Raises DatasetError naming file, line and key.
+    """
     for name in ("sessions.jsonl", "questions.jsonl"):
         if not (folder / name).is_file():
             raise DatasetError(f"the memory set has no {name}", folder)
@@ -109,7 +114,7 @@ def read_memory_set(folder: Path) -> tuple[list[Question], dict[str, list[ToldSe
 
 def _read_questions(
     file: Path, told: Mapping[str, Sequence[ToldSession]], places: Mapping[str, Mapping[str, list[str]]]
-) -> list[Question]:
+) -> list[tuple[int, Question]]:
     """`places` has the ids of the turns that each id of a session or a turn stands for, by conversation."""
     questions = []
     for line, row in read_rows(file, QuestionRow, "id"):
@@ -120,7 +125,7 @@ def _read_questions(
         if missing:
             raise DatasetError(f"evidence_ids: {missing[0]!r} is neither a session nor a turn of it", file, line)
         evidence = [known[name] for name in row.evidence_ids]
-        questions.append(_question(row, evidence, told[row.conversation_id][-1].moment))
+        questions.append((line, _question(row, evidence, told[row.conversation_id][-1].moment)))
     if not questions:
         raise DatasetError("the file holds no question", file)
     return questions
@@ -129,6 +134,7 @@ def _read_questions(
 def _question(row: QuestionRow, evidence: list[list[str]], today: datetime) -> Question:
     asked = Turn(
         user=row.question,
+        speaker=row.speaker,
         reference_answers=row.reference_answers,
         unanswerable=row.unanswerable,
         metadata={"evidence_turns": evidence} if evidence else {},

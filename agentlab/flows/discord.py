@@ -29,6 +29,7 @@ ENVIRONMENT = {
 @dataclass(frozen=True, kw_only=True)
 class Settings(TwoStepSettings):
     max_tool_calls: Annotated[int, Ge(0)] = 3
+    """How many tools run for one message."""
     master_id: str = "master"
     """The id of the one user the assistant belongs to."""
     stranger: Literal[1, 2] = 1
@@ -37,7 +38,7 @@ class Settings(TwoStepSettings):
 
 def _base_messages(session: Session, turn: UserTurn) -> list[str]:
     settings: Settings = session.settings
-    is_master = turn.speaker_id == settings.master_id
+    is_master = _is_master(session, turn)
     name = "master" if is_master else f"stranger_{settings.stranger}"
     user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
     return [
@@ -47,6 +48,10 @@ def _base_messages(session: Session, turn: UserTurn) -> list[str]:
     ]
 
 
+def _is_master(session: Session, turn: UserTurn) -> bool:
+    return bool(turn.speaker_id == session.settings.master_id)
+
+
 def _name(turn: UserTurn, unknown: str) -> str:
     """Whoever speaks chose the name: it stays on its line."""
     return one_line(turn.speaker_name or "") or unknown
@@ -54,6 +59,8 @@ def _name(turn: UserTurn, unknown: str) -> str:
 
 PROFILE = Profile(
     base_messages=_base_messages,
+    # The memory is the master's: what it holds is not about whoever else speaks.
+    facts_prompt=lambda session, turn: "facts" if _is_master(session, turn) else "facts_of_another",
     prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {turn.text}",
     allowed_tools=("fetch_memory", "search_web", "get_current_time"),
     final_memory_step=False,

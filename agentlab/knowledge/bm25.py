@@ -23,19 +23,21 @@ class WordIndex:
         self._size = size
 
     @classmethod
-    def build(cls, texts: Sequence[str], folder: Path) -> Self:
-        """Index `texts` and save to `folder`, which stays empty where no text has a word."""
+    def build(cls, texts: Sequence[str], folder: Path | None = None) -> Self:
+        """Index `texts` and save to `folder`, if one is given, which stays empty where no text has a word."""
         import bm25s
 
         words = _words(texts)
-        folder.mkdir()
+        if folder is not None:
+            folder.mkdir()
         if not any(words):
             return cls(None, len(texts))
         bm25 = bm25s.BM25()
         # The library divides by zero for a word that would be in no text, and says so as a warning.
         with np.errstate(invalid="ignore"):
             bm25.index(words, show_progress=False)
-        bm25.save(folder, show_progress=False)
+        if folder is not None:
+            bm25.save(folder, show_progress=False)
         return cls(bm25, len(texts))
 
     @classmethod

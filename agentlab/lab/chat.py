@@ -12,22 +12,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.files import folder_of
 from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, save_chat
+from agentlab.lab.saving import CONVERSATION, keep_row, kept_rows, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
+from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.variants import Variant
@@ -41,7 +42,9 @@ class Chat:
 
     With a file as `database`, the conversation goes on where the last chat with that file ended; with a folder as
     `memory`, what was remembered stays there. Without them both end with the lab. `mcp` is a file of servers whose
-    tools the flow has on top. `clock` says when a turn takes place. `on_event` is called with every item of `stream`.
+    tools the flow has on top. With `begins_with`, from `turns_until` of another chat or from a data set, it goes on
+    after turns that are not asked again. `clock` says when a turn takes place. `on_event` is called with every item of
+    `stream`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Chat:
         database: str | Path = ":memory:",
         memory: str | Path | None = None,
         mcp: str | Path | None = None,
+        begins_with: Sequence[Turn] = (),
         clock: Callable[[], datetime] = datetime.now,
         on_event: Callable[[Item], None] | None = None,
     ) -> None:
@@ -64,12 +68,14 @@ class Chat:
         if on_event is not None:
             self.stream.on("*", on_event)
         self.documents = self._read(documents)
-        self.said: list[Turn] = []
-        """The turns since the conversation began, as rows of a data set."""
         self._mcp = None if mcp is None else Path(mcp)
         self._database = ConversationDatabase(database)
         self.earlier = len(self._stored())
         """Messages that the database held before."""
+        self._rows = None if str(database) == ":memory:" else Path(database).with_suffix(".turns.jsonl")
+        self.said: list[Turn] = kept_rows(self._rows) if self._rows is not None else []
+        """The turns since the conversation began, in earlier chats too, as rows of a data set."""
+        self._begins_with = tuple(begins_with)
         self._memory_folder = folder_of(self) if memory is None else Path(memory)
         self._keeps_memory = memory is not None
         self._clock = clock
@@ -102,7 +108,10 @@ class Chat:
             self._talking.cancel()
 
     def facts_sync(self) -> tuple[Fact, ...]:
-        """What long-term memory holds, oldest first; () for a flow without one. Raises MemoryUnavailable."""
+        """What memory holds, the flow's own or else the long-term one, oldest first; () for a flow without one.
+
+        Raises MemoryUnavailable.
+        """
         return self._bench.wait(self._facts())
 
     async def _finished(self) -> None:
@@ -114,6 +123,8 @@ class Chat:
         async with self._one_at_a_time:
             driver = await self._opened()
             await driver.finish()
+            if self.variant.facts is not None:
+                return tuple(self.variant.facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
 
     def save(self, folder: str | Path) -> str:
@@ -124,6 +135,26 @@ class Chat:
         # What a turn does in the background is asked for in a replay, too.
         self._bench.wait(self._finished())
         return save_chat(self._bench, self.variant, self.said, self.documents, Path(folder))
+
+    def turns_until(self, turn: int) -> list[Turn]:
+        """The first `turn` turns with their replies, for a chat that goes on from there: a fork.
+
+        Raises ConfigError where there are not so many.
+        """
+        if not 1 <= turn <= len(self.said):
+            raise ConfigError(f"turn {turn}: this conversation has {len(self.said)} turns so far")
+        tip = self._database.last_message(CONVERSATION)
+        chain = self._database.chain(tip) if tip is not None else ()
+        replies: list[list[str]] = []
+        for message in chain:
+            if message.role == "user":
+                replies.append([])
+            elif message.role == "agent" and replies:
+                replies[-1] = [message.text]
+        # A chain may begin before the rows do: an older chat did not write them.
+        told = zip(self.said, replies[-len(self.said) :], strict=False)
+        rows = [row.model_copy(update={"scored": False, "reference_answers": reply}) for row, reply in told]
+        return rows[:turn]
 
     def reset_sync(self) -> None:
         """Begin a new conversation: what was said is no longer read, and what was being fetched for it is dropped.
@@ -164,7 +195,18 @@ class Chat:
             read = {"user": texts.get("user", turn.text), "reference_answers": replies}
             row = row.model_copy(update={"scored": False, **read})
         if answered or stored:
-            self.said.append(row)
+            self._note(row)
+
+    def _note(self, row: Turn) -> None:
+        self.said.append(row)
+        if self._rows is not None:
+            keep_row(self._rows, row)
+
+    def _forget(self, session: Session) -> None:
+        session.forget_history()
+        self.said.clear()
+        if self._rows is not None:
+            self._rows.unlink(missing_ok=True)
 
     async def _opened(self) -> TurnDriver:
         if self._driver is None:
@@ -177,8 +219,14 @@ class Chat:
                 database=self._database,
                 stream=self.stream,
                 mcp=self._mcp,
+                keeps_files=True,
             )
             self._driver = TurnDriver(session)
+            if self._begins_with:
+                self._forget(session)
+            for row in self._begins_with:
+                session.add_unscored(row.user, row.reference_answers[0] if row.reference_answers else None)
+                self._note(row)
         elif isinstance(away := self._driver.session.memory, UnavailableMemory) and away.may_be_back:
             self._driver.session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
         return self._driver
@@ -186,10 +234,9 @@ class Chat:
     async def _reset(self) -> None:
         self.stop()
         async with self._one_at_a_time:
-            if self._driver is not None:
-                self._driver.session.forget_history()
-                self.said.clear()
-                await self._driver.finish()
+            driver = await self._opened()
+            self._forget(driver.session)
+            await driver.finish()
 
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
@@ -212,4 +259,4 @@ class Chat:
 
 def _row(turn: UserTurn, now: datetime) -> Turn:
     speaker = Speaker(id=turn.speaker_id, name=turn.speaker_name or "") if turn.speaker_id is not None else None
-    return Turn(user=turn.text, speaker=speaker, metadata={"now": now.isoformat(timespec="seconds")})
+    return Turn(user=turn.text, speaker=speaker, metadata={"now": now.isoformat()})

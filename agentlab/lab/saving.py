@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
 from agentlab.workbench.variants import Variant
@@ -17,6 +18,17 @@ from agentlab.workbench.workbench import Workbench
 
 CONVERSATION = "chat"
 """What live conversations are called in traces and stored histories; their randomness depends on it."""
+
+
+def keep_row(file: Path, row: Turn) -> None:
+    """Add a turn to those that a conversation has had so far."""
+    with file.open("a", encoding="utf-8") as rows:
+        rows.write(f"{row.model_dump_json(exclude_defaults=True)}\n")
+
+
+def kept_rows(file: Path) -> list[Turn]:
+    """The turns that a conversation had in earlier chats; raises DatasetError, with file and line."""
+    return [row for _, row in read_rows(file, Turn)] if file.exists() else []
 
 
 def save_chat(

@@ -102,9 +102,10 @@ class StoredMemory:
         created: datetime,
         new_id: NewId,
         duplicate_at: float | None = DUPLICATE_AT,
+        about: str = "",
     ) -> Added:
         parts = self._checked([text], [vector], [created])
-        return (await self._store(parts, new_id, duplicate_at=duplicate_at))[0]
+        return (await self._store(parts, new_id, duplicate_at=duplicate_at, about=_storable(about)))[0]
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
@@ -117,9 +118,10 @@ class StoredMemory:
     ) -> Fact | None:
         parts = self._checked([text], [vector], [created])
         # Asked first, because an id that does not exist must not use up a new one.
-        if await self.get(fact_id) is None:
+        old = await self.get(fact_id)
+        if old is None:
             return None
-        stored = await self._store(parts, new_id, replaces=fact_id)
+        stored = await self._store(parts, new_id, replaces=fact_id, about=old.about)
         return stored[0].fact if stored else None
 
     async def delete(self, fact_id: str) -> bool:
@@ -178,7 +180,13 @@ class StoredMemory:
         return list(zip(map(_clean, texts), map(self._unit, vectors), created, strict=True))
 
     async def _store(
-        self, parts: list[_Part], new_id: NewId, *, replaces: str | None = None, duplicate_at: float | None = None
+        self,
+        parts: list[_Part],
+        new_id: NewId,
+        *,
+        replaces: str | None = None,
+        duplicate_at: float | None = None,
+        about: str = "",
     ) -> list[Added]:
         """Store facts, a single one in place of `replaces`, none if that is gone; or find what a single one repeats.
 
@@ -189,7 +197,7 @@ class StoredMemory:
         taken: Collection[str] = ()
         while True:
             named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
-            facts = [Fact(id=fact_id, text=text, created=moment) for fact_id, (text, _, moment) in named]
+            facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
             try:
                 return await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
             except _Taken as found:
@@ -301,8 +309,9 @@ def from_bytes(stored: bytes) -> Vector:
 
 
 def stored_fact(stored: Mapping[str, Any]) -> Fact:
-    """A fact from what a store keeps of it: `id`, `text`, and `created` as text of ISO 8601."""
-    return Fact(id=stored["id"], text=stored["text"], created=datetime.fromisoformat(stored["created"]))
+    """A fact from what a store keeps of it: `id`, `text`, `created` as text of ISO 8601, and `about` if it has one."""
+    created = datetime.fromisoformat(stored["created"])
+    return Fact(id=stored["id"], text=stored["text"], created=created, about=stored.get("about", ""))
 
 
 def rank(facts: Sequence[Fact], vectors: Vector, asked: Vector, count: int) -> list[Fact]:

@@ -117,7 +117,7 @@ class _ChromaRows:
             names = self._collection.get(where={"id": {"$eq": replaces}}, include=[])["ids"]
             write = self._collection.update
         about = [
-            {"id": fact.id, "created": fact.created.isoformat(), "number": number}
+            {"id": fact.id, "created": fact.created.isoformat(), "number": number, "about": fact.about}
             for number, fact in enumerate(facts, start=time.time_ns())
         ]
         for start in range(0, len(facts), _BATCH):

@@ -156,6 +156,7 @@ class _MongoRows(VectorTable):
             "text": fact.text,
             # As text: a date of BSON keeps milliseconds and no time zone.
             "created": fact.created.isoformat(),
+            "about": fact.about,
             "vector": Binary.from_vector(vector.tolist(), BinaryVectorDtype.FLOAT32),
             "embedder": self._embedder,
         }

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS facts (
     text TEXT NOT NULL,
     created TEXT NOT NULL,
     vector BLOB NOT NULL,
+    about TEXT NOT NULL DEFAULT '',
     UNIQUE (user, id)
 );
 CREATE INDEX IF NOT EXISTS facts_of_user ON facts (user, number);
@@ -62,6 +63,8 @@ class SqliteMemory(StoredMemory):
         """Create the tables where there are none, and see that the vectors are of this embedder."""
         database = self._open()
         database.executescript(_SCHEMA)
+        if "about" not in {column["name"] for column in database.execute("PRAGMA table_info(facts)")}:
+            database.execute("ALTER TABLE facts ADD COLUMN about TEXT NOT NULL DEFAULT ''")
         database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
         (holds,) = database.execute("SELECT embedder FROM about").fetchone()
         try:
@@ -114,17 +117,17 @@ class _SqliteRows(VectorTable):
         self._database = database
         self._user = user
         held = database.execute(
-            "SELECT id, text, created, vector FROM facts WHERE user = ? ORDER BY number", (user,)
+            "SELECT id, text, created, vector, about FROM facts WHERE user = ? ORDER BY number", (user,)
         ).fetchall()
-        self.load([stored_fact(row) for row in held], [from_bytes(row["vector"]) for row in held])
+        self.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
 
     def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         if replaces is not None:
             self.delete(replaces)
         self._database.executemany(
-            "INSERT INTO facts (user, id, text, created, vector) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO facts (user, id, text, created, vector, about) VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (self._user, fact.id, fact.text, fact.created.isoformat(), vector.astype("<f4").tobytes())
+                (self._user, fact.id, fact.text, fact.created.isoformat(), vector.astype("<f4").tobytes(), fact.about)
                 for fact, vector in zip(facts, vectors, strict=True)
             ],
         )

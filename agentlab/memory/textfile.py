@@ -109,7 +109,10 @@ class _TextRows(VectorTable):
     def refresh(self) -> None:
         """Become what the file holds; raises _Damaged where an entry is no fact."""
         self._entries = self.entries()
-        facts = [Fact(id=name, text=entry.text, created=entry.time) for name, entry in self._entries.items()]
+        facts = [
+            Fact(id=name, text=entry.text, created=entry.time, about=entry.facts.get("about", ""))
+            for name, entry in self._entries.items()
+        ]
         if facts != self.all():
             self.load(facts, self._vectors_of(facts))
 
@@ -134,14 +137,14 @@ class _TextRows(VectorTable):
     def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         # First the vectors: whoever reads a fact finds its own.
         append(self._vector_file, _vector_lines(dict(zip([_key(fact.text) for fact in facts], vectors, strict=True))))
-        new = [
-            Entry(module=_MODULE, time=fact.created, text=fact.text, facts={"user": self._user, "id": fact.id})
-            for fact in facts
-        ]
+        new = [Entry(module=_MODULE, time=fact.created, text=fact.text, facts=self._written(fact)) for fact in facts]
         if replaces is None:
             append(self._log.path, written(new))
         else:
             self._log.replace([self._entries[replaces]], new)
+
+    def _written(self, fact: Fact) -> dict[str, str]:
+        return {"user": self._user, "id": fact.id} | ({"about": fact.about} if fact.about else {})
 
     def delete(self, fact_id: str | None) -> None:
         self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])

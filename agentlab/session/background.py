@@ -1,23 +1,24 @@
-"""Work that a session does once the reply is there, and before the next turn begins."""
+"""What a session does beside the reply: work side by side within a turn, and work between two turns."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import RecordingError
 from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.session.clock import Clock, Scope
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class BackgroundWork(ABC):
-    """A session's queue of pieces of work, done one after the other."""
+    """Side by side with `parallel`; with `background` one piece after the other, once the reply is there."""
 
     _clock: Clock
 
@@ -37,6 +38,32 @@ class BackgroundWork(ABC):
         """
         self._background.append(_Piece(self._clock.scope, self._pieces, name, work, only_here))
         self._pieces += 1
+
+    async def parallel(self, *work: Awaitable[T]) -> list[T]:
+        """Run awaitables side by side; what comes next waits for all of them.
+
+        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
+        which of them were under way at that moment would be a matter of speed.
+        """
+
+        begun_in = self._clock.scope
+
+        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
+            self._clock.enter_branch(begun_in, number)
+            try:
+                return await inner, None, self._clock.scope.after
+            except Exception as failure:
+                return None, failure, self._clock.scope.after
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
+        done = [task.result() for task in tasks]
+        if done:
+            self._clock.set_predecessors(tuple(sorted({event_id for _, _, after in done for event_id in after})))
+        for _, failure, _ in done:
+            if failure is not None:
+                raise failure
+        return [cast("T", result) for result, _, _ in done]
 
     async def join(self) -> None:
         """Do what was put into the background, piece by piece; called between turns."""

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentlab.core.events import Decision, Event, Notice, Phase
+from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
 from agentlab.core.protocols import Place
 from agentlab.core.stream import Noticed, StepBegun, StepEnded, Stream
 from agentlab.core.trace import Trace, longest_path
 
+log = logging.getLogger(__name__)
+_LOGGED = (Decision, Search, ToolRun)
+"""What tells in a log why a turn came out as it did."""
 RecordedDuration = Callable[[Any, float], tuple[float, str]]
 """Takes what was done in this process, as JSON, and the seconds measured; gives the seconds to write, and origin."""
 
@@ -89,13 +93,22 @@ class Clock:
         """What comes next waits for all of `events`."""
         self.scope = replace(self.scope, after=events)
 
+    @property
+    def elapsed(self) -> float:
+        """Modelled seconds of the turn so far, where the running code is."""
+        return max(0.0, self._reached - self._now)
+
+    @property
+    def _reached(self) -> float:
+        scope = self.scope
+        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
+        return max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
+
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
         scope = self.scope
         event_id = self.trace.next_id()
-        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
-        start = max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
-        self._began[event_id] = start
+        self._began[event_id] = start = self._reached
         where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
         return {"id": event_id, "phase": phase, "start": start, **where}
 
@@ -108,6 +121,9 @@ class Clock:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = event.start + event.seconds
         self.trace.append(event)
+        if isinstance(event, _LOGGED):
+            where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
+            log.info("%s: %s  %s", where, event.title, shorten(event.detail))
         ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
         self.stream.emit(ended)
         self.set_predecessors((event.id,))

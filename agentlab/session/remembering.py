@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -11,6 +12,7 @@ from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.events import MemoryOp, Phase
 from agentlab.core.messages import Added, Fact
 from agentlab.core.protocols import DUPLICATE_AT, Memory
+from agentlab.core.trace import Trace
 from agentlab.session.clock import Clock
 
 
@@ -18,13 +20,17 @@ class MemoryVerbs(ABC):
     """What a session can do with its memory; nothing, and no event, where it has none."""
 
     memory: Memory | None
+    memory_min_score: float | None
+    """Cosine similarity from which a fact is relevant enough to be brought; None: whatever is nearest is brought."""
     now: datetime
+    speaker: str
+    """Who speaks in this turn; "" where nobody said so."""
+    trace: Trace
+    _last_fact: tuple[str, int] = ("", 0)
     _clock: Clock
 
     @abstractmethod
     def step(self, name: str, text: str = "") -> AbstractContextManager[None]: ...
-    @abstractmethod
-    def new_id(self, prefix: str) -> str: ...
     @abstractmethod
     async def _embed(self, text: str, phase: Phase, model: str) -> Any: ...
 
@@ -33,6 +39,8 @@ class MemoryVerbs(ABC):
     ) -> tuple[Fact, ...]:
         """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
 
+        `min_score`: None takes the session's `memory_min_score`.
+
         Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
         """
         if self.memory is None:
@@ -40,7 +48,8 @@ class MemoryVerbs(ABC):
         with self.step("recall"):
             vector = await self._embed_for(self.memory, text, phase)
             with self._clock.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
-                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=min_score)
+                least = self.memory_min_score if min_score is None else min_score
+                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=least)
         return tuple(facts["facts"])
 
     async def remember(
@@ -56,7 +65,12 @@ class MemoryVerbs(ABC):
             vector = await self._embed_for(self.memory, text, phase)
             with self._clock.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
                 added = await self.memory.add(
-                    text, vector, created=self.now, new_id=self._new_fact, duplicate_at=duplicate_at
+                    text,
+                    vector,
+                    created=self.now,
+                    new_id=self._new_fact,
+                    duplicate_at=duplicate_at,
+                    about=self.speaker,
                 )
                 facts["facts"], facts["written"] = (added.fact,), added.is_new
         return added
@@ -75,7 +89,14 @@ class MemoryVerbs(ABC):
         return fact
 
     def _new_fact(self) -> str:
-        return self.new_id("fact")
+        """An id that is given once: by moment and number, so that a later chat never gives that of a fact that is gone.
+
+        A conversation that was interrupted and taken up gives the same ones as its replay in one go.
+        """
+        moment = self.now.isoformat()
+        self._last_fact = moment, self._last_fact[1] + 1 if self._last_fact[0] == moment else 1
+        told_at = f"{self.trace.conversation}/{self.trace.epoch}/{moment}/{self._last_fact[1]}"
+        return f"fact_{hashlib.sha256(told_at.encode()).hexdigest()[:8]}"
 
     async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
         if memory.embedder is None:

@@ -13,7 +13,6 @@ A model call takes five hops: whoever plays the turn (`workbench.conversation`) 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import json
@@ -21,19 +20,32 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import (
+    ConfigError,
     ContextOverflow,
     NotRecorded,
     RecordingError,
     ToolError,
 )
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
-from agentlab.core.messages import Citation, Completion, Message, Passage, Request, ToolCall, ToolSpec, Usage, to_json
+from agentlab.core.messages import (
+    Citation,
+    Completion,
+    Message,
+    Passage,
+    Request,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    as_messages,
+    to_json,
+)
 from agentlab.core.names import NOT_RECORDED
+from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
 from agentlab.core.slot import Slot
@@ -74,7 +86,10 @@ class Session(MemoryVerbs, BackgroundWork):
         index: Index | None = None,
         top_k: int = 4,
         memory: Memory | None = None,
+        memory_min_score: float | None = None,
         folder: Path | None = None,
+        files: Path | None = None,
+        keeps_files: bool = False,
         tools: Sequence[Tool] = (),
         tools_are_brought: bool = False,
         settings: Any = None,
@@ -88,6 +103,11 @@ class Session(MemoryVerbs, BackgroundWork):
         self.stream = stream or Stream()
         self.index = index
         self.memory = memory
+        self.memory_min_score = memory_min_score
+        self.files = files
+        """The folder that the file tools begin with; None: an empty one."""
+        self.keeps_files = keeps_files
+        """Whether they work in it, or in a copy that goes with the session."""
         self.folder = folder
         """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
         self.token_limit: int | None = None
@@ -97,6 +117,7 @@ class Session(MemoryVerbs, BackgroundWork):
         """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
         self.settings = settings
         self.now = now
+        self.speaker = ""
         self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
         self._kept: dict[Slot[Any], Any] = {}
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
@@ -112,8 +133,9 @@ class Session(MemoryVerbs, BackgroundWork):
         self._drafts = 0
         self._ids = 0
 
-    def begin_turn(self, turn: int) -> None:
+    def begin_turn(self, turn: int, speaker: str = "") -> None:
         """Called by whoever drives the flow, before each turn."""
+        self.speaker = speaker
         self._clock.begin_turn(turn)
         self._speech = None
 
@@ -136,13 +158,24 @@ class Session(MemoryVerbs, BackgroundWork):
             self._kept[slot] = slot.opened(self)
         return cast("T", self._kept[slot])
 
+    @property
+    def moment(self) -> datetime:
+        """`now`, which is when the turn began, and what the turn has taken since; a replay has the same moments."""
+        return self.now + timedelta(seconds=self._clock.elapsed)
+
     def new_id(self, prefix: str) -> str:
         self._ids += 1
         return f"{prefix}_{self._ids}"
 
     def prompt(self, name: str, **values: object) -> str:
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
+        if name not in self._prompts:
+            raise ConfigError(unknown("prompt of this flow (PROMPTS in its file)", name, self._prompts))
         return self._prompts[name].format(**values)
+
+    def prompt_or(self, name: str, otherwise: str) -> str:
+        """For tools: the flow's prompt of that name, or the tool's own words where the flow has none."""
+        return self.prompt(name) if name in self._prompts else otherwise
 
     def tool_specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())
@@ -160,7 +193,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
     async def complete(
         self,
-        messages: Sequence[Message],
+        messages: str | Sequence[Message],
         *,
         tools: Sequence[ToolSpec] = (),
         tool_choice: str = "auto",
@@ -169,13 +202,15 @@ class Session(MemoryVerbs, BackgroundWork):
         max_tokens: int | None = None,
         shows: Callable[[str], str] | None = None,
     ) -> Completion:
-        """Ask the model. Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
+        """Ask the model; a text is one message of the user's. What it says is `.text`, its message `.message`.
+
+        Without `phase`, a reply with tool calls is charged to select_tool, any other to answer.
 
         What an answering call says is part of the reply, and goes into the stream as it arrives: of JSON only what
         `shows` makes of all that was said so far, and nothing once it turns out that tools are called.
         """
         request = Request(
-            messages=tuple(messages),
+            messages=as_messages(messages),
             tools=tuple(tools),
             tool_choice=tool_choice,
             output_schema=output_schema,
@@ -345,32 +380,6 @@ class Session(MemoryVerbs, BackgroundWork):
         """Group the events of the block under a named step."""
         with self._clock.timed(Step, None, name=name, text=text):
             yield
-
-    async def parallel(self, *work: Awaitable[T]) -> list[T]:
-        """Run awaitables side by side; what comes next waits for all of them.
-
-        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
-        which of them were under way at that moment would be a matter of speed.
-        """
-
-        begun_in = self._clock.scope
-
-        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
-            self._clock.enter_branch(begun_in, number)
-            try:
-                return await inner, None, self._clock.scope.after
-            except Exception as failure:
-                return None, failure, self._clock.scope.after
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
-        done = [task.result() for task in tasks]
-        if done:
-            self._clock.set_predecessors(tuple(sorted({event_id for _, _, after in done for event_id in after})))
-        for _, failure, _ in done:
-            if failure is not None:
-                raise failure
-        return [cast("T", result) for result, _, _ in done]
 
 
 def _all(said: str) -> str:

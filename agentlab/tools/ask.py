@@ -8,7 +8,8 @@ from agentlab.core.errors import ToolError
 from agentlab.core.messages import Message
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import tool
-from agentlab.tools.web import UNAVAILABLE, search_web
+from agentlab.tools.web import PROMPT as WEB_PROMPT
+from agentlab.tools.web import UNAVAILABLE, answer_from_web
 
 PROMPT = "Answer the question in one or two short sentences. Say so if you do not know."
 
@@ -23,7 +24,7 @@ async def question(arguments: dict[str, Any], context: ToolContext) -> str:
     asked = str(arguments["question"]).strip()
     if not asked:
         raise ToolError("question: question: is empty; say what to ask")
-    messages = (Message(role="system", text=PROMPT), Message(role="user", text=asked))
+    messages = (Message(role="system", text=context.prompt_or("question", PROMPT)), Message(role="user", text=asked))
     answer = (await context.complete(messages, phase="tool")).message.text
     context.notify("subsystemMessage", answer[:500], title="LLM response: question")
     return answer
@@ -36,7 +37,7 @@ async def question(arguments: dict[str, Any], context: ToolContext) -> str:
 )
 async def llmquery(arguments: dict[str, Any], context: ToolContext) -> str:
     """The model is asked what is happening now, and answers from the web; raises ToolError where that is away."""
-    answer = await search_web.run(arguments, context)
+    answer = await answer_from_web(arguments["query"], context, context.prompt_or("llmquery", WEB_PROMPT))
     if answer == UNAVAILABLE:
         raise ToolError(answer)
     context.notify("subsystemMessage", answer[:500], title="LLM response: llmquery")

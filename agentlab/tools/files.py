@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -20,12 +21,23 @@ from agentlab.core.protocols import ToolContext
 from agentlab.core.slot import Slot
 from agentlab.tools import tool
 
-WORKSPACE: Slot[Path] = Slot(lambda session: folder_of(session, "agentlab-workspace-"))
-"""A temporary folder that goes when the session does."""
 LIMIT = 1_000_000
 """Bytes of the largest file that is read or written."""
 _DEEPEST = 32
 """Folders on the way to a file: each is held open, and nobody can delete a tree that is thousands deep."""
+
+
+def _opened(session: Any) -> Path:
+    if session.files is not None and session.keeps_files:
+        return Path(session.files)
+    folder = folder_of(session, "agentlab-workspace-")
+    if session.files is not None:
+        shutil.copytree(session.files, folder, symlinks=True, dirs_exist_ok=True)
+    return folder
+
+
+WORKSPACE: Slot[Path] = Slot(_opened)
+"""The folder that the spec names, where that is kept; else one that goes when the session does."""
 
 
 @tool(

@@ -119,8 +119,9 @@ async def _with_memory(context: ToolContext, consequence: str, work: Callable[[]
 
 
 def fact_entry(fact: Fact) -> str:
-    """A fact with its id, as a prompt or a tool's result lists it."""
-    return f"ID: {one_line(fact.id).replace('|', '/')} | Content: {one_line(fact.text)}"
+    """A fact with its id and whoever told it, as a prompt or a tool's result lists it."""
+    about = f" | Told by: {one_line(fact.about).replace('|', '/')}" if fact.about else ""
+    return f"ID: {one_line(fact.id).replace('|', '/')}{about} | Content: {one_line(fact.text)}"
 
 
 def one_line(text: str) -> str:

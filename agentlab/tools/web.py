@@ -43,7 +43,12 @@ async def search_web(arguments: dict[str, Any], context: ToolContext) -> str:
 
     Raises ToolError for an empty query.
     """
-    query = " ".join(str(arguments["query"]).split())
+    return await answer_from_web(arguments["query"], context, PROMPT)
+
+
+async def answer_from_web(asked_for: Any, context: ToolContext, prompt: str) -> str:
+    """As the tool `search_web` answers; `prompt` tells the model how to sum up what was found."""
+    query = " ".join(str(asked_for).split())
     if not query:
         raise ToolError("search_web: query: is empty; say what to search for")
     try:
@@ -56,7 +61,7 @@ async def search_web(arguments: dict[str, Any], context: ToolContext) -> str:
         return f"The web search found nothing for: {query}"
     found = "\n\n".join(_fenced(result) for result in results)
     messages = (
-        Message(role="system", text=PROMPT),
+        Message(role="system", text=prompt),
         Message(role="user", text=f"{found}\n\nQuery: {query}"),
     )
     try:

@@ -58,7 +58,7 @@ class TurnDriver:
         """
         await self.finish()
         self.session.now = now or self.session.now
-        self.session.begin_turn(number)
+        self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "")
         began = time.perf_counter()
         stream = self.session.stream
         stream.emit(TurnBegun(number, asked))
@@ -105,8 +105,11 @@ def log_failure(session: Session, played: PlayedTurn) -> None:
 def _checked(reply: Any) -> Reply:
     """The reply, if it can be stored and graded; TypeError otherwise, which makes it a failed turn."""
     if not isinstance(reply, Reply):
-        raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply")
+        raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply; return al.Reply(text=...)")
     if not isinstance(reply.text, str) or not all(isinstance(citation, Citation) for citation in reply.citations):
-        raise TypeError("the flow returned a Reply whose text is no string or whose citations are no Citations")
+        raise TypeError(
+            "the flow returned a Reply whose text is no string (what a model says is completion.text) or whose"
+            " citations are no Citations"
+        )
     json.dumps(to_json(reply))
     return reply

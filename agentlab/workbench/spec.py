@@ -20,8 +20,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agentlab.core.errors import ConfigError
 from agentlab.core.jsonl import explain
 from agentlab.core.names import Mode
+from agentlab.core.plugins import label_of
 
-ENVIRONMENT = {"AGENTLAB_MODEL": "model", "AGENTLAB_EMBEDDER": "embedder", "AGENTLAB_MODE": "mode"}
+ENVIRONMENT = {
+    "AGENTLAB_MODEL": "model",
+    "AGENTLAB_EMBEDDER": "embedder",
+    "AGENTLAB_MODE": "mode",
+    "AGENTLAB_FILES": "files",
+}
 
 
 class Strict(BaseModel):
@@ -58,6 +64,13 @@ class FlowSpec(BaseModel):
     generation: dict[str, Any] = {}
     prompts: dict[str, str] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _labelled_by_its_file(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(name := given.get("flow"), str) and not given.get("label"):
+            return {**given, **({"label": label} if (label := label_of(name)) != name else {})}
+        return given
+
     @property
     def settings(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
@@ -92,6 +105,11 @@ class Spec(Strict):
         "verbatim",
         description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"
         " itself writes it",
+    )
+    files: str | None = Field(
+        None,
+        description="the folder in which the file tools read and write: a chat works in it, each conversation of a run"
+        " in a copy of it; without one, in an empty folder that is gone afterwards",
     )
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="how many conversations of each data set")

@@ -17,12 +17,13 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
+from agentlab.tools.mcp.listing import FoundTool, that_fit
 from agentlab.workbench.prompt_files import find_prompt_files
-from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
+from agentlab.workbench.spec import ENVIRONMENT, FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Variant:
     respond: Callable[[UserTurn, Session], Awaitable[Reply]]
     write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
     """The flow's step that writes to memory, alone; None for a flow without one."""
+    facts: Callable[[Session], Sequence[Fact]] | None
+    """What is remembered, of a flow that keeps a memory of its own; None for the others."""
     settings: Any
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]
@@ -46,9 +49,17 @@ class Variant:
     tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
+    chooses_tools: bool
+    """Whether it copes with more tools than fit into a request."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
+    environment: Mapping[str, str]
+    """Its own environment variables, and the keys that they set: see `environment_notes`."""
+
+    def fitting(self, found: Sequence[FoundTool]) -> Sequence[FoundTool]:
+        """The tools of servers and scripts that the flow is given."""
+        return found if self.chooses_tools else that_fit(found)[0]
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -57,7 +68,9 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     where = f"flow {flow.name!r}"
     respond = getattr(found, "respond", found)
     if not inspect.iscoroutinefunction(respond):
-        raise ConfigError(f"{where}: it has no `async def respond(turn, session)`")
+        raise ConfigError(
+            f"{where}: it has no `async def respond(turn, session)`; another name is written as file.py:name"
+        )
     environment = getattr(found, "ENVIRONMENT", {})
     set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
     own_tools = getattr(found, "TOOLS", ())
@@ -72,6 +85,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         label=flow.name,
         respond=respond,
         write_memory=getattr(found, "write_memory", None),
+        facts=getattr(found, "facts", None),
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
@@ -82,9 +96,29 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
+        chooses_tools=getattr(found, "CHOOSES_TOOLS", False),
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
+        environment=environment,
     )
+
+
+def environment_notes(spec: Spec, variants: Sequence[Variant]) -> list[str]:
+    """A line for each environment variable that is set: what it sets, or what wins over it."""
+    told = [("", name, key, str(getattr(spec, key))) for name, key in ENVIRONMENT.items()]
+    for variant in variants:
+        provider, _, model = variant.model.partition("/")
+        named = {"provider": provider, "model": model}
+        told += [
+            (f"{variant.label}: ", name, key, named[key] if key in named else str(getattr(variant.settings, key)))
+            for name, key in variant.environment.items()
+        ]
+    notes = []
+    for where, name, key, used in told:
+        if value := os.environ.get(name):
+            wins = f"sets {key}" if value == used else f"is not used, the spec or the command line says {key}: {used}"
+            notes.append(f"{where}{name}={value} {wins}")
+    return notes
 
 
 def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:

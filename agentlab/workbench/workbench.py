@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from agentlab.models.weights import home
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Generation, Session
 from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.listing import that_fit
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
@@ -51,6 +52,8 @@ class Workbench:
         self._objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
+        if spec.files is not None and not Path(spec.files).is_dir():
+            raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
         named = {variant.model for variant in self.variants}
         self._models = {name: QueuedModel(*self._behind("models", name)) for name in named}
@@ -63,7 +66,7 @@ class Workbench:
         scorers = plugins.names("evals.scorers") if spec.scorers == "default" else spec.scorers
         self.scorers = [plugins.resolve("evals.scorers", name) for name in scorers]
         self._indexes: dict[tuple[int, str], DocumentIndex] = {}
-        self._managers: dict[tuple[Path, tuple[str, ...]], ToolManager] = {}
+        self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
 
     @property
@@ -208,6 +211,7 @@ class Workbench:
         now: datetime | None = None,
         stream: Stream | None = None,
         mcp: Path | None = None,
+        keeps_files: bool = False,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
         where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top."""
@@ -219,7 +223,7 @@ class Workbench:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
-        found = () if tools else await self.found_tools(variant, mcp)
+        managers = [] if tools else await self.tool_managers(variant, mcp, live=folder is not None)
         built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
@@ -233,7 +237,7 @@ class Workbench:
             conversation=trace.conversation,
             epoch=trace.epoch,
         )
-        return Session(
+        session = Session(
             trace=trace,
             gateway=gateway,
             history=history,
@@ -243,34 +247,61 @@ class Workbench:
             index=index,
             top_k=variant.retrieval.top_k,
             memory=memory,
+            memory_min_score=getattr(variant.settings, "memory_min_score", None),
             folder=folder,
-            tools=[*built_in.values(), *brought, *found],
+            files=None if self.spec.files is None else Path(self.spec.files),
+            keeps_files=keeps_files,
+            tools=[*built_in.values(), *brought],
             tools_are_brought=bool(tools),
             settings=variant.settings,
             prompts=variant.prompts,
             price=self.prices.cost,
             stream=stream,
         )
+        for manager in managers:
+            manager.offer_to(session, variant.fitting)
+            for problem in _problems(manager, variant) if folder is not None else ():
+                session.notify("systemError", problem, title="tools")
+        self._check_tools(variant, session.tools)
+        return session
 
-    async def found_tools(self, variant: Variant, mcp: Path | None = None) -> tuple[Tool, ...]:
-        """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions."""
-        own = [tool.spec.name for tool in variant.tools]
-        found: list[Tool] = []
+    @staticmethod
+    def _check_tools(variant: Variant, there: Iterable[str]) -> None:
+        """ConfigError where the flow's setting `tools` names one that neither it nor anything found has."""
+        known = {*there, *(tool.spec.name for tool in variant.tools)}
+        for name in getattr(variant.settings, "tools", None) or ():
+            if name not in known:
+                raise ConfigError(f"flow {variant.label!r}: tools: {plugins.unknown('tool', name, known)}")
+
+    async def tool_managers(
+        self, variant: Variant, mcp: Path | None = None, *, live: bool = False
+    ) -> list[ToolManager]:
+        """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions.
+
+        `live` ones, for chats, take up what servers change.
+        """
+        reserved = tuple(tool.spec.name for tool in variant.tools)
+        found = []
         for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
             if path is None:
                 continue
-            reserved = (*own, *(tool.spec.name for tool in found))
             async with self._opening:
-                if (key := (path, reserved)) not in self._managers:
-                    self._managers[key] = await opening(path, reserved=reserved)
-                    for problem in self._managers[key].problems:
+                if (key := (path, reserved, live)) not in self._managers:
+                    self._managers[key] = await opening(path, reserved=reserved, live=live)
+                    for problem in _problems(self._managers[key], variant):
                         log.warning("%s: %s", path, problem)
-            found += self._managers[key].tools
-        return tuple(found)
+            found.append(self._managers[key])
+            reserved += tuple(tool.spec.name for tool in found[-1].tools)
+        return found
 
     async def close_all(self) -> None:
         """End whatever was opened."""
         await close_each([*self._managers.values(), *self._models.values(), self._queries])
+
+
+def _problems(manager: ToolManager, variant: Variant) -> list[str]:
+    """What is odd about the tools that were found, and which of them the flow is not offered, a line each."""
+    return [*manager.problems, *([] if variant.chooses_tools else that_fit(manager.tools)[1])]
 
 
 async def close_each(things: Sequence[Any]) -> None:

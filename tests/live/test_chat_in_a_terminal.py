@@ -15,6 +15,8 @@ pytestmark = pytest.mark.real_model
 AGENTLAB = str(Path(sys.executable).with_name("agentlab"))
 FLOWS = ["rag_only", "tools", "tools_rag_fallback", "chatbox", "discord", "coordinator", "ego"]
 ANSWERED = r"model calls? "
+LINE_TAKEN = re.escape("\x1b[?2004l")
+"""The end of bracketed paste: what comes after it is no echo of what was typed."""
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def terminal(tmp_path: Path):
             env={**os.environ, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"},
             dimensions=(24, 80),
             encoding="utf-8",
-            timeout=400,
+            timeout=200,
         )
         started.append(child)
         child.expect(greeting)
@@ -50,9 +52,12 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
     chat.sendline("My name is Anna and I live in Bern. What time is it?")
     chat.expect(ANSWERED)
     chat.expect(">")
+    chat.sendline("/quit")
+    chat.expect(pexpect.EOF)
+    chat = terminal(flow, "goes on after")
     chat.sendline("Tell me a long story about a dog and a cat.")
-    chat.expect(r"story about a dog and a cat\.\s")
-    chat.expect(r"available|complete|recall|embed|search|memory|attempt|tool|The|Once|\w")
+    chat.expect(LINE_TAKEN)
+    chat.expect(r"available|complete|recall|embed|context|history|attempt|memor")
     chat.sendintr()
     chat.expect(r"\(interrupted\)")
     chat.sendline("/save saved")
@@ -65,6 +70,3 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
         f"{AGENTLAB} run saved/spec.yaml", cwd=tmp_path, encoding="utf-8", withexitstatus=True, timeout=200
     )
     assert status == 0 and re.search(r"model calls: [1-9]\d* reused, 0 new", replayed), replayed[-1500:]
-    again = terminal(flow, "goes on after")
-    again.sendline("/quit")
-    again.expect(pexpect.EOF)

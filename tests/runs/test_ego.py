@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.events import ToolRun
+from agentlab.core.messages import Request
 from agentlab.data.documents import Document
+from agentlab.flows import ego
+from agentlab.memory.tagged_log import TaggedLog
 from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
-from support.layered_agent import USUAL, plan, purpose, step
+from support.layered_agent import USUAL, judge, plan, purpose, step
 
 
 def test_chats_in_one_data_folder_share_long_term_memory_only(tmp_path, own_home):
@@ -108,6 +112,51 @@ def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home):
     assert play("replay", 7) == recorded
 
 
+def test_entries_have_times_of_their_own_that_a_replay_repeats(tmp_path, own_home):
+    (tmp_path / "recordings").mkdir()
+
+    def times(mode: str) -> list[datetime]:
+        model = Scripted([lambda request: USUAL[purpose(request)]], loop=True)
+        with al.Lab(
+            flows=["ego"],
+            model=model,
+            embedder="hashing/hashing-64",
+            mode=mode,
+            recordings=str(tmp_path / "recordings"),
+        ) as lab:
+            now = datetime(2026, 3, 5, 9)
+            chat = lab.chat(documents=(), memory=tmp_path / mode, clock=lambda: now)
+            chat.say_sync("What is an oboe?")
+            chat.say_sync("And a bassoon?")
+            lab.wait(chat.close())
+        found = TaggedLog(tmp_path / mode / "short_term.txt").entries()
+        assert len(found) == 6
+        return [entry.time for entry in found]
+
+    recorded = times("record")
+    assert recorded == sorted(set(recorded)) and recorded[0] >= datetime(2026, 3, 5, 9)
+    assert times("replay") == recorded
+
+
+def test_a_chat_shows_what_is_in_the_agents_own_memory(tmp_path, own_home):
+    replies = {**USUAL, "plan": plan(complexity="simple")}
+    model = Scripted([lambda request: replies[purpose(request)]], loop=True)
+    with al.Lab(flows=["ego", "rag_only"], model=model, embedder="hashing/hashing-64") as lab:
+        chat = lab.chat("ego", documents=(), memory=tmp_path / "mine")
+        assert chat.facts_sync() == ()
+        chat.say_sync("I play the oboe.")
+        found = chat.facts_sync()
+        plain = lab.chat("rag_only", documents=())
+        plain.say_sync("I play the oboe.")
+        assert plain.facts_sync() == ()
+    assert [(fact.id, fact.text) for fact in found] == [
+        ("long-1", "[reflection memory] lessons: Look it up first."),
+        ("short-1", "[ego user] I play the oboe."),
+        ("short-2", "[ego response] It is a woodwind. # Oboe"),
+        ("short-3", "[reflection insight] lessons: Look it up first."),
+    ]
+
+
 def test_what_the_agent_does_by_itself_is_no_call_of_the_models(tmp_path, own_home):
     rows = '{"id": "a", "turns": [{"user": "Hello", "expected_calls": [], "no_call": true}]}\n'
     (tmp_path / "conversations.jsonl").write_text(rows)
@@ -154,7 +203,7 @@ def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, mon
         chat.say_sync("Hello")
         chat.say_sync("Hello again")
     outputs = [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
-    assert "Look it up first." in outputs and "mirrored" not in outputs
+    assert "lessons: Look it up first." in outputs and "mirrored" not in outputs
     assert any("mine_reflection()" in text for text in texts)
     assert "the agent has a tool of that name" in caplog.text
 
@@ -183,6 +232,39 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert str(folder / "BUBBLE.txt") in lines["bubble"] and "{result}" in lines["bubble"]
     assert "from" not in lines["plan"] and "{message} {tools} {earlier}" in lines["plan"]
+
+
+def test_the_prompt_of_every_step_can_stand_in_a_file(tmp_path, monkeypatch, own_home):
+    monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        "agentlab.tools.web._ask_engine", lambda query: [{"title": "Rain", "url": "", "snippet": "It rains."}]
+    )
+    for module, prompts in ego.PROMPT_MODULES.items():
+        folder = tmp_path / "prompts" / module
+        folder.mkdir(parents=True)
+        for name, text in prompts.items():
+            (folder / f"{name.upper()}_PROMPT.txt").write_text(f"FILE {name}\n{text}")
+    seen: list[str] = []
+
+    def answer(request: Request) -> str:
+        said = request.messages[-1 if len(request.messages) == 3 else 0].text
+        seen.append(said.split("\n")[0])
+        if said.startswith("FILE plan"):
+            return plan("question", "llmquery", "memoryMaintenance", complexity="moderate", query="Does it rain?")
+        if said.startswith("FILE next_step"):
+            taken = said.count("  result: ")
+            return step([*("question", "llmquery", "memoryMaintenance"), None][taken], query="Does it rain?")
+        if said.startswith("FILE evaluate_step"):
+            return judge(90, False)
+        return "unreadable" if said.startswith("FILE memory_retrieval") else USUAL[purpose(request)]
+
+    with al.Lab(flows=["ego"], model=Scripted([answer], loop=True), embedder="hashing/hashing-64") as lab:
+        chat = lab.chat(documents=())
+        chat.say_sync("Hello")
+        chat.say_sync("Does it rain?")
+        chat.facts_sync()
+    sent = {name for prompts in ego.PROMPT_MODULES.values() for name in prompts} - {"enriched_message"}
+    assert set(seen) == {f"FILE {name}" for name in sent}
 
 
 def test_a_chat_remembers_in_the_data_folder_or_the_one_it_is_given(tmp_path, monkeypatch, own_home):

@@ -120,7 +120,7 @@ def test_only_a_flow_with_a_memory_is_told_anything(dataset):
 
 def test_a_flow_fills_its_memory_itself_with_its_memory_step_alone(dataset, tmp_path):
     model = Scripted([writing], loop=True)
-    with lab(dataset, "chatbox", model=model, ingest="flow") as laboratory:
+    with lab(dataset, {"flow": "chatbox", "memory_min_score": -1}, model=model, ingest="flow") as laboratory:
         guessed = estimate(laboratory, laboratory.datasets())
         run = laboratory.run_sync(out=tmp_path / "run")
     flow = run.summary["flows"]["chatbox"]

@@ -47,6 +47,24 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
     return talk
 
 
+def test_a_flow_of_ones_own_is_talked_to_by_its_file(typed):
+    Path("mine.py").write_text(
+        "import agentlab as al\n\nasync def respond(turn, session):\n    return al.Reply(text='mine: ' + turn.text)\n"
+    )
+    shown = typed("./mine.py", ["How wide?", "/flow tools", "/flow mine", "Again"], ["x"])
+    assert "mine on scripted/replies.yaml" in shown and "mine: How wide?" in shown and "mine: Again" in shown
+
+
+def test_no_escape_of_a_model_or_a_document_reaches_the_terminal(typed):
+    attack = "\x1b[2J\x1b]0;owned\x07\x9b31m"
+    Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": f"G{attack}", "text": f"A goal {attack}."}))
+    replies = [LOOKUP, f"7.32 m{attack} [1].", {"error": "Refused"}]
+    shown = typed(
+        "tools", ["How wide?", "/trace", "/memory", f"/x{attack}", "?"], replies, "--documents", "corpus.jsonl"
+    )
+    assert "7.32 m[2J" in shown and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+
+
 def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
     shown = typed("tools", ["How wide?"], [LOOKUP, "7.32 m [1]."], "--documents", "corpus.jsonl")
     lines = shown.splitlines()
@@ -135,6 +153,18 @@ def test_facts_of_one_chat_are_listed_in_the_next(typed):
     ]
     typed("chatbox", ["I am Anna and play the oboe."], remember)
     assert "Anna plays the oboe." in typed("chatbox", ["/memory"], remember)
+
+
+def test_the_layered_agents_own_memory_is_listed_and_can_be_narrowed_to_a_kind(typed):
+    replies = [plan(complexity="simple"), '{"chat": "Lovely.", "canvas": ""}']
+    off = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}]']
+    assert "nothing is remembered" in typed("ego", ["/memory"], replies, *off)
+    typed("ego", ["I play the oboe."], replies, *off)
+    listed = typed("ego", ["/memory"], replies, *off)
+    assert "short-1" in listed and "[ego user] I play the oboe." in listed and "[ego response] Lovely." in listed
+    narrowed = typed("ego", ["/memory Response"], replies, *off)
+    assert "Lovely." in narrowed and "oboe" not in narrowed
+    assert "nothing is remembered" in typed("ego", ["/memory bassoon"], replies, *off)
 
 
 def test_the_canvas_is_rendered_and_shown_again(typed):

@@ -13,9 +13,12 @@ from agentlab.flows import discord
 from agentlab.models.scripted import Scripted
 from support.two_step_runs import NOTHING_SAVED, Plan, Store, following, saving
 
+CHATBOX = {"flow": "chatbox", "memory_min_score": -1}
+"""Similarities of the hashing embedder mean little."""
+
 
 def chatting(model: Scripted, **spec: Any) -> al.Lab:
-    spec = {"embedder": "hashing/hashing-64", "memory": "sqlite", "flows": ["chatbox"], **spec}
+    spec = {"embedder": "hashing/hashing-64", "memory": "sqlite", "flows": [CHATBOX], **spec}
     return al.Lab(model=model, **spec)
 
 

@@ -73,7 +73,7 @@ def test_the_assistant_set_runs_on_the_tools_it_brings(tmp_path, own_home, flow,
         for number, turn in enumerate(conversation.turns):
             check_results(trace.of_turn(number), turn.tool_results, brought)
             spoken = [e.request.messages for e in trace.of_turn(number) if isinstance(e, ModelCall)][-1]
-            said = [message for message in spoken if message.role == "user"][-1]
+            said = [m for m in spoken if m.role == "user" and not m.text.startswith("Tool ")][-1]
             name = turn.speaker.name if turn.speaker else None
             assert said.name == name
             assert said.text == (turn.user if flow == "chatbox" else f"{name or 'Somebody'} said: {turn.user}")
@@ -122,7 +122,9 @@ def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protoco
         for conversation in conversations
         for turn in conversation.turns
     }
-    run = play(OWN / "memory", tmp_path / "run", following(plans), {"flow": flow, "protocol": protocol}, limit=4)
+    # With every threshold passed: similarities of the hashing embedder mean little.
+    variant = {"flow": flow, "protocol": protocol, "memory_min_score": -1}
+    run = play(OWN / "memory", tmp_path / "run", following(plans), variant, limit=4)
     check_sums(run)
     assert run.summary["turns"] == sum(len(conversation.turns) for conversation in conversations)
     for conversation in conversations:

@@ -30,6 +30,13 @@ LIARS: dict[str, Any] = {
     "long description": {"name": "long", "description": "\x1b[31m" + "w" * 5_000, "inputSchema": {"type": "object"}},
 }
 
+GROWN: list[dict[str, Any]] = []
+WEATHER: dict[str, Any] = {
+    "name": "getForecast",
+    "description": "The weather of the next days.",
+    "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
 
 def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools, one after the other
     from mcp.server import MCPServer
@@ -142,6 +149,13 @@ def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools
         return sorted(os.environ)
 
     @server.tool()
+    async def learn(ctx: Context, called: str) -> str:
+        """Have another tool from now on."""
+        server.add_tool(lambda text: f"{called}: {text}", name=called, description="Learned.")
+        await ctx.notify_tools_changed()
+        return f"learned {called}"
+
+    @server.tool()
     def folder(variable: str) -> str:
         """The folder it runs in, and a variable."""
         return f"{Path.cwd()} {os.environ.get(variable)}"
@@ -162,6 +176,11 @@ def lie(mode: str) -> None:
         print("Starting up...\n{]\n[1, 2]", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
+        if mode == "restless":
+            print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
+        if mode == "growing" and asked["method"] == "tools/call":
+            GROWN.append({**LIARS["good"], "name": f"grown_{len(GROWN) + 1}"})
+            print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
         if "id" in asked:
             print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **reply(mode, asked)}), flush=True)
 
@@ -169,7 +188,7 @@ def lie(mode: str) -> None:
 def reply(mode: str, asked: dict[str, Any]) -> dict[str, Any]:
     match asked["method"]:
         case "initialize":
-            told = {"capabilities": {"tools": {}}, "serverInfo": {"name": "liar", "version": "1"}}
+            told = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "liar", "version": "1"}}
             return {"result": {"protocolVersion": "2025-11-25", **told}}
         case "tools/list":
             return {"result": listing(mode, asked.get("params", {}).get("cursor"))}
@@ -188,6 +207,10 @@ def listing(mode: str, cursor: str | None) -> dict[str, Any]:
         return {"tools": {"good": good}}
     if mode == "liars":
         return {"tools": list(LIARS.values())}
+    if mode == "growing":
+        return {"tools": [good, *GROWN]}
+    if mode == "five hundred":
+        return {"tools": [{**good, "name": f"tool_{number}"} for number in range(499)] + [WEATHER]}
     return {"tools": [good]}
 
 

@@ -13,6 +13,8 @@ from support.doubles import session_over
 
 NONE = '{"tool": null}'
 ANN = UserTurn(text="I moved to Rome. What time is it?", speaker_id="42", speaker_name="Ann")
+FIRST_FACT = "fact_8b022fd5"
+"""The id of the first fact that a session of `setup` remembers."""
 MASTER = (Path(chatbox.__file__).parent / "two_step" / "personalities" / "master.txt").read_text().strip()
 
 

@@ -40,7 +40,8 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
     def reply(request: Request) -> str | Message:
         if request.messages[0].text == web.PROMPT:
             return "The ferry is blue."
-        last = max(n for n, message in enumerate(request.messages) if message.role == "user")
+        spoken = [message.role == "user" and not message.text.startswith("Tool ") for message in request.messages]
+        last = max(n for n, is_the_users in enumerate(spoken) if is_the_users)
         said, since = request.messages[last].text, request.messages[last + 1 :]
         said = said if said in plans else re.sub(r"^\w+ said: ", "", said)
         plan = plans[said]

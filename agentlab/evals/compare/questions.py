@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
@@ -43,6 +44,9 @@ class Answer:
     @property
     def reading(self) -> str:
         return "yes" if self.p_adjusted < ALPHA else "no" if self.refuted else "undecided"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:
         told = f", {self.more} more conversations would tell" if self.reading == "undecided" and self.more else ""

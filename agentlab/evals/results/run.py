@@ -3,25 +3,31 @@
 run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
+run.show("laws-001")                    # the same conversation as every flow answered it
 """
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
-from agentlab.core.errors import RunError
+from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import MemoryOp, ModelCall, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, from_json
 from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Trace, critical_path
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import load_dataset, name_of
 from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from agentlab.evals.results.show import Shown
 
 EVENT_COLUMNS = (
     *("turn", "id", "kind", "phase", "title", "detail"),
@@ -66,6 +72,33 @@ class Run:
         except KeyError:
             known = sorted({f"{play[0]} {play[1]}" for play in self.traces})
             raise RunError(plugins.unknown("conversation of this run", f"{flow} {conversation}", known)) from None
+
+    @cached_property
+    def conversations(self) -> dict[str, Conversation]:
+        """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
+        spec, known = self.folder.header["spec"], self.folder.header["datasets"]
+        found: dict[str, Conversation] = {}
+        for path in spec["datasets"]:
+            with contextlib.suppress(DatasetError):
+                dataset = load_dataset(path).take(spec["limit"], spec.get("sample"))
+                if dataset.digest == known.get(dataset.name, {}).get("sha256"):
+                    found |= {name_of(dataset, each, spec["datasets"]): each for each in dataset.conversations}
+        return found
+
+    def show(self, conversation: str) -> Shown:
+        """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
+
+        Raises RunError where the run has no such conversation.
+        """
+        from agentlab.evals.results.show import Shown
+
+        rows = self.folder.played.turns
+        if conversation not in (known := {row.conversation for row in rows}):
+            raise RunError(plugins.unknown("conversation of this run", conversation, known))
+        order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
+        played = [(row, self.costs(row)) for row in rows if row.conversation == conversation]
+        played.sort(key=lambda turn: order.index(turn[0].flow))
+        return Shown(conversation, played, self.folder.scores(), self.conversations.get(conversation))
 
     def played(self) -> list[TurnRow]:
         """The rows of `turns.jsonl`; raises RunError where the summary counts others."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentlab.core.events import Event
 from agentlab.core.messages import Usage
+from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
@@ -25,15 +26,29 @@ class Estimate:
 
     conversations: int
     turns: int
-    llm_calls: float | None
+    llm_calls: float
+    at_least: bool
+    """True where a flow does not say how often it asks (`CALLS_PER_TURN`): one call a turn is then assumed."""
     seconds: float | None
     usd: float | None
+    mode: Mode = "live"
+    unpriced: tuple[str, ...] = ()
+    """Models that will be asked and that no price table has."""
 
     def __str__(self) -> str:
-        calls = "an unknown number of" if self.llm_calls is None else f"about {self.llm_calls:.0f}"
+        calls = f"{'at least' if self.at_least else 'about'} {self.llm_calls:.0f}"
+        what = f"{self.conversations} conversations, {self.turns} turns, {calls} model calls"
+        if self.mode == "replay":
+            return f"{what}, all from recordings: no model is asked, nothing is billed"
         minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
         usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
-        return f"{self.conversations} conversations, {self.turns} turns, {calls} model calls, {minutes}, {usd}"
+        known = "; what is recorded is not asked again" if self.mode == "auto" else ""
+        lacking = "".join(
+            f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
+            f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
+            for model in self.unpriced
+        )
+        return f"{what}, {minutes}, {usd}{known}{lacking}"
 
 
 def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
@@ -45,21 +60,24 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
         writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
     calls = [
-        None if v.calls_per_turn is None else v.calls_per_turn * turns + (writes if v.memory else 0)
+        (1.0 if v.calls_per_turn is None else v.calls_per_turn) * turns + (writes if v.memory else 0)
         for v in bench.variants
     ]
 
     def total(per_call: Iterable[float | None]) -> float | None:
         sums = zip(calls, per_call, strict=True)
-        found: float | None = add_up(None if made is None or each is None else made * each for made, each in sums)
+        found: float | None = add_up(None if each is None else made * each for made, each in sums)
         return found
 
     return Estimate(
         conversations=conversations,
         turns=turns * len(bench.variants),
-        llm_calls=total(1 for _ in calls),
+        llm_calls=sum(calls),
+        at_least=any(v.calls_per_turn is None for v in bench.variants),
         seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
         usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
+        mode=bench.spec.mode,
+        unpriced=tuple(dict.fromkeys(v.model for v in bench.variants if bench.prices.of(v.model) is None)),
     )
 
 

@@ -35,7 +35,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         found = list(lint(dataset))
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
-            log.warning("%s: %s%s", dataset.name, found[0], more)
+            log.warning("%s%s; agentlab lint names them all", found[0], more)
     for variant in bench.variants:
         if bench.spec.budget.usd is not None and bench.prices.of(variant.model) is None:
             raise ConfigError(

@@ -67,11 +67,13 @@ async def run(
         raise ConfigError("to resume, name the folder of the run to go on with: --out DIR")
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{bench.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
+    while out is None and path.exists():  # another one began in the same second
+        path = path.with_name(f"{path.name}-again")
     with run_log() as log_to:
         # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
         if not all(c.tools for d in datasets for c in d.conversations):
             for variant in bench.variants:
-                await bench.found_tools(variant)
+                await bench.tool_managers(variant)
         with locked(path):
             folder = open_folder(bench, datasets, path, resume)
             log_to(folder.path)

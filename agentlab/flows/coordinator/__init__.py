@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.core.slot import Slot
 from agentlab.flows.coordinator.episodes import PROMPTS
+from agentlab.flows.coordinator.kept_state import keep, take_up
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.history_cursor import CURSOR
@@ -27,6 +30,9 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     if begins_anew:
         history.clear()
         coordinator.episodes.reset()
+    elif session.folder is not None and cursor.position == len(unseen):
+        # The first turn of a session: nothing of what is stored was seen before.
+        unseen = () if take_up(session.folder, coordinator, unseen) else unseen
     for message in unseen:
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
@@ -43,4 +49,10 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         text = text or history.newest_reply()
         if text:
             cursor.save_known(session, "agent", text, speaker=history.agent)
+        if session.folder is not None:
+            session.background(_keep(session.folder, coordinator, session), "keep the coordinator's state")
     return Reply(text=text)
+
+
+async def _keep(folder: Path, coordinator: LLMCoordinator, session: Session) -> None:
+    keep(folder, coordinator, session.load_conversation())

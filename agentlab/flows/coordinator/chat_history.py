@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall
@@ -118,6 +119,10 @@ class ChatHistory:
             left, chunk, cut = left - size, chunk + size, end
         del self._messages[:cut]
         return cut
+
+    def restore(self, messages: Iterable[Message]) -> None:
+        """Become what another conversation's history was."""
+        self._messages = list(messages)
 
     def clear(self) -> None:
         self._messages.clear()

@@ -47,7 +47,7 @@ class Episodes:
     settings: CoordinatorSettings
     _found: dict[str, Fact] | None = None
     """What the last search in the background has brought; None before the first."""
-    _loose: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
     """Episodes that no fact was drawn from yet."""
 
     async def build_context(self, prompt: str, session: Session) -> str:
@@ -111,10 +111,10 @@ class Episodes:
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         # What was said twice was said twice: no episode is a duplicate of another.
         await session.remember(episode, duplicate_at=None)
-        self._loose.append(episode)
-        if self.settings.consolidate_every and len(self._loose) >= self.settings.consolidate_every:
+        self.loose.append(episode)
+        if self.settings.consolidate_every and len(self.loose) >= self.settings.consolidate_every:
             await self._consolidate(session)
-            self._loose = []
+            self.loose = []
 
     async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
         if self.settings.gate == "all":
@@ -128,7 +128,7 @@ class Episodes:
         return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))
 
     async def _consolidate(self, session: Session) -> None:
-        asked = session.prompt("extract", agent=self.settings.agent, episodes="\n".join(self._loose))
+        asked = session.prompt("extract", agent=self.settings.agent, episodes="\n".join(self.loose))
         found = await _reply_to(asked, FACTS_SCHEMA, "consolidate", session)
         facts = found.get("facts")
         for text in facts if isinstance(facts, list) else ():

@@ -19,12 +19,12 @@ from dataclasses import replace
 
 from agentlab.core.errors import ContextOverflow
 from agentlab.core.events import ModelCall
-from agentlab.core.messages import Message, ToolCall, ToolSpec
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall, ToolSpec
 from agentlab.flows.coordinator.chat_history import ChatHistory
 from agentlab.flows.coordinator.episodes import Episodes
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.text_files import read_file
-from agentlab.flows.tool_calls import answer_to, refuse_call
+from agentlab.flows.tool_calls import answer_to, cut, refuse_call
 from agentlab.session.session import Session
 
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
@@ -120,6 +120,8 @@ class LLMCoordinator:
     async def _run_tools(self, session: Session, tools: Sequence[ToolSpec]) -> None:
         """The results enter the history in the order of the calls; those that a stop finds finished are kept."""
         calls = self.history.open_calls()
+        # What fills the history alone could not be trimmed: the newest exchange stays.
+        longest = self.settings.max_history_tokens * CHARACTERS_PER_TOKEN // 2
         results: dict[str, Message] = {}
 
         async def run(call: ToolCall) -> None:
@@ -139,7 +141,8 @@ class LLMCoordinator:
             finally:
                 for call in calls:
                     if call.id in results:
-                        self.history.add_message("tool", results[call.id].text, name=call.name, tool_call_id=call.id)
+                        result = cut(results[call.id].text, longest)
+                        self.history.add_message("tool", result, name=call.name, tool_call_id=call.id)
 
     def _trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
         """Trim the history, and say so in the trace; False where nothing had to go, or could."""

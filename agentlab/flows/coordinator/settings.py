@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
+from agentlab.core.protocols import RELEVANT_AT
 from agentlab.flows.coordinator.chat_history import own_name
 from agentlab.flows.text_files import TextFile
 
@@ -30,10 +31,15 @@ class CoordinatorSettings:
     context_in: Literal["user", "system"] = "user"
     """Where date and memories stand: before the prompt, or after the system instruction, which then never is stable."""
     parallel_tools: bool = False
+    """Run the calls of one reply side by side."""
     memory_facts: Annotated[int, Ge(0)] = 3
+    """How many memories stand before a prompt at most."""
+    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANT_AT
+    """Cosine similarity to the prompt from which a memory is brought."""
     memory_read: Literal["direct", "ahead", "stream"] = "direct"
     """Search memory before the reply, or after it for the next one, or while it is made, for the next one, too."""
     store_turns: bool = True
+    """Write turns to long-term memory."""
     gate: Literal["all", "words", "model"] = "words"
     """Which turns are worth keeping: all, those whose words tell something, or what the model says."""
     consolidate_every: Annotated[int, Ge(0)] = 0

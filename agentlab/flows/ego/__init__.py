@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.ego.agent import EgoSettings, respond
-from agentlab.flows.ego.own_tools import memory_maintenance, reflection
+from agentlab.flows.ego.memory import facts
+from agentlab.flows.ego.own_tools import TOOLS
 from agentlab.flows.text_files import read_texts
+from agentlab.tools import ask, web
 
-__all__ = ["PROMPTS", "PROMPT_MODULES", "Settings", "respond"]
+__all__ = ["PROMPTS", "PROMPT_MODULES", "TOOLS", "Settings", "facts", "respond"]
 
-PROMPT_MODULES: dict[str, dict[str, str]] = read_texts(Path(__file__).with_name("prompts.yaml"))
+PROMPT_MODULES: dict[str, dict[str, str]] = {
+    **read_texts(Path(__file__).with_name("prompts.yaml")),
+    "tools": {"question": ask.PROMPT, "llmquery": web.PROMPT},
+}
 """The folders of `<data folder>/prompts` from which files `<PROMPT_NAME>.txt` take the place of a prompt."""
 PROMPTS = {name: text for prompts in PROMPT_MODULES.values() for name, text in prompts.items()}
-TOOLS = (
-    LOOKUP_DOCUMENTS,
-    "get_current_time",
-    "question",
-    "llmquery",
-    memory_maintenance,
-    reflection,
-)
 DATA_TOOLS = True
+CHOOSES_TOOLS = True
 CALLS_PER_TURN = 12.0
 ENVIRONMENT = {"LLM_AGENT_DATA_DIR": "data"}
 Settings = EgoSettings

@@ -1,6 +1,6 @@
 """The layered agent's outer layer: takes the message in, has it carried out, and puts the result into words.
 
-1  the message into short-term memory, as a command where it is one
+1  the message into short-term memory; where it is a command to the memory, that is carried out and is the answer
 2  memories that matter: chosen and summed up by the model
 3  the enriched message: query, context, memories, capabilities
 4  a strategy with steps                                           planner
@@ -16,22 +16,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from agentlab.core.messages import Reply, ToolCall, ToolSpec, UserTurn
+from agentlab.core.messages import Reply, ToolCall, UserTurn
 from agentlab.core.names import AFTER_RESPONSE
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes
+from agentlab.flows.ego.commands import Operation, commanded
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.ego.own_tools import (
-    NOTED,
-    memory_maintenance,
-    reflect,
-    reflection,
-)
+from agentlab.flows.ego.own_tools import NOTED, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
-from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, execute_react, notify_of_run
+from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepTaken, execute_react, notify_of_run
+from agentlab.flows.ego.tool_choice import offered_tools
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import object_schema, read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
@@ -54,14 +51,27 @@ class EgoSettings:
     reflection: bool = True
     """Look back after each response, and before each new attempt."""
     max_iterations: Annotated[int, Gt(0)] = 10
+    """Steps of one attempt, at the most."""
     max_replans: Annotated[int, Ge(0)] = 2
     """How often a plan is asked for anew that names tools that do not exist."""
     max_retries: Annotated[int, Ge(0)] = 1
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
+    """The score, out of 100, above which an attempt is good enough."""
+    short_term_tokens: Annotated[int, Gt(0)] = 1_500
+    """What short-term memory may take in a prompt, newest turns first: the user's messages are whole, results of steps
+    are shortened."""
+    memory_modules: tuple[Literal["ego", "coordinator", "reflection", "memoryMaintenance"], ...] = ()
+    """Retrieve only memories that these modules wrote; all, if none is named."""
+    memory_kinds: tuple[Literal["user", "command", "response", "result", "insight", "memory"], ...] = ()
+    """Retrieve only memories of these kinds, `memory` being what long-term memory holds; all, if none is named."""
+    tool_tokens: Annotated[int, Gt(0)] = 2_500
+    """What tools may take in a prompt; of more than fit, those are offered whose words are nearest to what is to be
+    done."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
+    """A text file: who the agent is, when it puts a result into words."""
     maintain_every: Annotated[int, Ge(0)] = 0
     """Tidy long-term memory after so many responses; 0: only when it is asked for or planned."""
     data: str | None = None
@@ -76,62 +86,88 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     memory.catch_up(session)
     text = turn.text
     cursor.save_known(session, "user", text, speaker=turn.speaker_name)
-    with session.step("process_message"):
-        memory.note(session, "ego", "user", text)
-        with session.step("retrieve_memories"):
-            memories = await memory.relevant(session, text) or "(none)"
-        tools = [tool.spec for tool in session.tools.values() if tool is not reflection]
-        message = session.prompt(
-            "enriched_message",
-            query=text,
-            now=f"{session.now:%A, %Y-%m-%d, %H:%M}",
-            memories=memories,
-            tools=", ".join(tool.name for tool in tools) or "none",
-        )
-        session.notify("debugResponse", message[:500], title="enriched message")
-    execution = await _carry_out(message, tools, session)
-    chat, canvas = await _handle_bubble(text, memories, _result_of(execution), session)
+    operation = commanded(text)
+    chat, canvas = await (_answer(text, session) if operation is None else _obey(operation, text, session))
     whole = "\n\n".join(part for part in (chat, canvas) if part)
-    memory.note(session, "ego", "response", whole[:NOTED])
+    memory.note(session, "ego", "response", whole)
     session.notify("assistantResponse", chat, title="response", canvas=canvas)
     memory.responses += 1
     tidy = settings.maintain_every > 0 and memory.responses % settings.maintain_every == 0
-    session.background(_afterwards(session, tidy), "after response")
+    # What was just done on command is not done again.
+    own = [reflection] if settings.reflection and operation != "analysis" else []
+    own += [memory_maintenance] if tidy and operation != "maintenance" else []
+    session.background(_afterwards(session, own), "after response")
     citations = cite(whole, session.passages_of_turn())
     cursor.save_known(session, "agent", whole, citations=citations)
     return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
 
 
-async def _carry_out(message: str, tools: Sequence[ToolSpec], session: Session) -> Execution:
-    """Steps 4 to 6; what every attempt found is noted, and the best one returned."""
-    settings: EgoSettings = session.settings
+async def _answer(text: str, session: Session) -> tuple[str, str]:
+    """Chat and canvas of a message to the agent."""
     memory = session.kept(MEMORY)
+    with session.step("process_message"):
+        memory.note(session, "ego", "user", text)
+        with session.step("retrieve_memories"):
+            memories = await memory.relevant(session, text) or "(none)"
+        wanted = f"{text}\n{memories}"
+        tools = offered_tools(session, wanted)
+        message = session.prompt(
+            "enriched_message",
+            query=text,
+            now=f"{session.now:%A, %Y-%m-%d, %H:%M}",
+            memories=memories,
+            tools=", ".join(tool.spec.name for tool in tools) or "none",
+        )
+        session.notify("debugResponse", message[:500], title="enriched message")
+    execution = await _carry_out(message, wanted, session)
+    return await _handle_bubble(text, memories, _result_of(execution), session)
+
+
+async def _obey(operation: Operation, text: str, session: Session) -> tuple[str, str]:
+    """Chat and canvas of a command to the memory: what the operation says was done, in its own words."""
+    with session.step("process_message"):
+        session.kept(MEMORY).note(session, "ego", "user", text)
+        session.decide("command to the memory", operation)
+    result, failed = await _run_own_tool(memory_maintenance if operation == "maintenance" else reflection, session)
+    if failed or operation == "maintenance" or result == NOTHING_LEARNED:
+        return result, ""
+    return "Memory analysis: this was learned, and is kept.", "\n".join(f"* {line}" for line in result.splitlines())
+
+
+async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
+    """Steps 4 to 6; returns the best attempt."""
+    settings: EgoSettings = session.settings
     lessons: list[str] = []
     attempts: list[Execution] = []
+    taken: list[StepTaken] = []
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
+        tools = offered_tools(session, "\n".join([wanted, *lessons]))
         if settings.planning and tools:
             with session.step("make_plan"):
-                strategy = await make_plan(session, message, tools, lessons)
-        execution = Execution(message, strategy, tools, tuple(lessons))
+                found = [f"These steps were taken:\n{attempts[-1].results()}"] if taken else []
+                strategy = await make_plan(session, message, tools, [*lessons, *found])
+        execution = Execution(message, wanted, strategy, tools, tuple(lessons), tuple(taken))
         with session.step("execute_react"):
             await execute_react(execution, session)
         attempts.append(execution)
-        for step in execution.steps:
-            memory.note(session, "coordinator", "result", f"{step.planned.tool}: {step.result[:NOTED]}")
+        taken += execution.steps
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
             return max(attempts, key=lambda attempt: attempt.merit)
         lessons.append(_shortcomings(execution))
         if settings.reflection:
             evaluation = f"\n\n{_shortcomings(execution)}\n{execution.results()[:NOTED]}"
-            lessons += await reflect(session, evaluation)
+            lessons += (await reflect(session, evaluation))["lessons"]
 
 
 def _good_enough(execution: Execution, session: Session) -> bool:
     threshold = session.settings.success_threshold
     judgement = execution.judgement
-    if judgement is None:
+    if not execution.steps:
+        # With nothing to do it is enough; after an attempt that was not, it is no better.
+        passed, judged = not execution.lessons, "nothing was done"
+    elif judgement is None:
         passed, judged = True, "not judged"
     elif judgement.score is None:
         passed, judged = False, "unread"
@@ -144,7 +180,8 @@ def _good_enough(execution: Execution, session: Session) -> bool:
 def _shortcomings(execution: Execution) -> str:
     """What went wrong with an attempt, for the next one."""
     judged = execution.judgement
-    failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else ""
+    failed = "" if execution.steps else " Nothing was done."
+    failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else failed
     score = f" It was judged {judged.score:g} of 100. {judged.comment}" if judged and judged.score is not None else ""
     return f"An earlier attempt was not good enough.{failed}{score}"
 
@@ -153,7 +190,7 @@ def _result_of(execution: Execution) -> str:
     """In one of three forms: an error, the one text there is, or an object with all steps as JSON."""
     if execution.failed:
         return f"Error: {execution.steps[-1].result.removeprefix('Error: ')}"
-    good = [step for step in execution.steps if not step.failed]
+    good = execution.found
     if not good:
         return ""
     if len(good) == 1:
@@ -186,15 +223,13 @@ async def _handle_bubble(query: str, memories: str, result: str, session: Sessio
     return chat, canvas
 
 
-async def _afterwards(session: Session, tidy: bool) -> None:
+async def _afterwards(session: Session, tools: Sequence[FunctionTool]) -> None:
     with session.step(AFTER_RESPONSE):
-        if session.settings.reflection:
-            await _run_own_tool(reflection, session)
-        if tidy:
-            await _run_own_tool(memory_maintenance, session)
+        for tool in tools:
+            await _run_own_tool(tool, session)
 
 
-async def _run_own_tool(tool: FunctionTool, session: Session) -> None:
+async def _run_own_tool(tool: FunctionTool, session: Session) -> tuple[str, bool]:
     """One of the agent's own tools; where a conversation brought one of that name, still its own."""
     name = tool.spec.name
     if session.tools.get(name) is tool:
@@ -202,3 +237,4 @@ async def _run_own_tool(tool: FunctionTool, session: Session) -> None:
     else:
         result, failed = await tool.run({}, session), False
     notify_of_run(session, name, result, failed)
+    return result, failed

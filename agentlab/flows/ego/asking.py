@@ -17,7 +17,6 @@ from agentlab.session.session import Session
 
 UNREADABLE = ""
 """The key under which an answer stands that could not be read."""
-AGAIN = "That cannot be used: {problem}. Reply with one JSON object that has {keys}, shorter than before, nothing else."
 LONGEST_SENTENCE = 1_000
 """Bytes of a sentence of the model's that later prompts show; it may have none of our limits."""
 ECHOED = 2_000
@@ -54,7 +53,7 @@ async def ask_for_object(
         if not missing or (completion.finish_reason == "length" and len(missing) < len(keys)):
             return found
         problem = f"it lacks {', '.join(missing)}" if found else "it is no JSON object, or not all of one"
-        again = AGAIN.format(problem=problem, keys=", ".join(keys))
+        again = session.prompt("again", problem=problem, keys=", ".join(keys))
         messages = [question, Message(role="agent", text=text[:ECHOED]), Message(role="user", text=again)]
         session.decide(f"answer to {function}", "unreadable", f"attempt {attempt + 1}: {problem}")
     session.notify("systemError", problem, title=f"LLM response cannot be used: {function}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 from agentlab.flows.text_files import read_texts
 
+Operation = Literal["maintenance", "analysis"]
 WORDS = {
     name: frozenset(words.split()) for name, words in read_texts(Path(__file__).with_name("commands.yaml")).items()
 }
@@ -14,20 +16,30 @@ LONGEST_COMMAND = 200
 """Characters."""
 
 
-def is_command(text: str) -> bool:
-    """Whether the user speaks to the memory itself: a verb alone or with what it is to be done to, or an operation.
+def commanded(text: str) -> Operation | None:
+    """The operation that the user orders from the memory itself; None where the user speaks to the agent.
 
-    "consolidate", "could you reflect on the memory?", "memory analysis"; not "evaluate the memory needs of quicksort".
+    A verb alone or with what it is to be done to, or an operation, with or without a verb for doing it: "consolidate",
+    "could you reflect on the memory?", "run memory maintenance"; not "evaluate the memory needs of quicksort".
     """
     if len(text) > LONGEST_COMMAND:
-        return False
-    words = re.findall(r"\w+", text.lower())
+        return None
+    words = re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)
+    words = [word.lower() for word in words]
     polite = next((at for at, word in enumerate(words) if word not in WORDS["polite"]), len(words))
     if polite == len(words) or ("?" in text and not polite):
-        return False
+        return None
     first, rest = words[polite], words[polite + 1 :]
-    if not set(rest) <= WORDS["beside"] | WORDS["objects"] | WORDS["operations"]:
-        return False
-    if first in WORDS["verbs"]:
-        return not rest or not WORDS["objects"].isdisjoint(rest)
-    return first in WORDS["objects"] and bool(rest) and rest[0] in WORDS["operations"]
+    maintenance, analysis, objects = WORDS["maintenance"], WORDS["analysis"], WORDS["objects"]
+    if not set(rest) <= WORDS["beside"] | objects | maintenance | analysis:
+        return None
+    operations = [word for word in (first, *rest) if word in maintenance | analysis]
+    if first in WORDS["maintaining"] | WORDS["analysing"]:
+        if objects.isdisjoint(rest) and (rest or first not in WORDS["alone"]):
+            return None
+        return "maintenance" if first in WORDS["maintaining"] else "analysis"
+    is_named = first in objects and bool(rest) and rest[0] in maintenance | analysis
+    is_done = first in WORDS["doing"] and not objects.isdisjoint(rest)
+    if not operations or not (is_named or is_done):
+        return None
+    return "analysis" if operations[-1] in analysis else "maintenance"

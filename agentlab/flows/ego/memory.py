@@ -12,15 +12,28 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from agentlab.core.files import data_folder, folder_of
+from agentlab.core.messages import Fact
 from agentlab.core.slot import Slot
-from agentlab.flows.ego.asking import ask_for_object, cut_to_bytes, sentence_at
-from agentlab.flows.ego.commands import is_command
+from agentlab.flows.ego.asking import ask_for_object, sentence_at
+from agentlab.flows.ego.commands import commanded
+from agentlab.flows.ego.short_term import (
+    SAID,
+    Shown,
+    kind_of,
+    last_exchange,
+    numbered_lines,
+    shortened,
+    shown_within,
+    tag,
+)
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import object_schema, text_at, texts_at
 from agentlab.memory.tagged_log import Entry, TaggedLog
-from agentlab.session.session import Session
+from agentlab.session.session import BYTES_PER_TOKEN, Session
 
 _NUMBERS = {"type": "array", "items": {"type": "integer"}, "maxItems": 20}
 _TEXTS = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
@@ -28,11 +41,9 @@ RETRIEVAL = object_schema(relevant=_NUMBERS, summary={"type": "string"})
 ANALYSIS = object_schema(summary={"type": "string"}, tags=_TEXTS)
 MAINTENANCE = object_schema(drop=_NUMBERS, merged=_TEXTS, evaluation={"type": "string"})
 RECENT = 8
-"""Short-term entries that are looked at; older ones stay in the file."""
+"""Long-term entries that are shown where no filter chooses."""
 KNOWN = 20
 """Long-term entries that are looked at: those that share the most words with what is asked, newer ones first."""
-SHOWN_BYTES = 400
-"""Of an entry in a prompt."""
 MOST_SHORT_TERM = 500
 """Entries of short-term memory, of all chats in one folder; older ones are pruned when another chat begins."""
 
@@ -45,6 +56,8 @@ class EgoMemory:
     """Tells the entries of this chat from those of others in one folder; no prompt shows it."""
     responses: int = 0
     """How often the agent has answered in this conversation."""
+    _latest: datetime | None = None
+    """The time of the newest entry."""
     _maintained: int = 0
     """Where the next maintenance begins: it looks at some entries at a time, the oldest first."""
 
@@ -58,10 +71,10 @@ class EgoMemory:
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
         """Put something into short-term memory; what the user says that is a command is stored as one."""
-        if kind == "user" and is_command(text):
+        if kind == "user" and commanded(text):
             kind = "command"
         facts = {"kind": kind, "session": self.session_id}
-        self.short.add(Entry(module=module, time=session.now, text=text, facts=facts))
+        self.short.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
     async def keep_for_good(self, session: Session, module: str, text: str) -> None:
@@ -73,18 +86,27 @@ class EgoMemory:
 
     def _add_for_good(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
         facts = {"summary": " ".join(summary.split()), "tags": " ".join(tags.split())}
-        self.long.add(Entry(module=module, time=session.now, text=text, facts=facts))
+        self.long.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
+
+    def _moment(self, session: Session) -> datetime:
+        """The time of an entry: no two have the same, and they have the order in which they were written."""
+        moment = session.moment
+        if self._latest is not None and self._latest.tzinfo == moment.tzinfo:
+            moment = max(moment, self._latest + timedelta(microseconds=1))
+        self._latest = moment
+        return moment
 
     def of_this_chat(self) -> list[Entry]:
         """Short-term entries."""
         return [entry for entry in self.short.entries() if entry.facts.get("session") == self.session_id]
 
-    def recent(self) -> str:
-        return _numbered_lines(self.of_this_chat()[-RECENT:])
+    def recent(self, session: Session) -> str:
+        """What was said and done last, as far as short-term memory may take room in a prompt."""
+        return numbered_lines(shown_within(self.of_this_chat(), _room(session)))
 
-    def known(self, text: str, most: int = KNOWN) -> list[Entry]:
+    def known(self, text: str, most: int = KNOWN, among: Sequence[Entry] | None = None) -> list[Entry]:
         """The long-term entries that share the most words with `text`, of equals the newest, in their order."""
-        entries = self.long.entries()
+        entries = self.long.entries() if among is None else among
         wanted = _long_words(text)
 
         def nearness(at: int) -> tuple[int, int]:
@@ -95,22 +117,28 @@ class EgoMemory:
     async def relevant(self, session: Session, query: str) -> str:
         """What matters for `query`, the newest entry of short-term memory, which itself is left out.
 
-        Chosen and summed up by the model, or, where the settings have no such filter, the newest of both as they are.
+        Chosen and summed up by the model, and what was said last in any case; or, where the settings have no such
+        filter, the newest of both as they are. Of the modules and kinds in the settings only, if there are any.
         """
-        filtered = session.settings.relevance
-        short = self.of_this_chat()[:-1][-RECENT:]
-        known = self.known(query) if filtered else self.long.entries()[-RECENT:]
-        if not short and not known:
+        settings = session.settings
+        short = shown_within(_selected(self.of_this_chat()[:-1], settings), _room(session))
+        stored = _selected(self.long.entries(), settings)
+        known = self.known(query, among=stored) if settings.relevance else stored[-RECENT:]
+        entries: list[Shown] = [*short, *((entry, shortened(entry)) for entry in known)]
+        if not entries:
             return ""
-        if not filtered:
-            session.notify("subsystemMessage", f"{len(short) + len(known)} entries", title="memory: retrieved")
-            return _numbered_lines([*known, *short])
-        values = {"short_term": _numbered_lines(short), "long_term": _numbered_lines(known, len(short) + 1)}
+        if not settings.relevance:
+            session.notify("subsystemMessage", f"{len(entries)} entries", title="memory: retrieved")
+            return numbered_lines(entries)
+        values = {
+            "short_term": numbered_lines(short),
+            "long_term": numbered_lines(entries[len(short) :], len(short) + 1),
+        }
         found = await ask_for_object(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
-        entries = [*short, *known]
-        chosen = _chosen(found.get("relevant"), entries)
+        chosen = sorted({*_named(found.get("relevant"), len(entries)), *last_exchange(short)})
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
-        return "\n".join(part for part in (sentence_at(found, "summary"), chosen and _numbered_lines(chosen)) if part)
+        lines = numbered_lines(entries[at] for at in chosen) if chosen else ""
+        return "\n".join(part for part in (sentence_at(found, "summary"), lines) if part)
 
     async def maintain(self, session: Session) -> str:
         """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
@@ -122,9 +150,10 @@ class EgoMemory:
         window = entries[begin : begin + KNOWN]
         if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
-        values = {"entries": _numbered_lines(window), "recent": self.recent()}
+        lines = numbered_lines((entry, shortened(entry)) for entry in window)
+        values = {"entries": lines, "recent": self.recent(session)}
         found = await ask_for_object(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
-        old = _chosen(found.get("drop"), window)
+        old = [window[at] for at in _named(found.get("drop"), len(window))]
         merged = texts_at(found, "merged", 5) if old else ()
         if len(old) == len(entries) and not merged:
             session.decide("prune", False, "nothing would be left")
@@ -152,7 +181,7 @@ def _open_memory(session: Session) -> EgoMemory:
     if earlier := short.entries():
         stored = session.load_conversation()
         said = {message.text for message in stored if message.role == "user"}
-        heard = [entry for entry in earlier if entry.facts.get("kind") in ("user", "command") and entry.text in said]
+        heard = [entry for entry in earlier if kind_of(entry) in SAID and entry.text in said]
         if heard:
             memory.session_id = heard[-1].facts.get("session", "")
             session.kept(CURSOR).position = len(stored)
@@ -163,21 +192,33 @@ def _open_memory(session: Session) -> EgoMemory:
 MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 
 
+def facts(session: Session) -> list[Fact]:
+    """All of long-term memory, then what short-term memory has of this chat; a line each, with module and kind."""
+    memory = session.kept(MEMORY)
+    named = {"long": memory.long.entries(), "short": memory.of_this_chat()}
+    return [
+        Fact(id=f"{term}-{number}", text=f"{tag(entry)} {' '.join(entry.text.split())}", created=entry.time)
+        for term, entries in named.items()
+        for number, entry in enumerate(entries, 1)
+    ]
+
+
 def _long_words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", text.lower()))
 
 
-def _numbered_lines(entries: Sequence[Entry], first: int = 1) -> str:
-    """A line an entry, as prompts show them."""
-    lines = []
-    for number, entry in enumerate(entries, first):
-        text = cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), SHOWN_BYTES)
-        lines.append(f"{number}. [{entry.module} {entry.facts.get('kind', 'memory')}] {text}")
-    return "\n".join(lines) or "(nothing)"
+def _room(session: Session) -> int:
+    return int(session.settings.short_term_tokens) * BYTES_PER_TOKEN
 
 
-def _chosen(numbers: object, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that the numbers of a reply name, counted from 1, each once."""
+def _selected(entries: Sequence[Entry], settings: Any) -> list[Entry]:
+    """Those of the modules and kinds that the settings name; all, where they name none."""
+    modules, kinds = settings.memory_modules, settings.memory_kinds
+    return [e for e in entries if (not modules or e.module in modules) and (not kinds or kind_of(e) in kinds)]
+
+
+def _named(numbers: object, most: int) -> list[int]:
+    """The places that the numbers of a reply name, which count from 1, each once."""
     given = numbers if isinstance(numbers, list) else []
-    named = [n for n in given if isinstance(n, int) and not isinstance(n, bool) and 0 < n <= len(entries)]
-    return [entries[n - 1] for n in dict.fromkeys(named)]
+    named = [n for n in given if isinstance(n, int) and not isinstance(n, bool) and 0 < n <= most]
+    return [n - 1 for n in dict.fromkeys(named)]

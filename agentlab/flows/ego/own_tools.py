@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.ego.asking import ask_for_object, sentences_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.json_replies import object_schema
@@ -14,6 +15,7 @@ _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 REFLECTION = object_schema(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
 NOTED = 2_000
 """Characters of a result or a response that short-term memory keeps."""
+NOTHING_LEARNED = "Nothing to learn from this."
 
 
 @tool(
@@ -30,19 +32,25 @@ async def memory_maintenance(arguments: dict[str, Any], session: Any) -> str:
 @tool(description="Look back at what was just said and done, and keep what can be learned from it.", parameters={})
 async def reflection(arguments: dict[str, Any], session: Any) -> str:
     """The layered agent looks back at the last exchange; what it learns goes into its long-term memory."""
-    return "\n".join(await reflect(session)) or "Nothing to learn from this."
+    return _lines_of(await reflect(session)) or NOTHING_LEARNED
 
 
-async def reflect(session: Session, evaluation: str = "") -> tuple[str, ...]:
-    """The lessons of a look at what happened, which are kept for good."""
+TOOLS = (LOOKUP_DOCUMENTS, "get_current_time", "question", "llmquery", memory_maintenance, reflection)
+
+
+async def reflect(session: Session, evaluation: str = "") -> dict[str, tuple[str, ...]]:
+    """What a look at what happened teaches: insights, lessons, questions and directives, which are kept for good."""
     memory = session.kept(MEMORY)
-    recent = memory.recent()
+    recent = memory.recent(session)
     known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
     values = {"recent": recent, "known": known or "(nothing)", "evaluation": evaluation}
     found = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
     learned = {name: sentences_at(found, name, 3) for name in REFLECTION["required"]}
-    lines = "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)
-    if lines:
+    if lines := _lines_of(learned):
         memory.note(session, "reflection", "insight", lines[:NOTED])
         await memory.keep_for_good(session, "reflection", lines)
-    return learned["lessons"]
+    return learned
+
+
+def _lines_of(learned: dict[str, tuple[str, ...]]) -> str:
+    return "\n".join(f"{name}: {text}" for name, texts in learned.items() for text in texts)

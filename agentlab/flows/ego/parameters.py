@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import check_arguments
 
 
 def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
@@ -12,7 +17,8 @@ def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
 
     Parameters wrapped once more are unwrapped. A single text under a wrong name gets the name of the one text that is
     lacking: `question`, which wants `{"question": ...}`, understands `{"query": ...}`, and `llmquery` the other way
-    round. A required list that is left out or null is empty; what a closed schema does not know is left out.
+    round. A required list that is left out or null is empty; what a closed schema does not know is left out. Text that
+    stands for a number, a truth value, a list or an object is read as that where the schema wants one.
     """
     properties = spec.parameters.get("properties")
     if not isinstance(properties, dict):
@@ -33,7 +39,30 @@ def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
         given[lacking[0]] = given.pop(strange[0])
     if spec.parameters.get("additionalProperties") is False:
         given = {name: value for name, value in given.items() if name in properties}
-    return given
+    return {name: _read_as_wanted(spec, name, value) for name, value in given.items()}
+
+
+def _read_as_wanted(spec: ToolSpec, name: str, value: Any) -> Any:
+    """What the text `value` says as JSON, if the schema refuses it as text and takes it as that; else `value`."""
+    if not isinstance(value, str) or _fits(spec, name, value):
+        return value
+    text = value.strip()
+    try:
+        plain = text.lower() if text.lower() in ("true", "false") else text
+        read = json.loads(plain, parse_constant=lambda infinite: None)
+    except (ValueError, RecursionError):
+        return value
+    # A float may hold fewer digits than were written.
+    is_lossy = isinstance(read, float) and Decimal(repr(read)) != Decimal(text)
+    return value if is_lossy or not _fits(spec, name, read) else read
+
+
+def _fits(spec: ToolSpec, name: str, value: Any) -> bool:
+    try:
+        check_arguments(replace(spec, parameters={**spec.parameters, "required": []}), {name: value})
+    except ToolError:
+        return False
+    return True
 
 
 def _type_of(schema: Any) -> Any:

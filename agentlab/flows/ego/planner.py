@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
+from agentlab.core.protocols import Tool
 from agentlab.core.schemas import simplify_schema
 from agentlab.flows.ego.asking import ask_for_object, sentence_at, sentences_at
 from agentlab.flows.json_replies import object_schema, text_at
@@ -37,20 +38,24 @@ class Strategy:
         return "; ".join(f"{step.tool}: {step.purpose}" for step in self.steps)
 
 
-async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], earlier: Sequence[str]) -> Strategy:
+async def make_plan(session: Session, message: str, tools: Sequence[Tool], earlier: Sequence[str]) -> Strategy:
     """A strategy whose steps name tools that exist; asked for anew, with the reason, while they do not.
 
     `earlier`: what went wrong before, and what was learned from it. After the last attempt the steps nobody can carry
     out are left out, and what is to be done in their place is found on the way.
     """
-    names = [tool.name for tool in tools]
+    names = [tool.spec.name for tool in tools]
     lines = list(earlier)
     # A model that is bound to it can name no tool that does not exist; others can, and are told.
     schema = object_schema(
         approach={"type": "string"},
         complexity={"enum": list(COMPLEXITIES)},
         success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
-        steps={"type": "array", "items": {"anyOf": step_schemas(tools)}, "maxItems": MOST_STEPS},
+        steps={
+            "type": "array",
+            "items": {"anyOf": step_schemas([tool.spec for tool in tools])},
+            "maxItems": MOST_STEPS,
+        },
     )
     for attempt in range(1 + session.settings.max_replans):
         found = await ask_for_object(
@@ -59,7 +64,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[ToolSpec], e
             schema,
             "plan",
             message=message,
-            tools=tool_manual([session.tools[name] for name in names]),
+            tools=tool_manual(tools),
             earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in lines) if lines else "",
         )
         strategy = _strategy_in(found)

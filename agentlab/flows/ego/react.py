@@ -17,15 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlab.core.messages import ToolCall, ToolSpec
+from agentlab.core.messages import ToolCall
 from agentlab.core.names import INVALID
+from agentlab.core.protocols import Tool
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
+from agentlab.flows.ego.memory import MEMORY
+from agentlab.flows.ego.own_tools import NOTED
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
+from agentlab.flows.ego.tool_choice import offered_tools
 from agentlab.flows.json_replies import number_at, object_schema, text_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
-from agentlab.tools.manual import find_tool, tool_manual
+from agentlab.tools.manual import find_tool, tool_manual, tool_names
 
 EVALUATION = object_schema(
     score={"type": "integer", "minimum": 0, "maximum": 100},
@@ -62,10 +66,15 @@ class Execution:
     """A strategy that is being carried out, and what became of it."""
 
     message: str
+    wanted: str
+    """In whose words the tools are chosen, where there are too many."""
     strategy: Strategy
-    tools: Sequence[ToolSpec]
+    tools: Sequence[Tool]
+    """Those that were offered last."""
     lessons: Sequence[str]
     """Of earlier attempts."""
+    earlier: Sequence[StepTaken] = ()
+    """The steps of earlier attempts: what they found is there for this one, too."""
     steps: list[StepTaken] = field(default_factory=list)
     limit_reached: bool = False
 
@@ -79,18 +88,28 @@ class Execution:
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
-    def merit(self) -> tuple[bool, float]:
-        """The greater, the better; a judgement that could not be read is below all others."""
-        if self.judgement is None:
-            return not self.failed, 100.0
-        return not self.failed, -1.0 if self.judgement.score is None else self.judgement.score
+    def merit(self) -> tuple[bool, bool, float]:
+        """The greater, the better: what has a result, then what was tried at least, then the score.
+
+        A judgement that could not be read, or that was not made, is below all others.
+        """
+        score = self.judgement.score if self.judgement is not None else None
+        has_result = any(not step.failed for step in self.steps)
+        return has_result, bool(self.steps), -1.0 if score is None else score
+
+    @property
+    def found(self) -> list[StepTaken]:
+        """The steps that have a result, those of earlier attempts first."""
+        return [step for step in (*self.earlier, *self.steps) if not step.failed]
 
     def results(self) -> str:
-        room = ROOM_FOR_RESULTS // max(1, len(self.steps))
+        """All steps as prompts show them, those of earlier attempts first."""
+        room = ROOM_FOR_RESULTS // max(1, len(self.earlier) + len(self.steps))
         lines = []
-        for number, step in enumerate(self.steps, 1):
+        for number, step in enumerate((*self.earlier, *self.steps), 1):
             parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
-            lines.append(f"{number}. {step.planned.tool}({parameters})")
+            attempt = "earlier attempt: " if number <= len(self.earlier) else ""
+            lines.append(f"{number}. {attempt}{step.planned.tool}({parameters})")
             lines.append("  result: " + cut_to_bytes(step.result.replace("\n", "\n    "), room))
             if step.evaluation is not None:
                 lines.append(f"  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}")
@@ -98,7 +117,10 @@ class Execution:
 
 
 async def execute_react(execution: Execution, session: Session) -> None:
-    """Carry out the strategy, within the limit of the settings; raises what the model raises."""
+    """Carry out the strategy, within the limit of the settings; every result is noted in short-term memory, too.
+
+    Raises what the model raises.
+    """
     strategy, steps = execution.strategy, execution.steps
     is_simple = strategy.complexity == "simple"
     planned = list(strategy.steps)
@@ -115,6 +137,7 @@ async def execute_react(execution: Execution, session: Session) -> None:
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
         taken = StepTaken(step, *await _act(step, execution.tools, session))
         steps.append(taken)
+        session.kept(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:NOTED]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
             if is_simple and not planned and not taken.failed:
                 return
@@ -132,16 +155,19 @@ async def execute_react(execution: Execution, session: Session) -> None:
 async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     strategy = execution.strategy
     steps = f"({strategy.outline()})" if strategy.steps else ""
+    # A server may have changed its list since the last step.
+    so_far = [execution.wanted, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
+    execution.tools = offered_tools(session, "\n".join(so_far), [str(step.tool) for step in strategy.steps])
     may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     found = await ask_for_object(
         session,
         "next_step",
-        object_schema(step={"anyOf": step_schemas(execution.tools) + may_end}),
+        object_schema(step={"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}),
         "step",
         message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",
         lessons="".join(f"Lesson: {lesson}\n" for lesson in execution.lessons),
-        tools=tool_manual([session.tools[tool.name] for tool in execution.tools]),
+        tools=tool_manual(execution.tools),
         steps=execution.results(),
     )
     step = found.get("step")
@@ -151,13 +177,14 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     return read_step(step or {})
 
 
-async def _act(step: PlannedStep, tools: Sequence[ToolSpec], session: Session) -> tuple[str, bool]:
+async def _act(step: PlannedStep, tools: Sequence[Tool], session: Session) -> tuple[str, bool]:
     """The result, and whether it is an error."""
     name = str(step.tool)
-    spec = find_tool(tools, name)
+    specs = [tool.spec for tool in tools]
+    spec = find_tool(specs, name)
     if spec is None:
         # A tool that is there but not offered does not run either.
-        result, failed = f"Error: there is no tool {name}; there are: {', '.join(t.name for t in tools)}", True
+        result, failed = f"Error: there is no tool {name}; there are: {', '.join(tool_names(specs))}", True
     else:
         arguments = map_parameters(spec, step.parameters)
         call = ToolCall(id=session.new_id("call"), name=name, arguments=arguments)

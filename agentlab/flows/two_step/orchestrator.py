@@ -14,17 +14,19 @@ to come; within the turn the provider's own form is better.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import AfterValidator
 
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
+from agentlab.core.protocols import RELEVANT_AT
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.flows.two_step.asking import ToolUse, get_next_action, run_call, use_tool
@@ -55,12 +57,17 @@ class TwoStepSettings:
     filter_memory_tools: bool = True
     """Keep the memory tools out of the main loop."""
     memory_facts: Annotated[int, Ge(0)] = 3
-    """How many facts the automatic read brings."""
+    """How many facts the automatic read brings at most."""
+    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANT_AT
+    """Cosine similarity to the message, or to a tool's query, from which a fact is brought."""
     final_memory_retry: Annotated[int, Ge(0)] = 2
     """Further attempts to write to memory after the first."""
     max_tool_calls: Annotated[int, Ge(0)] = 5
+    """How many tools run for one message."""
+    max_argument_tokens: Annotated[int, Ge(1)] = 1024
+    """Limit of a reply that holds a tool's arguments, such as the content of a file."""
     history: Annotated[int, Ge(0)] = 12
-    """How many earlier messages the model sees; results of tools count."""
+    """How many earlier messages the model sees, from a message of a user on; results of tools count."""
     personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
     """A folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
 
@@ -73,6 +80,8 @@ class Profile:
     """System messages of the final response; the first is the personality."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
     """The user's message as the history keeps it."""
+    facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
+    """Name of the prompt that tells what is remembered: it says of whom."""
     allowed_tools: tuple[str, ...] | None = None
     """Names of the tools the model may use; None: all."""
     final_memory_step: bool = True
@@ -93,10 +102,11 @@ class PreparedTurn:
     """Those the profile allows."""
     listed_facts: str
     """Of long-term memory, those nearest to the message."""
+    facts_prompt: str = "facts"
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
         """Put a message into the conversation, and store it at once."""
-        self.messages.append(Message(role=role, text=text, name=speaker))
+        self.messages.append(_as_asked(Message(role=role, text=text, name=speaker)))
         self.session.save_message(role, text, speaker=speaker)
 
     @property
@@ -104,7 +114,7 @@ class PreparedTurn:
         """The system message that tells the facts, where there are any."""
         if not self.listed_facts:
             return []
-        return [Message(role="system", text=self.session.prompt("facts", facts=self.listed_facts))]
+        return [Message(role="system", text=self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
@@ -140,10 +150,22 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
             except MemoryUnavailable as gone:
                 session.notify(MEMORY_UNAVAILABLE, str(gone))
     earlier = session.load_conversation(settings.history) if settings.history else ()
-    listed = "\n".join(map(fact_entry, facts))
-    prepared = PreparedTurn(session, list(earlier), _allowed_tools(profile, session), listed)
+    # A reply or a result without what it answers would only confuse.
+    earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
+    prepared = PreparedTurn(
+        session,
+        list(map(_as_asked, earlier)),
+        _allowed_tools(profile, session),
+        "\n".join(map(fact_entry, facts)),
+        profile.facts_prompt(session, turn),
+    )
     prepared.add("user", profile.prepare(turn), speaker=turn.speaker_name)
     return prepared
+
+
+def _as_asked(message: Message) -> Message:
+    """A message of the history as a request holds it: what a tool brought is never an instruction to the model."""
+    return replace(message, role="user") if message.role == "system" else message
 
 
 def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:

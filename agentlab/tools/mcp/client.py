@@ -1,11 +1,12 @@
 """One MCP server: a process of our own that is spoken to over its pipes, or a streamable HTTP server elsewhere.
 
-    server = McpServer(config, seconds=30.0, logs=folder, on_listing=print)
+    server = McpServer(config, seconds=30.0, logs=folder, on_listing=compare)
     await server.listing()                          # the tools as it lists them
     await server.call("now", {"zone": "CET"})       # {"text": "...", "error": False}
     await server.close()
 
-It is started when it is first needed and again whenever it is gone. Everything that goes wrong is a ToolError, to be
+It is started when it is first needed and again whenever it is gone; when it says that its list of tools has changed, it
+is asked for the new one, before the next answer of its is handed on. Everything that goes wrong is a ToolError, to be
 read by a model; what the server itself says of a call, errors included, is an answer.
 """
 
@@ -14,28 +15,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import json
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.core.errors import MissingExtra, ToolError
+from agentlab.tools.mcp.answers import answer_of, cut
 from agentlab.tools.mcp.config import ServerConfig, expanded
 from agentlab.tools.mcp.listing import MOST, plain
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
 
 log = logging.getLogger(__name__)
-LONGEST = 100_000
-"""Characters of a result that are kept."""
+OnListing = Callable[[list[Any]], Awaitable[str]]
+"""Told what a server lists; says in a line what that changes, "" for nothing."""
 MOST_SAID = 20
 """Messages on the way to an answer that are kept."""
 _PAGES = 50
+_LISTENING = 2.0
+"""Seconds in which a server has to say that it will tell of changes."""
+_CHANGES = 100
+"""How often a server that goes on saying that its list has changed is asked for it."""
 _LOG = 1_000_000
 """Bytes from which a log file is begun anew."""
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
@@ -43,11 +47,10 @@ _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 
 
 class McpServer:
-    """`seconds` limits connecting, and each call; `on_listing` is told what the server lists whenever it is started."""
+    """`seconds` limits connecting, and each call; `on_listing` is told what the server lists at first and whenever that
+    changes."""
 
-    def __init__(
-        self, config: ServerConfig, *, seconds: float, logs: Path, on_listing: Callable[[list[Any]], None]
-    ) -> None:
+    def __init__(self, config: ServerConfig, *, seconds: float, logs: Path, on_listing: OnListing) -> None:
         self.config = config
         self.name = config.name
         self._seconds = seconds
@@ -86,7 +89,8 @@ class McpServer:
             try:
                 async with asyncio.timeout(self._seconds):
                     answer = answer_of(await client.call_tool(tool, arguments, progress_callback=hear))
-                    return {**answer, "progress": said} if said else answer
+                said += await connection.changes()
+                return {**answer, "progress": said} if said else answer
             except TimeoutError:
                 connection.give_up()
                 raise ToolError(
@@ -94,7 +98,7 @@ class McpServer:
                 ) from None
             except MCPError as error:
                 if error.code == INVALID_PARAMS:
-                    return {"text": _cut(plain(error.message)), "error": True}
+                    return {"text": cut(plain(error.message)), "error": True}
                 if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
                     # The latter is how a server over HTTP says that it was started anew.
                     connection.give_up()
@@ -137,9 +141,7 @@ class _Connection:
     One task enters the SDK's client and leaves it: the cancel scopes inside must not change hands.
     """
 
-    def __init__(
-        self, config: ServerConfig, seconds: float, logs: Path, on_listing: Callable[[list[Any]], None]
-    ) -> None:
+    def __init__(self, config: ServerConfig, seconds: float, logs: Path, on_listing: OnListing) -> None:
         self.listing: list[dict[str, Any]] = []
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         """Once the server is there; or a ToolError that says why it is not."""
@@ -147,6 +149,12 @@ class _Connection:
         self._seconds = seconds
         self._log_file = logs / f"{re.sub(r'[^A-Za-z0-9.-]', '_', config.name)}.log"
         self._on_listing = on_listing
+        self._listens = asyncio.Event()
+        """Set once the server tells us of changes, or is known not to be one that has to be asked to."""
+        self._stale = False
+        self._asking_again: asyncio.Task[None] | None = None
+        self._asked_again = 0
+        self._changes: list[str] = []
         self._calls = 0
         self._is_given_up = False
         self._over = asyncio.Event()
@@ -196,16 +204,79 @@ class _Connection:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with limit:
-                    client = await stack.enter_async_context(Client(transport, cache=None))
+                    client = await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
                     self.listing = await _listed_by(client)
-                self._on_listing(self.listing)
-                self.client.set_result(client)
-                await self._over.wait()
+                if change := await self._on_listing(self.listing):
+                    self._changes.append(change)
+                listening = asyncio.create_task(self._listen(client))
+                try:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._listens.wait(), _LISTENING)
+                    self.client.set_result(client)
+                    await self._over.wait()
+                finally:
+                    beside = [task for task in (listening, self._asking_again) if task is not None]
+                    for task in beside:
+                        task.cancel()
+                    await asyncio.gather(*beside, return_exceptions=True)
         except asyncio.CancelledError:
             self._fail("it was closed")
         except Exception as failure:
             log.debug("%s ended", self._config.name, exc_info=True)
             self._fail(f"no answer within {self._seconds:g} seconds" if limit.expired() else self._reason(failure))
+
+    async def changes(self) -> list[str]:
+        """What changed in the server's list since this was asked last, a line each; it is then taken over."""
+        # What came before an answer is on its way through the SDK's own tasks.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if self._asking_again is not None:
+            await asyncio.wait([self._asking_again], timeout=self._seconds)
+        changes, self._changes = self._changes, []
+        return changes
+
+    async def _hear(self, message: Any) -> None:
+        """Servers until 2025-11-25 say it without being asked."""
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._list_again()
+
+    async def _listen(self, client: Client) -> None:
+        """Later ones say it to those who listen."""
+        from mcp.client.subscriptions import SubscriptionLost
+
+        for _ in range(_CHANGES):
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    self._listens.set()
+                    async for _ in events:
+                        self._list_again()
+                break
+            except SubscriptionLost:
+                # What was said meanwhile is not said again.
+                self._list_again()
+            except Exception:
+                log.debug("%s says nothing of changes", self._config.name, exc_info=True)
+                break
+        self._listens.set()
+
+    def _list_again(self) -> None:
+        self._stale = True
+        if self._asking_again is None or self._asking_again.done():
+            self._asking_again = asyncio.create_task(self._ask_again(), context=contextvars.Context())
+
+    async def _ask_again(self) -> None:
+        while self._stale and self._asked_again < _CHANGES:
+            self._stale, self._asked_again = False, self._asked_again + 1
+            try:
+                client = await asyncio.shield(self.client)
+                async with asyncio.timeout(self._seconds):
+                    self.listing = await _listed_by(client)
+                if change := await self._on_listing(self.listing):
+                    self._changes.append(change)
+            except Exception:
+                log.debug("%s does not list its tools again", self._config.name, exc_info=True)
 
     def _fail(self, reason: str) -> None:
         if not self.client.done():
@@ -250,10 +321,10 @@ class _Connection:
             self._status = response.status_code
 
         headers = {name: expanded(value, name) for name, value in self._config.headers.items()}
+        # Calls are limited one by one; the stream that tells of changes may be silent for as long as it likes.
+        patience = httpx2.Timeout(self._seconds + 1.0, read=None)
         async with (
-            httpx2.AsyncClient(
-                headers=headers, timeout=self._seconds + 1.0, event_hooks={"response": [remember]}
-            ) as client,
+            httpx2.AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [remember]}) as client,
             streamable_http_client(url, http_client=client) as streams,
         ):
             yield streams
@@ -291,47 +362,3 @@ async def _listed_by(client: Client) -> list[dict[str, Any]]:
         if cursor is None or len(rows) > MOST:
             break
     return rows
-
-
-def answer_of(result: CallToolResult) -> dict[str, Any]:
-    """A result as text: words, then structured content that the words do not give already; the rest is only named."""
-    parts = [_part(block) for block in result.content]
-    words = [block.text for block in result.content if block.type == "text"]
-    if result.structured_content is not None and not _is_said(words, result.structured_content):
-        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": _cut("\n".join(parts)), "error": result.is_error}
-
-
-def _part(block: Any) -> str:
-    match block.type:
-        case "text":
-            return str(block.text)
-        case "resource_link":
-            return f"(a link to {block.name}: {block.uri})"
-        case "resource" if hasattr(block.resource, "text"):
-            return f"{block.resource.uri}:\n{block.resource.text}"
-        case "resource":
-            kind, data, what = block.resource.mime_type or "of unknown type", block.resource.blob, block.resource.uri
-        case _:
-            kind, data, what = block.mime_type, block.data, block.type
-    return f"({what}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
-
-
-def _is_said(words: list[str], content: Any) -> bool:
-    """Whether text blocks hold `content` already: as JSON, or wrapped as the SDK wraps what is no object."""
-    read = []
-    for text in words:
-        try:
-            read.append(json.loads(text))
-        except (ValueError, RecursionError):
-            read.append(text)
-    forms = [content]
-    if isinstance(content, dict) and set(content) == {"result"}:
-        forms.append(content["result"])
-    return any(form in (words, read) or [form] in (words, read) for form in forms)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST]}\n(cut: the result has {len(text):,} characters, the first {LONGEST:,} are shown)"

@@ -9,8 +9,9 @@
     data/mcp.tools.json              what the servers listed, written by us
 
 What a server lists is asked for once and kept, so a run has the same tools from its first turn to its last and a replay
-needs no server at all. A server is started at its first call; if it then lists something else than what is kept, that
-is a problem to be told, and `refresh` takes the new listing over. Its answers are recorded by server, tool, arguments
+needs no server at all. A server is started at its first call; if it then, or later, lists something else than what is
+kept, that is a problem to be told, and `refresh` takes the new listing over. A manager that is `live`, as a chat's is,
+takes it over at once, for every session it offers its tools to. Its answers are recorded by server, tool, arguments
 and, where a conversation asks the same again, how often it did; so is a failure to answer. What a server says while it
 works goes into the trace with its answer, as a replay repeats it.
 
@@ -24,30 +25,40 @@ import functools
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.core.files import replace_file
 from agentlab.core.messages import ToolSpec
-from agentlab.core.protocols import ToolContext
+from agentlab.core.protocols import Tool, ToolContext
 from agentlab.tools import Work
 from agentlab.tools.mcp.client import McpServer
 from agentlab.tools.mcp.config import ServerConfig, read_object_file, servers_of_file, servers_of_folder
-from agentlab.tools.mcp.listing import FoundTool, accepted, named_apart, that_fit
+from agentlab.tools.mcp.listing import FoundTool, accepted, named_apart
 from agentlab.tools.mcp.scripts import load_scripts
 from agentlab.wire.keys import digest
 
 log = logging.getLogger(__name__)
 FORMAT = 1
+Fitting = Callable[[Sequence[FoundTool]], Sequence[FoundTool]]
+"""Which tools a session is offered, of those there are."""
+
+
+class HoldsTools(Protocol):
+    """What tools are offered to."""
+
+    tools: dict[str, Tool]
 
 
 class ToolManager:
     """`tools` in a fixed order, each name once; `problems`: what could not be loaded or is odd, a line each."""
 
-    def __init__(self, configs: Sequence[ServerConfig], kept: Path, logs: Path, timeout_seconds: float) -> None:
+    def __init__(
+        self, configs: Sequence[ServerConfig], kept: Path, logs: Path, timeout_seconds: float, live: bool
+    ) -> None:
         self.tools: tuple[FoundTool, ...] = ()
         self.problems: list[str] = []
         self._kept = _KeptListings(kept)
@@ -55,12 +66,24 @@ class ToolManager:
             McpServer(config, seconds=timeout_seconds, logs=logs, on_listing=functools.partial(self._compare, config))
             for config in configs
         ]
+        self._live = live
+        self._scripts: Sequence[FoundTool] = ()
+        self._reserved: Collection[str] = ()
+        self._listed: dict[str, Sequence[ToolSpec]] = {}
+        """The tools of each server."""
+        self._sessions: WeakKeyDictionary[HoldsTools, Fitting] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
         """How often each conversation made each call."""
 
     @classmethod
     async def open(
-        cls, data: Path, *, reserved: Collection[str] = (), timeout_seconds: float = 30.0, refresh: bool = False
+        cls,
+        data: Path,
+        *,
+        reserved: Collection[str] = (),
+        timeout_seconds: float = 30.0,
+        refresh: bool = False,
+        live: bool = False,
     ) -> Self:
         """Every tool of the folder; with `refresh` all servers are asked anew. `reserved`: names of the agent's own.
 
@@ -70,17 +93,23 @@ class ToolManager:
             raise ConfigError(f"there is no folder {data} to load tools from")
         configs, problems = servers_of_folder(data)
         scripts, notes = load_scripts(data / "tools", timeout_seconds)
-        manager = cls(configs, data / "mcp.tools.json", data / "mcp-logs", timeout_seconds)
+        manager = cls(configs, data / "mcp.tools.json", data / "mcp-logs", timeout_seconds, live)
         manager.problems += [*notes, *problems]
         return await manager._load(scripts, reserved, refresh)
 
     @classmethod
     async def from_config(
-        cls, file: Path, *, reserved: Collection[str] = (), timeout_seconds: float = 30.0, refresh: bool = False
+        cls,
+        file: Path,
+        *,
+        reserved: Collection[str] = (),
+        timeout_seconds: float = 30.0,
+        refresh: bool = False,
+        live: bool = False,
     ) -> Self:
         """The tools of the servers in a file `{"mcpServers": {name: {...}}}`; as `open` does for a folder."""
         configs, problems = servers_of_file(file)
-        manager = cls(configs, file.with_suffix(".tools.json"), file.parent / "mcp-logs", timeout_seconds)
+        manager = cls(configs, file.with_suffix(".tools.json"), file.parent / "mcp-logs", timeout_seconds, live)
         manager.problems += problems
         return await manager._load((), reserved, refresh)
 
@@ -100,14 +129,29 @@ class ToolManager:
         except BaseException:
             await self.close()
             raise
-        of_servers = []
+        self._scripts, self._reserved = scripts, reserved
         for server, (specs, notes) in zip(self._servers, listings, strict=True):
             self.problems += notes
-            of_servers += [FoundTool(spec, self._caller(server, spec.name), source=server.name) for spec in specs]
-        named, renamed = named_apart(scripts, of_servers, reserved)
-        self.tools, left_out = that_fit(named)
-        self.problems += [*renamed, *left_out]
+            self._listed[server.name] = specs
+        self.problems += self._name_tools()
         return self
+
+    def _name_tools(self) -> list[str]:
+        """Put the tools of all sources together; returns a line for each that is not called what it calls itself."""
+        of_servers = [
+            FoundTool(spec, self._caller(server, spec.name), source=server.name)
+            for server in self._servers
+            for spec in self._listed[server.name]
+        ]
+        named, renamed = named_apart(self._scripts, of_servers, self._reserved)
+        self.tools = tuple(named)
+        return renamed
+
+    def offer_to(self, session: HoldsTools, fitting: Fitting) -> None:
+        """Add the tools, as far as they are `fitting`, to those of `session`; a live manager keeps them up to date."""
+        session.tools.update({tool.spec.name: tool for tool in fitting(self.tools)})
+        if self._live:
+            self._sessions[session] = fitting
 
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
         """The tools of a server, as kept or as it lists them now, and a line for each problem."""
@@ -126,11 +170,11 @@ class ToolManager:
         specs, notes = await asyncio.to_thread(accepted, server.name, rows)
         return specs, [*notes, *([] if specs else [f"{server.name}: it offers no tool that can be used"]), *problems]
 
-    def _compare(self, config: ServerConfig, rows: list[Any]) -> None:
-        """Called when a server is started: the run goes on with what is kept, but somebody should know."""
+    async def _compare(self, config: ServerConfig, rows: list[Any]) -> str:
+        """Called with what a server lists: a run goes on with what is kept, but somebody should know."""
         kept = self._kept.rows(config)
-        if kept is None or not self.tools:
-            return
+        if kept is None or config.name not in self._listed:
+            return ""
         before, now = ({row["name"]: row for row in listing} for listing in (kept, rows))
         differences = {
             "new": [name for name in now if name not in before],
@@ -138,12 +182,27 @@ class ToolManager:
             "changed": [name for name in now if name in before and now[name] != before[name]],
         }
         changes = "; ".join(f"{what}: {', '.join(names)}" for what, names in differences.items() if names)
+        if changes and self._live:
+            return await self._take_over(config, rows, changes)
         problem = (
             f"{config.name}: it no longer lists what {self._kept.file.name} keeps ({changes}); refresh to take it over"
         )
         if changes and problem not in self.problems:
             log.warning("%s", problem)
             self.problems.append(problem)
+        return ""
+
+    async def _take_over(self, config: ServerConfig, rows: list[Any], changes: str) -> str:
+        """Offer what the server lists now to every session; returns a line that says so."""
+        self._kept.keep(config, rows)
+        self._listed[config.name], _ = await asyncio.to_thread(accepted, config.name, rows)
+        before = [tool.spec.name for tool in self.tools]
+        self._name_tools()
+        for session, fitting in list(self._sessions.items()):
+            for name in before:
+                session.tools.pop(name, None)
+            self.offer_to(session, fitting)
+        return f"the tools of {config.name} have changed ({changes})"
 
     def _caller(self, server: McpServer, name: str) -> Work:
         async def run(arguments: dict[str, Any], context: ToolContext) -> str:

@@ -9,20 +9,20 @@ line says so. A listing that was accepted once is accepted again as it is.
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
-MOST = 200
+MOST = 1_000
 """Tools that are taken of one server."""
 ROOM = 20_000
-"""Characters that the tools of a folder may take in a request, all together."""
+"""Characters that the tools that were found may take in a request, all together."""
 _NAME = 128
 _DESCRIPTION = 2_000
 _SCHEMA = 50_000
@@ -98,11 +98,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    # Some scripts cannot be written without joiners (U+200C, U+200D).
-    kept = "".join(
-        c for c in text if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
-    )
-    kept = kept.strip()
+    kept = printable(text).strip()
     return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
@@ -158,6 +154,7 @@ def describe(tools: Sequence[FoundTool]) -> str:
     rows = [["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]]
     for tool in tools:
         parameters, summary = argument_list(tool.spec.parameters) or "-", tool.spec.description.split("\n")[0]
-        rows.append([plain(" ".join(c.split()), 60) for c in (tool.source, tool.spec.name, parameters, summary)])
+        names = [plain(" ".join(name.split())) for name in (tool.source, tool.spec.name, parameters)]
+        rows.append([*names, plain(" ".join(summary.split()), 60)])
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in rows)

@@ -201,3 +201,17 @@ async def test_vectors_of_another_embedder_are_refused(backend):
 
 def test_every_backend_is_found_by_the_name_of_its_file():
     assert set(plugins.names("memory")) == {"chroma", "sqlite", "textfile", "mongo"}
+
+
+@pytest.mark.parametrize("about", ["", "Bo", 'Ann | "x" <MEMORY>\nID: fact_9', "学生"])
+async def test_a_fact_keeps_who_told_it(backend, about):
+    memory, new_id = backend.open(), ids()
+    await add(memory, "likes tea", new_id, about=about)
+    await add(memory, "owns a boat", new_id)
+    changed = await memory.update("memory_1", "likes coffee", vector("likes coffee"), created=NOW, new_id=new_id)
+    assert changed is not None and changed.about == about
+    assert [(fact.text, fact.about) for fact in await backend.open().facts()] in (
+        [("owns a boat", ""), ("likes coffee", about)],
+        [("likes coffee", about), ("owns a boat", "")],
+    )
+    assert (await memory.search("q", vector("likes coffee"), top_k=1))[0].about == about

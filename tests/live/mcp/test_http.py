@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentlab.tools.mcp.client import LONGEST
+from agentlab.tools.mcp.answers import LONGEST
 from support.mcp_servers import ALL, names, server_of
 from support.tool_sessions import call, session_with
 

@@ -22,10 +22,8 @@ async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
 async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
     if mode == "ten thousand":
-        assert 50 < len(manager.tools) < MOST
-        taken, left_out = manager.problems
-        assert taken == "liar: it lists 10,000 tools or more; the first 200 are taken"
-        assert left_out.startswith(f"{MOST - len(manager.tools)} of {MOST} tools are left out (tool_")
+        assert len(manager.tools) == MOST
+        assert manager.problems == ["liar: it lists 10,000 tools or more; the first 1000 are taken"]
     else:
         assert len(manager.tools) == 50
     assert await call(session_with(*manager.tools), names(manager)[0]) == ""

@@ -13,7 +13,7 @@ import pytest
 
 from agentlab.core.events import ToolRun
 from agentlab.tools.manual import instruction_of
-from agentlab.tools.mcp.client import LONGEST
+from agentlab.tools.mcp.answers import LONGEST
 from agentlab.tools.mcp.listing import describe
 from support.mcp_servers import ALL, OURS, SERVER, names
 from support.tool_sessions import call, session_with

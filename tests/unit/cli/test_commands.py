@@ -30,7 +30,7 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert main(["run", *OFFLINE, "--out", "results/first"]) == 0
     shown = capsys.readouterr().out
     assert "3 flows" not in shown and "6 conversations, 12 turns" in shown
-    for part in ("rag_only", "tools_rag_fallback", "fallback rate", "answer_f1", "smallest visible difference"):
+    for part in ("rag_only", "my_flow", "input tokens / turn", "answer_f1", "smallest visible difference"):
         assert part in shown
     summary = json.loads(Path("results/first/summary.json").read_text())
     assert summary["flows"]["rag_only"]["turns"] == 4
@@ -183,7 +183,7 @@ async def test_the_same_spec_runs_against_another_server(project, capsys, monkey
     assert {label: f["llm_calls_per_turn"] for label, f in flows.items()} == {
         "rag_only": 1,
         "tools": 2,
-        "tools_rag_fallback": 2,
+        "my_flow": 1,
     }
     assert flows["rag_only"]["input_tokens"] == 400 and flows["rag_only"]["cached_tokens"] == 256
     assert flows["tools"]["input_tokens"] is None, "one reply in two reported no usage"

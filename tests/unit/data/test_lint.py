@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 import agentlab as al
+from agentlab.cli.parser import main
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.models.scripted import Scripted
 from support.conversation_sets import GOOD, write
+from support.places import OWN, PUBLIC
+from support.told_sets import SESSIONS
+from support.told_sets import write as write_told
 
 
 def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, caplog):
@@ -24,13 +30,151 @@ def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, ca
         ],
     }
     folder = write(tmp_path / "set", GOOD, odd, corpus=[{"doc_id": "d", "title": "", "text": "Closed on Monday."}])
+    place = f"{folder / 'conversations.jsonl'}:2: "
     assert list(lint(load_dataset(folder))) == [
-        "turn 0 of odd: no_call: calls are expected all the same",
-        "turn 1 of odd: call_order: 'sequenc' is not graded; 'sequence' is",
-        "turn 1 of odd: expected_calls: cancel is no tool of the conversation",
-        "turn 2 of odd: expected_calls: book has no argument date",
-        "turn 3 of odd: expected_memory: add without a content",
+        f"{place}turn 0 of odd: no_call: calls are expected all the same",
+        f"{place}turn 1 of odd: call_order: 'sequenc' is not graded; 'sequence' is",
+        f"{place}turn 1 of odd: expected_calls: cancel is no tool of the conversation",
+        f"{place}turn 2 of odd: expected_calls: book has no argument date",
+        f"{place}turn 3 of odd: expected_memory: add without a content",
     ]
     with al.Lab(model=Scripted(["x"], loop=True), datasets=[folder], embedder="hashing/hashing-64") as lab:
         lab.run_sync(out=tmp_path / "run")
-    assert "set: turn 0 of odd: no_call: calls are expected all the same (and 4 more such places)" in caplog.text
+    assert f"{place}turn 0 of odd: no_call: calls are expected all the same (and 4 more such places)" in caplog.text
+
+
+LONG = [f"Question number {n} about the colour of the house at the end of street {n}?" for n in range(9)]
+
+
+def one(name: str, *turns: dict, **more: object) -> dict:
+    return {"id": name, "turns": list(turns), **more}
+
+
+def asked(user: str, *answers: str, **more: object) -> dict:
+    return {"user": user, "reference_answers": list(answers), **more}
+
+
+CORPUS = [{"doc_id": "d", "title": "", "text": "Red."}, {"doc_id": "e", "title": "", "text": "Blue."}]
+TOOL = {
+    "name": "book",
+    "parameters": {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]},
+}
+
+
+def call(**more: object) -> dict:
+    return {"user": "Book it", "expected_calls": [{"name": "book", **more}]}
+
+
+@pytest.mark.parametrize(
+    "rows, said",
+    [
+        ([one("a", asked("Hi?", "Yes")), one("b", asked("hi", "Yes"))], "2: b: the same turns as a in row 1"),
+        (
+            [one("a", asked(" ".join(LONG), "x")), one("b", asked(" ".join(LONG) + " Please.", "x"))],
+            "2: b: almost the turns of a in row 1",
+        ),
+        ([one("a", asked("I say the house is red. What?", "The house is red"))], "1: turn 0 of a: reference_answers: "),
+        (
+            [one("a", asked("Colour?", "The house is red", scored=False), asked("Which?", "The house is red."))],
+            "'The house is red.' stands in the reply of turn 0",
+        ),
+        (
+            [one("a", asked("Hi?", "Red")), one("b", asked("Hi?", "Blue"), asked("And?", "x"))],
+            "2: turn 0 of b: the same is asked in turn 0 of a in row 1, and there 'Red' is right",
+        ),
+        ([one("a", asked("Hi?", "Red")), one("b", {"user": "Hi?", "unanswerable": True})], "unanswerable is false"),
+        (
+            [one(n, asked("Hi?", relevant_doc_ids=[d])) for n, d in (("a", "d"), ("b", "e"))],
+            "and there 'd' is relevant",
+        ),
+        (
+            [one(n, {"user": "Hi?", "expected_calls": c}) for n, c in (("a", []), ("b", [{"name": "x"}]))],
+            "and there no call is expected",
+        ),
+        (
+            [one(n, {"user": "Hi?", "needs_document_lookup": b}) for n, b in (("a", True), ("b", False))],
+            "needs_document_lookup is true",
+        ),
+        ([one("a", {"user": "x", "unanswerable": True, "relevant_doc_ids": ["d"]})], "'d' is relevant all the same"),
+        ([one("a", {"user": "x", "needs_document_lookup": False, "relevant_doc_ids": ["d"]})], "none is, but 'd'"),
+        ([one("a", {"user": "x"})], "turn 0 of a: nothing is expected of the reply"),
+        ([one("a", asked("x", "..."))], "'...' has no word that a reply could share"),
+        ([one("a", call(), tools=[TOOL])], "book needs day, of which no value is accepted"),
+        ([one("a", call(accepted_arguments={"day": []}), tools=[TOOL])], "book accepts no value of day"),
+    ],
+)
+def test_what_can_hardly_be_meant_is_a_line_with_file_and_row(tmp_path, capsys, rows, said):
+    folder = write(tmp_path / "set", *rows, corpus=CORPUS)
+    assert main(["lint", str(folder)]) == 1
+    found, *rest = capsys.readouterr().out.splitlines()
+    assert found.startswith(f"{folder / 'conversations.jsonl'}:") and said in found
+    assert rest[-1] == f"set: 1 found in {len(rows)} conversations"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [one("a", asked("Hi?", "Red"), asked("And?", "x")), one("b", asked("Hi?", "Red"), asked("Or?", "y"))],
+        [one("a", asked("Hi?", "Red")), one("b", asked("Bye?", "Red"), asked("Hi?", "Blue"))],
+        [one("a", asked("Is it the old red house or the new one?", "the old red house"))],
+        [one("a", asked("Monday?", "Monday")), one("b", asked("The house is red", "Right"), asked("q", "is red"))],
+        [one("a", asked("The house is red.", "OK")), one("b", asked("The door is red.", "OK"), asked("q", "x"))],
+        [one("a", asked("Colour?", "It is red now", scored=False, session="s"), asked("q", "It is red now"))],
+        [one(n, asked("Hi?", n), metadata={"today": f"2026-01-0{d}"}) for n, d in (("Red", 1), ("Blue", 2))],
+        [one("a", call(optional_arguments=["day"]), tools=[TOOL])],
+        [one("a", call(arguments_visible_in_context=False), tools=[TOOL])],
+        [one("a", {"user": "x", "scored": False}, {"user": "y", "no_call": True})],
+    ],
+)
+def test_what_may_well_be_meant_is_not_found(tmp_path, capsys, rows):
+    assert main(["lint", str(write(tmp_path / "set", *rows, corpus=CORPUS))]) == 0
+    assert "set: 0 found" in capsys.readouterr().out
+
+
+def test_a_lookup_without_documents_is_found_and_too_few_conversations_are_a_note(tmp_path, capsys):
+    rows = [one(f"c{n}", asked(LONG[n], f"answer {n}")) for n in range(6)]
+    assert main(["lint", str(write(tmp_path / "five", *rows[:5]))]) == 0
+    assert "note: five: 5 conversations are too few" in capsys.readouterr().out
+    assert main(["lint", str(write(tmp_path / "six", *rows))]) == 0
+    assert "note" not in capsys.readouterr().out
+    assert main(["lint", str(write(tmp_path / "none", one("a", {"user": "x", "needs_document_lookup": True})))]) == 1
+    assert "the set has no corpus.jsonl" in capsys.readouterr().out
+    assert main(["lint", str(tmp_path / "nowhere")]) == 1
+    assert "no such data set folder" in capsys.readouterr().err
+
+
+def test_questions_to_a_memory_are_told_apart_by_whose_memory_it_is(tmp_path, capsys):
+    told = [{**SESSIONS[0], "conversation_id": name} for name in ("ann", "bo")]
+    questions = [
+        {"id": f"q{n}", "conversation_id": name, "question": "What does she play?", "reference_answers": [answer]}
+        for n, (name, answer) in enumerate([("ann", "the oboe"), ("bo", "a drum"), ("ann", "nothing")])
+    ]
+    folder = write_told(tmp_path / "told", sessions=told, questions=questions)
+    assert main(["lint", str(folder)]) == 1
+    found = capsys.readouterr().out.splitlines()[0]
+    assert "questions.jsonl:3: turn 0 of q2: the same is asked in turn 0 of q0 in row 1" in found
+
+
+def test_almost_the_same_is_found_among_thousands_without_comparing_each_with_each(tmp_path):
+    rows = [one(f"c{n}", asked(" ".join(f"word{n * 7 + k}" for k in range(20)), "x")) for n in range(3000)]
+    near = one("near", asked(" ".join(f"word{7 + k}" for k in range(20)) + " more", "x"))
+    found = list(lint(load_dataset(write(tmp_path / "set", *rows, near))))
+    assert [line.partition("3001: ")[2] for line in found] == ["near: almost the turns of c1 in row 2"]
+
+
+def test_escapes_in_a_row_do_not_reach_the_terminal(tmp_path, capsys):
+    folder = write(tmp_path / "set", one("a\x1b[31m", asked("x \x1b]0;t\x07", "\x1b[2J")), corpus=CORPUS)
+    main(["lint", str(folder)])
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", sorted(file.parent for file in OWN.glob("*/conversations.jsonl")), ids=str)
+def test_our_own_sets_are_clean(folder, capsys):
+    assert main(["lint", str(folder)]) == 0, capsys.readouterr().out
+
+
+def test_of_the_public_sets_only_a_question_that_is_asked_twice_is_found():
+    folders = [file.parent for name in ("conversations", "questions") for file in PUBLIC.glob(f"*/{name}.jsonl")]
+    found = {folder.name: lines for folder in folders if (lines := list(lint(load_dataset(folder))))}
+    assert {name: len(lines) for name, lines in found.items()} in ({}, {"lihua": 1})
+    assert all(line.endswith("lihua-28: the same turns as lihua-75 in row 37") for line in found.get("lihua", []))

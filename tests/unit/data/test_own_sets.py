@@ -82,3 +82,22 @@ def test_every_expected_call_of_the_assistant_fits_its_tool_and_has_a_result():
             for expected in turn.expected_calls:
                 given = set(expected.accepted_arguments)
                 assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), where
+
+
+def test_the_channel_is_as_mixed_as_its_card_says_and_every_trap_has_its_bait():
+    channel = load_dataset(OWN / "channel")
+    card = (OWN / "channel" / "README.md").read_text()
+    kinds = Counter(question.metadata["category"] for question in channel.conversations)
+    assert f"{sum(kinds.values())} questions" in card and all(f"({n})" in card for n in kinds.values())
+    for question in channel.conversations:
+        [turn] = question.turns
+        is_master = turn.speaker.id == "master"
+        told = [said for session in channel.told[question.memory_of] for said in session.turns]
+        assert is_master == question.metadata["category"].startswith("master"), question.id
+        assert bool(turn.reference_answers) != turn.unanswerable == (not turn.metadata), question.id
+        assert all(said.speaker != turn.speaker.name for said in told) or is_master, question.id
+        for [place] in turn.metadata.get("evidence_turns", []):
+            text = next(said.text for said in told if said.id == place)
+            assert any(
+                set(answer.lower().split()) & set(text.lower().split()) for answer in turn.reference_answers
+            ) or (any(answer.lower() in text.lower() for answer in turn.reference_answers)), question.id

@@ -36,17 +36,20 @@ async def remembering(folder: Path):
 async def test_memory_is_saved_fetched_and_replaced_in_the_words_of_the_seed(tmp_path):
     async with remembering(tmp_path) as session:
         assert await call(session, "fetch_memory", query="bike") == "No relevant facts found."
-        assert await call(session, "save_memory", content="The bike is red.") == "Saved to memory. ID: fact_1"
+        saved = await call(session, "save_memory", content="The bike is red.")
         await call(session, "save_memory", content="Anna plays chess")
+        bike, chess = [fact.id for fact in await session.memory.facts()]
+        assert saved == f"Saved to memory. ID: {bike}"
         assert await call(session, "fetch_memory", query="the bike is") == (
             "Memory Fetch Results:\n\n"
-            "ID: fact_1 | Content: The bike is red.\n---\nID: fact_2 | Content: Anna plays chess"
+            f"ID: {bike} | Content: The bike is red.\n---\nID: {chess} | Content: Anna plays chess"
         )
-        told = await call(session, "update_memory", memory_id="fact_1", new_content="The bike is blue.")
-        assert told == "Memory replaced successfully. New ID: fact_3"
+        told = await call(session, "update_memory", memory_id=bike, new_content="The bike is blue.")
+        blue = (await session.memory.facts())[-1].id
+        assert told == f"Memory replaced successfully. New ID: {blue}" and blue not in (bike, chess)
         assert [fact.text for fact in await session.memory.facts()] == ["Anna plays chess", "The bike is blue."]
-        told = await call(session, "update_memory", memory_id="fact_1", new_content="It is green.")
-        assert told.startswith("Memory replacement failed. The provided memory_id 'fact_1' was not found")
+        told = await call(session, "update_memory", memory_id=bike, new_content="It is green.")
+        assert told.startswith(f"Memory replacement failed. The provided memory_id '{bike}' was not found")
         assert told.startswith(NOT_REPLACED)
         session.trace.check()
         written = [e.written for e in session.trace.events if isinstance(e, MemoryOp) and e.op != "recall"]
@@ -57,8 +60,8 @@ async def test_a_fact_that_is_known_is_told_and_not_stored_twice(tmp_path):
     async with remembering(tmp_path) as session:
         await call(session, "save_memory", content="The bike is red.")
         told = await call(session, "save_memory", content="the bike is red")
-        assert told == "Not saved: a very similar fact is already stored. ID: fact_1 | Content: The bike is red."
-        assert len(await session.memory.facts()) == 1
+        [bike] = await session.memory.facts()
+        assert told == f"Not saved: a very similar fact is already stored. ID: {bike.id} | Content: The bike is red."
 
 
 async def test_fetch_memory_gives_three_facts(tmp_path):
@@ -76,7 +79,8 @@ async def test_empty_texts_are_refused_in_words(tmp_path):
         )
         assert "the text is empty" in await call(session, "save_memory", content="\n")
         await call(session, "save_memory", content="kept")
-        assert "the text is empty" in await call(session, "update_memory", memory_id="fact_1", new_content="")
+        [kept] = await session.memory.facts()
+        assert "the text is empty" in await call(session, "update_memory", memory_id=kept.id, new_content="")
         assert [fact.text for fact in await session.memory.facts()] == ["kept"]
 
 

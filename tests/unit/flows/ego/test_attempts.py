@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentlab.core.events import Decision
 from support.layered_agent import Tool, agent, asked, entries, judge, plan, prompts, say, step
 
 
@@ -59,3 +60,55 @@ async def test_a_new_attempt_knows_why_the_last_one_failed_whatever_is_switched_
     await say(session, "What is an oboe?")
     first, second = prompts(model, "step")
     assert "no sky" not in first and "Every step failed" in second and "no sky" in second
+
+
+def verdicts(session) -> list[tuple[bool | str, str]]:
+    return [(e.choice, e.why) for e in session.trace.events if isinstance(e, Decision) and e.name == "good enough"]
+
+
+async def test_an_attempt_that_does_nothing_beats_none_that_found_something():
+    session, model = agent(
+        replies={"plan": [plan("search"), plan()], "step": [step("search"), step(None)], "evaluate": judge(40)}
+    )
+    await say(session, "What is an oboe?")
+    assert verdicts(session) == [(False, "score 40, threshold 80"), (False, "nothing was done, threshold 80")]
+    assert "an instruction):\nAn oboe is a woodwind." in prompts(model, "bubble")[0]
+
+
+async def test_an_attempt_that_failed_is_told_of_rather_than_one_that_did_nothing():
+    session, model = agent(
+        Tool("search", ValueError("no sky")),
+        replies={"plan": [plan("search"), plan()], "step": [step("search"), step(None)], "evaluate": judge(5)},
+    )
+    await say(session, "What is an oboe?")
+    assert "no sky" in prompts(model, "bubble")[0]
+
+
+async def test_where_nothing_is_to_be_done_doing_nothing_is_good_enough():
+    session, model = agent(replies={"plan": plan(complexity="simple")})
+    await say(session, "Hello")
+    assert verdicts(session) == [(True, "nothing was done, threshold 80")]
+    assert "nothing was done; answer from what you know" in prompts(model, "bubble")[0]
+
+
+async def test_a_second_attempt_sees_what_the_first_one_found_and_answers_from_both():
+    session, model = agent(
+        Tool("search", "It has a reed.", "It is a woodwind."),
+        replies={"plan": plan("search"), "step": [step("search"), step("search")], "evaluate": [judge(40), judge(90)]},
+    )
+    await say(session, "What is an oboe?")
+    for name in ("plan", "step"):
+        first, second = prompts(model, name)
+        assert "It has a reed." not in first and "It has a reed." in second
+    assert "1. earlier attempt: search" in prompts(model, "evaluate")[1]
+    told = prompts(model, "bubble")[0]
+    assert "It has a reed." in told and "It is a woodwind." in told
+
+
+async def test_of_two_attempts_with_results_the_better_judged_one_is_told_alone_if_it_is_the_first():
+    session, model = agent(
+        Tool("search", "It has a reed.", "It barks."),
+        replies={"plan": plan("search"), "step": [step("search"), step("search")], "evaluate": [judge(40), judge(10)]},
+    )
+    await say(session, "What is an oboe?")
+    assert "an instruction):\nIt has a reed." in prompts(model, "bubble")[0]

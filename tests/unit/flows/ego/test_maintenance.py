@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agentlab.core.errors import BadRequest
 from agentlab.core.events import ToolRun
 from agentlab.flows.ego.memory import MEMORY
 from support.layered_agent import agent, entries, plan, prompts, say
@@ -52,3 +53,47 @@ async def test_maintenance_goes_through_all_of_long_term_memory_part_by_part():
     first, second = prompts(model, "maintenance")
     assert "fact 18" in first and "fact 19" not in first
     assert "fact 19" in second and "fact 18" not in second
+
+
+def ran(session) -> list[str]:
+    return [e.call.name for e in session.trace.events if isinstance(e, ToolRun)]
+
+
+@pytest.mark.parametrize("command", ["consolidate", "Run memory maintenance.", "prune your memories"])
+async def test_a_command_to_maintain_the_memory_does_it_and_says_what_was_done(command):
+    told = '{"drop": [1], "merged": ["Looking up helps."], "evaluation": ""}'
+    session, _ = agent(replies={"maintenance": told})
+    _, reply = await say(session, "What is an oboe?", command)
+    assert reply.text == reply.data["chat"] == "Long-term memory: 1 entries pruned, 1 written anew."
+    assert entries(session, "long")[0].text == "Looking up helps."
+    assert ran(session) == ["search", "reflection", "memoryMaintenance", "reflection"]
+    assert [e.facts["kind"] for e in entries(session) if e.module == "ego"][-2:] == ["command", "response"]
+
+
+@pytest.mark.parametrize("command", ["Do a memory analysis", "reflect", "consolidation feedback"])
+async def test_a_command_to_analyse_the_memory_does_it_once_and_says_what_was_learned(command):
+    session, _ = agent(reflection=False)
+    _, reply = await say(session, "What is an oboe?", command)
+    assert reply.data["canvas"] == "* lessons: Look it up first."
+    assert [e.text for e in entries(session, "long")] == ["lessons: Look it up first."]
+    assert ran(session) == ["search", "reflection"]
+
+
+async def test_what_only_speaks_of_memory_is_no_command():
+    session, _ = agent(reflection=False)
+    (reply,) = await say(session, "What is memory consolidation?")
+    assert reply.data["chat"] == "It is a woodwind." and ran(session) == ["search"]
+
+
+async def test_a_command_that_fails_says_so_and_the_next_one_works():
+    session, _ = agent(
+        replies={"maintenance": [BadRequest("down", "scripted"), '{"drop": [], "merged": [], "evaluation": ""}']}
+    )
+    _, failed, done = await say(session, "Hello", "consolidate", "consolidate")
+    assert failed.text.startswith("Error: the tool memoryMaintenance failed") and "0 entries pruned" in done.text
+
+
+async def test_a_command_on_an_empty_memory_says_that_there_is_nothing_to_do():
+    session, _ = agent(reflection=False)
+    (reply,) = await say(session, "consolidate")
+    assert reply.text == "Long-term memory is empty; there is nothing to consolidate."

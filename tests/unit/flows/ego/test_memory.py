@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from agentlab.core.errors import ContextOverflow
 from agentlab.core.messages import UserTurn
 from agentlab.flows import ego
-from agentlab.flows.ego.commands import is_command
+from agentlab.flows.ego.commands import commanded
 from agentlab.flows.ego.memory import MEMORY
-from support.layered_agent import agent, entries, prompts, say
+from support.layered_agent import USUAL, Tool, agent, entries, judge, plan, prompts, say, step
 
 
 async def test_memory_is_tagged_with_module_kind_and_time():
@@ -26,7 +28,9 @@ async def test_memory_is_tagged_with_module_kind_and_time():
         ("ego", "command"),
     ]
     assert short[3].text == "lessons: Look it up first."
-    assert {e.time for e in short} == {session.now}
+    assert short[0].time >= session.now
+    times = [e.time for e in short]
+    assert times == sorted(set(times)), "each entry has its own time, in the order they were written"
     (lesson, _) = entries(session, "long")
     assert (lesson.module, lesson.text) == ("reflection", "lessons: Look it up first.")
     assert lesson.facts == {"summary": "looking up helps", "tags": "method"}
@@ -43,7 +47,7 @@ async def test_the_relevance_filter_sees_short_and_long_term_memory():
 
 
 async def test_a_long_message_is_told_from_a_command_at_once():
-    assert not is_command("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
+    assert not commanded("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
 
 
 async def test_reflection_sees_what_fits_and_not_what_is_newest():
@@ -109,9 +113,87 @@ async def test_turns_without_the_agent_enter_its_short_term_memory():
         ("Memory maintenance now.", "command"),
         ("Could you consolidate your memory?", "command"),
         ("Now consolidate.", "command"),
+        ("run memory maintenance", "command"),
+        ("Do a memory analysis", "command"),
+        ("Please perform a quick memory cleanup.", "command"),
+        ("tidy up your memory", "command"),
+        ("Could you run a consolidation?", "command"),
+        ("Run memoryMaintenance", "command"),
+        ("Go ahead and carry out the memory analysis for last week.", "command"),
+        ("RUN THE REFLECTION TOOL", "command"),
+        ("Do a reflection of light", "user"),
+        ("Analyze", "user"),
+        ("Run the tests", "user"),
+        ("run a memory test", "user"),
+        ("Do you do memory analysis?", "user"),
+        ("Make a memory", "user"),
+        ("Clean the kitchen", "user"),
+        ("How do I clean up memory?", "user"),
     ],
 )
 async def test_commands_to_the_memory_are_stored_as_such(text, kind):
     session, _ = agent()
     await say(session, text)
     assert entries(session)[0].facts["kind"] == kind
+
+
+LONG = "\n".join(f"{number}. thing {number} " + "of some length " * 10 for number in range(1, 11))
+
+
+async def test_an_answer_is_there_whole_in_the_next_turn_whatever_the_filter_chooses():
+    session, model = agent(replies={"bubble": [json.dumps({"chat": "Ten things.", "canvas": LONG}), USUAL["bubble"]]})
+    await say(session, "List ten things.", "Expand on item 8.")
+    for name in ("relevance", "plan", "bubble"):
+        told = prompts(model, name)[-1]
+        assert "8. thing 8" in told and "10. thing 10" in told and "[ego user] List ten things." in told
+
+
+async def test_after_ten_steps_the_users_message_is_still_there_for_reflection_and_results_are_shortened():
+    message = "Find out all about oboes. " + "It matters to me. " * 60
+    session, model = agent(
+        Tool("search", "An oboe is a woodwind. " * 100),
+        replies={"plan": plan("search"), "step": step("search"), "evaluate": judge(90, False)},
+    )
+    await say(session, message)
+    (seen,) = prompts(model, "reflect")
+    assert message.strip() in seen and seen.count("[coordinator result]") == 10 and "... (cut)" in seen
+
+
+async def test_short_term_memory_is_a_budget_by_turns():
+    session, model = agent(short_term_tokens=100, reflection=False)
+    await say(session, *(f"This is message {number} of the user." for number in range(9)), "And?")
+    seen = prompts(model, "relevance")[-1]
+    assert "This is message 8 of the user." in seen and "message 0" not in seen
+    shown = seen.partition("Short-term memory:\n")[2].partition("\n\nLong-term memory:")[0]
+    assert len(shown.encode()) <= 400
+    session, model = agent(reflection=False)
+    await say(session, *(f"This is message {number} of the user." for number in range(9)), "And?")
+    assert all(f"This is message {number} of the user." in prompts(model, "relevance")[-1] for number in range(9))
+
+
+async def test_a_message_beyond_all_budgets_is_a_failed_turn_and_the_next_one_goes_on():
+    session, model = agent()
+    session.begin_turn(0)
+    with pytest.raises(ContextOverflow):
+        await ego.respond(UserTurn(text="x" * 1_000_000), session)
+    session.begin_turn(1)
+    assert (await ego.respond(UserTurn(text="Hello"), session)).text
+    await session.join()
+    assert "[ego user] (a message of 1,000,030 bytes, too long to be shown)" in prompts(model, "relevance")[-1]
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "seen", "unseen"),
+    [
+        ({}, ["[ego user]", "[ego response]", "[reflection insight]", "[reflection memory]"], []),
+        ({"memory_modules": ("reflection",)}, ["[reflection insight]", "[reflection memory]"], ["[ego "]),
+        ({"memory_kinds": ("user", "memory")}, ["[ego user]", "[reflection memory]"], ["response]", "insight]"]),
+        ({"memory_modules": ("ego",), "memory_kinds": ("response",)}, ["[ego response]"], ["user]", "[reflection"]),
+    ],
+)
+@pytest.mark.parametrize("relevance", [True, False])
+async def test_retrieval_can_be_narrowed_to_modules_and_kinds(narrowed, seen, unseen, relevance):
+    session, model = agent(relevance=relevance, **narrowed)
+    await say(session, "I play the oboe.", "And you?")
+    told = prompts(model, "relevance" if relevance else "plan")[-1]
+    assert all(tag in told for tag in seen) and not [tag for tag in unseen if tag in told]

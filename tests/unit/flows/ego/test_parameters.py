@@ -59,6 +59,76 @@ def test_parameters_get_the_form_the_tool_wants(wanted, given_parameters, mapped
     assert map_parameters(specs[wanted], given_parameters) == mapped
 
 
+TYPED = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer"},
+        "x": {"type": "number"},
+        "on": {"type": "boolean"},
+        "ids": {"type": "array", "items": {"type": "integer"}},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"type": ["integer", "string"]},
+        "few": {"$ref": "#/$defs/few"},
+        "strange": {"type": "dict"},
+        "text": {"type": "string"},
+    },
+    "$defs": {"few": {"type": "integer", "maximum": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "meant"),
+    [
+        ("n", "2", 2),
+        ("n", " -7 ", -7),
+        ("n", "2.0", 2.0),
+        ("x", "0.10", 0.1),
+        ("on", "true", True),
+        ("on", "False", False),
+        ("ids", "[1, 2]", [1, 2]),
+        ("maybe", "2", 2),
+        ("maybe", "null", None),
+        ("few", "2", 2),
+    ],
+)
+def test_text_is_read_as_what_the_schema_wants_where_nothing_is_lost(name, written, meant):
+    mapped = map_parameters(ToolSpec(name="t", description="", parameters=TYPED), {name: written})[name]
+    assert mapped == meant and type(mapped) is type(meant)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("n", "2.5"),
+        ("n", "two"),
+        ("n", "002"),
+        ("n", "2 apples"),
+        ("n", "true"),
+        ("n", "NaN"),
+        ("x", "0.1234567890123456789012"),
+        ("x", "1e999"),
+        ("x", "Infinity"),
+        ("on", "yes"),
+        ("ids", '["a"]'),
+        ("ids", "[" * 100_000),
+        ("few", "4"),
+        ("either", "2"),
+        ("strange", "2"),
+        ("text", "2"),
+    ],
+)
+def test_text_stays_where_something_would_be_lost_or_text_is_wanted(name, written):
+    spec = ToolSpec(name="t", description="", parameters=TYPED)
+    assert map_parameters(spec, {name: written}) == {name: written}
+
+
+async def test_a_number_written_as_text_reaches_the_tool_as_a_number():
+    counted = Tool("count", "ok", parameters={"type": "object", "properties": {"n": {"type": "integer"}}})
+    session, _ = agent(counted, replies={"plan": plan("count", complexity="simple", n="2")})
+    await say(session, "Count to two.")
+    assert counted.asked == [{"n": 2}]
+
+
 async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
     session, _ = agent(question, replies={"plan": plan("question", complexity="simple", query="6 times 7?")})
     await say(session, "6 times 7?")

@@ -89,9 +89,9 @@ async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(tex
     assert max(len(r.messages[-1].text) for r in model.requests) < 4000 * 4
 
 
-async def test_a_schema_counts_for_the_token_limit():
+async def test_a_schema_counts_for_the_token_limit_where_its_tool_is_offered():
     huge = {"type": "object", "properties": {"x": {"enum": [f"value {n}" for n in range(5_000)]}}}
-    session, model = agent(Tool("search", "never", parameters=huge))
+    session, model = agent(Tool("search", "never", parameters=huge), tool_tokens=100_000)
     session.begin_turn(0)
     with pytest.raises(ContextOverflow, match="the limit is 10000"):
         await ego.respond(UserTurn(text="Hello"), session)

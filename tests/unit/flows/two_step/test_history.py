@@ -16,7 +16,7 @@ async def test_the_next_turn_sees_what_was_said_and_done():
     await chatbox.respond(ANN, session)
     session.begin_turn(1)
     await chatbox.respond(UserTurn(text="In words?"), session)
-    assert [role for role, _ in texts(model.requests[-1])] == ["system", "user", "system", "agent", "user"]
+    assert [role for role, _ in texts(model.requests[-1])] == ["system", "user", "user", "agent", "user"]
     session.forget_history()
     session.begin_turn(2)
     await chatbox.respond(UserTurn(text="Hello"), session)
@@ -25,8 +25,10 @@ async def test_the_next_turn_sees_what_was_said_and_done():
 
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
-@pytest.mark.parametrize(("history", "seen"), [(0, []), (1, ["Noon."]), (2, ["Tool get_current_time ran.", "Noon."])])
-async def test_so_much_of_the_history_is_loaded(history, seen, protocol):
+@pytest.mark.parametrize(
+    ("history", "seen"), [(0, []), (2, []), (3, [ANN.text, "Tool get_current_time ran.", "Noon."])]
+)
+async def test_so_much_of_the_history_is_loaded_from_a_message_of_the_user_on(history, seen, protocol):
     first = [choose("get_current_time"), "{}", NONE] if protocol == "two_step" else [call("get_current_time")]
     last = [NONE] if protocol == "two_step" else []
     session, model = setup(chatbox, [*first, "Noon.", *last, "Twelve."], clock(), protocol=protocol, history=history)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agentlab.flows import chatbox
-from support.two_step import ANN, NONE, Tool, choose, phases, setup
+from support.two_step import ANN, FIRST_FACT, NONE, Tool, choose, phases, setup
 
 MISSING = "Memory replacement failed. The provided memory_id 'f9' was not found."
 
 
 async def test_an_unknown_id_is_written_anew_once_with_the_facts_in_sight(memory):
     update = Tool("update_memory", MISSING, "Memory replaced successfully. New ID: fact_2")
-    replies = [choose("update_memory"), '{"memory_id": "f9"}', '{"memory_id": "fact_1"}', NONE, NONE, "Done."]
+    known = json.dumps({"memory_id": FIRST_FACT})
+    replies = [choose("update_memory"), '{"memory_id": "f9"}', known, NONE, NONE, "Done."]
     session, model = setup(chatbox, replies, update, memory=memory, filter_memory_tools=False)
     await session.remember("Ann lives in Oslo")
     await chatbox.respond(ANN, session)
-    assert [arguments["memory_id"] for arguments in update.asked] == ["f9", "fact_1"]
-    assert "ID: fact_1 | Content: Ann lives in Oslo" in model.requests[2].messages[-1].text
+    assert [arguments["memory_id"] for arguments in update.asked] == ["f9", FIRST_FACT]
+    assert f"ID: {FIRST_FACT} | Content: Ann lives in Oslo" in model.requests[2].messages[-1].text
     assert phases(session)[:3] == ["select_tool", "tool_args", "tool_args"]
 
 

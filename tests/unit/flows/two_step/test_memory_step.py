@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agentlab.core.errors import BadRequest
 from agentlab.flows import chatbox, discord
 from agentlab.models.scripted import call
 from agentlab.tools.memory import update_memory
-from support.two_step import ANN, NONE, Tool, choose, clock, decided, phases, setup, texts
+from support.two_step import ANN, FIRST_FACT, NONE, Tool, choose, clock, decided, phases, setup, texts
 
 
 async def test_memory_is_written_before_the_response(memory):
@@ -39,7 +41,7 @@ async def test_a_failed_write_is_tried_again_with_its_error_in_sight(failures, a
         told = [m.text for m in model.requests[1 + number].messages if "The last attempt failed" in m.text]
         assert len(told) == number and f"full {number - 1}" in told[-1]
     kept = model.requests[-1].messages[-1].text
-    assert ("Result: Saved." in kept) == (failures < 3) and kept.count("Tool save_memory ran.") == 1
+    assert ("Result: Saved." in kept) == (failures < 3) and kept.count("Tool save_memory ran.") == (failures < 3)
 
 
 async def test_the_choice_of_the_final_step_is_asked_for_in_its_own_words(memory):
@@ -62,7 +64,7 @@ async def test_an_unknown_id_is_put_right_in_the_final_step(memory):
     replies = [
         choose("update_memory"),
         '{"memory_id": "fact_9", "new_content": "Ann lives in Rome"}',
-        '{"memory_id": "fact_1", "new_content": "Ann lives in Rome"}',
+        json.dumps({"memory_id": FIRST_FACT, "new_content": "Ann lives in Rome"}),
         "Nice.",
     ]
     session, model = setup(chatbox, replies, update_memory, memory=memory)

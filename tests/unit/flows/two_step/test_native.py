@@ -10,7 +10,7 @@ from agentlab.flows import chatbox, discord
 from agentlab.flows.two_step.orchestrator import OVER_LIMIT
 from agentlab.models.scripted import call
 from agentlab.tools.memory import fetch_memory, save_memory, update_memory
-from support.two_step import ANN, MASTER, NONE, Tool, clock, decided, phases, roles, setup, texts
+from support.two_step import ANN, FIRST_FACT, MASTER, NONE, Tool, clock, decided, phases, roles, setup, texts
 
 
 async def test_native_calls_need_no_choice_and_no_arguments_call(memory):
@@ -57,7 +57,7 @@ async def test_what_native_tools_returned_is_in_the_next_turns_history():
     assert texts(model.requests[2]) == [
         ("system", MASTER),
         ("user", ANN.text),
-        ("system", told),
+        ("user", told),
         ("agent", "Noon."),
         ("user", "In words?"),
     ]
@@ -81,10 +81,10 @@ async def test_the_native_memory_step_sees_the_facts_and_what_was_done(memory):
     session, model = setup(chatbox, replies, clock(), save_memory, memory=memory, protocol="native")
     await session.remember("Ann lives in Oslo")
     await chatbox.respond(ANN, session)
-    assert roles(model.requests[2]) == ["user", "system", "system", "system"]
+    assert roles(model.requests[2]) == ["user", "user", "system", "system"]
     _, told, guidance, facts = (text for _, text in texts(model.requests[2]))
     assert told.startswith("Tool get_current_time ran.") and guidance == chatbox.PROMPTS["native_memory_guidance"]
-    assert facts.endswith("\nID: fact_1 | Content: Ann lives in Oslo")
+    assert facts.endswith(f"\nID: {FIRST_FACT} | Content: Ann lives in Oslo")
     assert decided(session)[-1] == ("memory operation", "none")
 
 
@@ -92,7 +92,7 @@ async def test_a_native_write_is_tried_again_with_its_error_in_sight(memory):
     def update(fact_id, call_id):
         return call("update_memory", call_id, memory_id=fact_id, new_content="Ann lives in Rome")
 
-    replies = ["Nice.", update("fact_9", "a"), update("fact_1", "b")]
+    replies = ["Nice.", update("fact_9", "a"), update(FIRST_FACT, "b")]
     session, model = setup(chatbox, replies, update_memory, memory=memory, protocol="native")
     await session.remember("Ann lives in Oslo")
     assert (await chatbox.respond(ANN, session)).text == "Nice."

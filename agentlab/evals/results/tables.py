@@ -1,0 +1,110 @@
+"""Tables and lines on a console of any width: no name and no number is ever cut.
+
+A table that is too wide is turned on its side, or comes in parts that repeat its first column, whichever takes fewer
+parts; where a single column does not fit, in lines. What is foreign reaches the console without control characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentlab.core.events import printable
+
+Cell: TypeAlias = str | Text
+Grid: TypeAlias = list[list[Text]]
+"""Rows of cells, all of one length; the first row is the heading, the first column names the rows."""
+
+
+def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:
+    """A table under its title, in as many parts as the console's width asks for."""
+    grid = [[_text(cell) for cell in row] for row in (columns, *rows)]
+    if title:
+        print_line(console, title, "italic")
+    for part in _fitted(grid, console.width):
+        if _width(part) <= console.width:
+            console.print(_table(part))
+        else:
+            heading, *rest = part
+            print_line(console, " ".join(heading[-1].plain.split()), "bold")
+            for row in rest:
+                print_line(console, "  " + ": ".join(cell.plain for cell in row))
+
+
+def print_line(console: Console, line: str, style: str = "") -> None:
+    """A line; on a terminal wrapped between words, elsewhere as it is."""
+    text = Text(printable(line), style=style)
+    whole = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
+    console.print(text, soft_wrap=whole)
+
+
+def _text(cell: Cell) -> Text:
+    plain = cell.plain if isinstance(cell, Text) else cell
+    return Text(" ".join(printable(plain).split()), style=cell.style if isinstance(cell, Text) else "")
+
+
+def _fitted(grid: Grid, width: int) -> list[Grid]:
+    turned = [list(column) for column in zip(*grid, strict=True)]
+    for whole in (grid, _with_broken_headings(grid), turned, _with_broken_headings(turned)):
+        if _width(whole) <= width:
+            return [whole]
+
+    def badness(parts: list[Grid]) -> tuple[bool, int, int]:
+        return any(_width(part) > width for part in parts), len(parts), sum(map(len, parts))
+
+    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, turned)), key=badness)
+
+
+def _parts(grid: Grid, width: int) -> Iterator[Grid]:
+    """The first column with as many of the others as fit, until all were there."""
+    columns = range(1, len(grid[0]))
+    taken: list[int] = []
+    for column in columns:
+        if taken and _width(_of(grid, [*taken, column])) > width:
+            yield _of(grid, taken)
+            taken = []
+        taken.append(column)
+    if taken:
+        yield _of(grid, taken)
+
+
+def _of(grid: Grid, columns: Sequence[int]) -> Grid:
+    return [[row[0], *(row[column] for column in columns)] for row in grid]
+
+
+def _with_broken_headings(grid: Grid) -> Grid:
+    """A heading wider than its column stands in several lines, broken between words."""
+    heading, *rows = grid
+    broken = []
+    for place, cell in enumerate(heading):
+        widest = max((cell_len(row[place].plain) for row in rows), default=0)
+        lines: list[str] = []
+        for word in re.split("(?<!/) ", cell.plain):  # "/ turn" stays together
+            if lines and cell_len(f"{lines[-1]} {word}") <= widest:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        broken.append(Text("\n".join(lines), style=cell.style))
+    return [broken, *rows]
+
+
+def _width(grid: Grid) -> int:
+    """Of the table, with its borders."""
+    columns = zip(*grid, strict=True)
+    return 1 + sum(3 + max(cell_len(line) for cell in column for line in cell.plain.split("\n")) for column in columns)
+
+
+def _table(grid: Grid) -> Table:
+    table = Table()
+    heading, *rows = grid
+    for place, cell in enumerate(heading):
+        table.add_column(cell, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

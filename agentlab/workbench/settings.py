@@ -1,0 +1,66 @@
+"""What can be set of a flow, as its settings say it of themselves: for `agentlab list flows` and `agentlab schema`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError
+from agentlab.workbench.spec import Spec
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def settings_of(flow: str) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each setting of a flow, with the docstring that stands below it as its `description`."""
+    try:
+        settings = getattr(plugins.resolve("flows", flow), "Settings", None)
+    except ConfigError:
+        return {}  # a plug-in of somebody else's that cannot be loaded is no reason to show nothing
+    if settings is None:
+        return {}
+    schema = TypeAdapter(settings).json_schema()
+    for kind in reversed(settings.__mro__):
+        for name, text in _docstrings(kind).items():
+            schema["properties"].get(name, {})["description"] = text
+    for setting in schema["properties"].values():
+        if str(setting.get("default")).startswith(str(PACKAGE)):
+            del setting["default"]  # a file of ours, which is elsewhere on another machine
+    return dict(schema["properties"])
+
+
+def spec_schema() -> dict[str, Any]:
+    """The JSON schema of a spec, with the settings of each flow there is."""
+    schema = Spec.model_json_schema()
+    schema["$defs"]["FlowSpec"]["allOf"] = [
+        {
+            "if": {"properties": {"flow": {"const": flow}}, "required": ["flow"]},
+            "then": {"properties": settings_of(flow)},
+        }
+        for flow in plugins.names("flows")
+    ]
+    return schema
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found = {}
+    for field, text in pairwise(getattr(body, "body", ())):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found

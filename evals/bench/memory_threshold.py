@@ -1,0 +1,79 @@
+"""How near a remembered fact has to be to be brought: python evals/bench/memory_threshold.py datasets/memory [DIR ...]
+
+Every message of a set with `expected_memory` searches the facts that are in force by then, worded as the set words
+them, three at most. Printed for each threshold of cosine similarity:
+
+    evidence      of the facts that answer a question, how many are brought
+    beside it     of the other facts found with them, how many are brought, too
+    chat          of the messages that need no fact, how many get none
+    unknown       of the questions whose answer was never told, how many get none
+
+The default (`RELEVANT_AT`) was chosen from this table of `datasets/memory`, with local/all-minilm-l6-v2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from agentlab.core import plugins
+from agentlab.core.protocols import RELEVANT_AT, Embedder
+from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.datasets import load_dataset
+
+THRESHOLDS = (-1.0, 0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+FOUND = 3
+
+
+def asked(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
+    """Each turn that comes after something was told, with the facts in force."""
+    facts: list[str] = []
+    for turn in conversation.turns:
+        if facts:
+            yield turn, list(facts)
+        for memory in turn.expected_memory or ():
+            if memory.replaces in facts:
+                facts.remove(str(memory.replaces))
+            if memory.content is not None:
+                facts.append(memory.content)
+
+
+async def scores(embedder: Embedder, folder: Path) -> dict[str, list[list[float]]]:
+    """By column, for each message the similarities of what it found; of evidence that it did not find, -2."""
+    found: dict[str, list[list[float]]] = {"evidence": [], "beside it": [], "chat": [], "unknown": []}
+    for conversation in load_dataset(folder).conversations:
+        for turn, facts in asked(conversation):
+            similarity = np.array(await embedder.embed(facts)) @ np.array(await embedder.embed([turn.user]))[0]
+            near = {facts[row]: float(similarity[row]) for row in np.argsort(-similarity)[:FOUND]}
+            evidence = [fact for fact in turn.metadata.get("evidence", ()) if fact in facts]
+            if evidence:
+                found["evidence"] += [[near.get(fact, -2.0)] for fact in evidence]
+                found["beside it"] += [[score] for fact, score in near.items() if fact not in evidence]
+            elif turn.unanswerable:
+                found["unknown"].append(list(near.values()))
+            elif turn.metadata.get("kind") == "chat":
+                found["chat"].append(list(near.values()))
+    return found
+
+
+def main(folders: list[str]) -> None:
+    name = "local/all-minilm-l6-v2"
+    provider, rest = plugins.provider("models.embedders", name)
+    for folder in folders:
+        found = asyncio.run(scores(provider.connect(rest), Path(folder)))
+        print(f"{folder}, {name}: " + ", ".join(f"{len(rows)} {column}" for column, rows in found.items()))
+        print("threshold  " + "".join(f"{column:>10}" for column in found))
+        for least in THRESHOLDS:
+            brought = {column: [max(row) >= least for row in rows] for column, rows in found.items()}
+            shares = [np.mean(brought["evidence"]), np.mean(brought["beside it"])]
+            shares += [1 - np.mean(brought["chat"]), 1 - np.mean(brought["unknown"])]
+            mark = "  the default" if least == RELEVANT_AT else ""
+            print(f"{least:9.2f}  " + "".join(f"{share:10.2f}" for share in shares) + mark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["datasets/memory"])

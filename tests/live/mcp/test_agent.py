@@ -1,0 +1,120 @@
+"""Flows over servers with more tools than a request can hold, and with other ones from step to step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.events import Decision, ToolRun
+from agentlab.models.scripted import Scripted
+from support.layered_agent import USUAL, judge, plan, purpose, step
+from support.mcp_servers import liar
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def servers(tmp_path: Path, own_home: Any):
+    def configured(mode: str) -> Path:
+        file = tmp_path / "servers.json"
+        file.write_text(json.dumps({"mcpServers": {"ours": liar(mode)}}))
+        return file
+
+    return configured
+
+
+def answering(replies: dict[str, Any]) -> Scripted:
+    queues = {name: list(reply) if isinstance(reply, list) else [reply] for name, reply in {**USUAL, **replies}.items()}
+
+    def answer(request: Any) -> str:
+        queue = queues[purpose(request)]
+        return queue.pop(0) if len(queue) > 1 else queue[0]
+
+    return Scripted([answer], loop=True)
+
+
+def test_of_five_hundred_tools_the_agent_is_offered_those_that_fit_the_message(servers):
+    model = answering({"plan": plan("getForecast", complexity="simple", city="Oslo")})
+    with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        chat = lab.chat(documents=(), mcp=servers("five hundred"))
+        assert chat.say_sync("What will the weather be like in Oslo?").text
+        chat.say_sync("And what else?")
+    assert ("getForecast", None) in [(e.call.name, e.error) for e in chat.trace.events if isinstance(e, ToolRun)]
+    chosen = next(e for e in chat.trace.of_turn(0) if isinstance(e, Decision) and e.name == "tools offered")
+    assert str(chosen.choice).endswith(" of 504") and "of them share words" in chosen.why
+    plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
+    assert "- getForecast(city): The weather of the next days." in plans[0] and "- question(question)" in plans[0]
+    assert "tool_498" not in plans[0]
+
+
+def test_the_next_step_of_a_turn_sees_the_tools_that_a_step_brought(servers):
+    replies = {"plan": plan("good"), "step": [step("good"), step("grown_1"), step(None)], "evaluate": judge(90, False)}
+    model = answering(replies)
+    with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
+        chat = lab.chat(documents=(), mcp=servers("growing"))
+        chat.say_sync("Grow.")
+        chat.say_sync("And now?")
+    runs = [(e.call.name, e.error) for e in chat.trace.of_turn(0) if isinstance(e, ToolRun)]
+    assert runs[:2] == [("good", None), ("grown_1", None)]
+    steps = [r.messages[0].text for r in model.requests if purpose(r) == "step"]
+    assert "grown_1" not in steps[0] and "- grown_1()" in steps[1]
+    plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
+    assert "grown_1" not in plans[0] and "Capabilities: " in plans[1] and "grown_2" in plans[1]
+
+
+def test_conversations_of_a_comparison_keep_the_tools_they_began_with(servers, tmp_path, monkeypatch):
+    data = tmp_path / "agent" / "mcp-servers"
+    data.mkdir(parents=True)
+    (data / "ours.json").write_text(json.dumps(liar("growing")))
+    rows = [json.dumps({"id": name, "turns": [{"user": "Grow."}]}) for name in ("a", "b")]
+    (tmp_path / "conversations.jsonl").write_text("\n".join(rows))
+    model = answering({"plan": plan("good", complexity="simple")})
+    flow = {"flow": "ego", "data": str(tmp_path / "agent")}
+    with al.Lab(datasets=[str(tmp_path)], flows=[flow], model=model, embedder="hashing/hashing-64") as lab:
+        lab.run_sync(out=tmp_path / "run")
+    plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
+    assert len(plans) == 2 and all("- good()" in text and "grown" not in text for text in plans)
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path):
+    """Types lines into a chat with a flow and a file of servers; gives all that was shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
+    Path("replies.yaml").write_text("loop: true\nreplies: [Hello.]\n")
+
+    def talk(flow: str, file: Path, *texts: str) -> str:
+        lines = iter(texts)
+
+        def read(prompt: str = "") -> str:
+            line = next(lines, None)
+            if line is None:
+                raise EOFError
+            return line
+
+        monkeypatch.setattr("builtins.input", read)
+        given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
+        assert main(["chat", flow, *given, "--mcp", str(file)]) == 0
+        return capsys.readouterr().out
+
+    return talk
+
+
+def test_a_flow_that_does_not_choose_says_once_what_is_left_out_and_goes_on(servers, typed, capsys):
+    shown = typed("tools", servers("five hundred"), "Hi", "Hi again")
+    assert shown.count("of 500 tools are left out") == 1 and shown.splitlines().count("Hello.") == 2
+    assert main(["tools", "--mcp", str(servers("five hundred"))]) == 0
+    listed = capsys.readouterr().out
+    assert "getForecast" in listed and "note: for flows other than ego, " in listed
+    assert "are left out" not in typed("ego", servers("five hundred"), "Hi")
+
+
+@pytest.mark.parametrize("flow", ["ego", "tools"])
+def test_a_server_that_is_away_is_a_line_and_the_chat_goes_on(servers, typed, flow):
+    shown = typed(flow, servers("broken"), "Hi", "Hi again")
+    assert shown.count("the MCP server ours cannot be reached") == 1 and shown.splitlines().count("Hello.") == 2

@@ -1,0 +1,99 @@
+"""A conversation goes on from an earlier turn, under the same flow or another; and what was decided stands in a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError
+from agentlab.models.scripted import Scripted
+
+
+def opened(model: Scripted, *flows: str) -> al.Lab:
+    return al.Lab(model=model, embedder="hashing/hashing-64", flows=list(flows))
+
+
+def said(model: Scripted) -> list[str]:
+    return [message.text for message in model.requests[-1].messages if message.role in ("user", "agent")]
+
+
+def test_a_fork_knows_what_was_said_until_its_turn_and_nothing_later():
+    model = Scripted(["one", "two", "three", "other"])
+    with opened(model, "rag_only", "tools") as lab:
+        chat = lab.chat("rag_only", documents=())
+        for text in ("first", "second", "third"):
+            chat.say_sync(text)
+        fork = lab.chat("tools", documents=(), begins_with=chat.turns_until(2))
+        fork.say_sync("another third")
+        assert said(model) == ["first", "one", "second", "two", "another third"]
+        # The first conversation is untouched.
+        assert [turn.user for turn in chat.said] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("turn", [0, 4])
+def test_a_turn_that_was_not_said_is_refused(turn):
+    with opened(Scripted(["a"], loop=True), "rag_only") as lab:
+        chat = lab.chat(documents=())
+        for text in ("first", "second", "third"):
+            chat.say_sync(text)
+        with pytest.raises(ConfigError, match=f"turn {turn}: this conversation has 3 turns so far"):
+            chat.turns_until(turn)
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+
+    def talk(*lines: str, flow: str = "rag_only") -> str:
+        Path("replies.yaml").write_text(json.dumps({"replies": [f"reply {n}" for n in range(9)]}))
+        left = iter(lines)
+        monkeypatch.setattr("builtins.input", lambda prompt="": next(left))
+        given = ["--model", "scripted/replies.yaml", "--memory", "kept", "--set", "embedder=hashing/hashing-64"]
+        assert main(["chat", flow, *given, "--documents", "corpus.jsonl"]) == 0
+        return capsys.readouterr().out
+
+    Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": "Goal", "text": "A goal is 7.32 m wide."}))
+    return talk
+
+
+def test_a_fork_in_the_terminal_is_saved_and_replays(typed, capsys):
+    shown = typed("How wide?", "How high?", "/fork 1", "How deep?", "/save forked", "/quit")
+    assert "rag_only goes on after turn 1" in shown
+    rows = json.loads(Path("forked/conversations.jsonl").read_text())["turns"]
+    assert [(row["user"], row.get("scored", True)) for row in rows] == [("How wide?", False), ("How deep?", True)]
+    assert main(["run", "forked/spec.yaml"]) == 0
+    assert "0 new" in capsys.readouterr().out
+
+
+def test_a_fork_goes_on_under_another_flow_and_again_next_time(typed):
+    assert "tools goes on after turn 1" in typed("How wide?", "/fork 1 tools", "How deep?", "/quit")
+    assert "tools goes on after" in typed("/quit", flow="tools")
+
+
+@pytest.mark.parametrize(("line", "told"), [("/fork", "name the turn"), ("/fork x", "name the turn"), ("/fork 7", "1")])
+def test_a_fork_from_nowhere_is_a_line_and_the_chat_goes_on(typed, line, told):
+    shown = typed("How wide?", line, "How high?", "/quit")
+    assert told in shown and "reply 1" in shown
+
+
+def test_what_a_chat_decided_and_looked_up_stands_in_its_log(typed):
+    typed("How wide is the goal?", "Thanks!", "/quit")
+    log = Path("kept/chat.log").read_text()
+    assert "rag_only/chat turn 1: " in log and "search" in log.lower() and "goal" in log
+    assert "turn 2: " in log and "Thanks" not in log.partition("turn 2")[0]
+
+
+def test_what_a_run_decided_stands_in_its_log(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "conversations.jsonl").write_text(json.dumps({"id": "c1", "turns": [{"user": "Thanks!"}]}))
+    (folder / "corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": "Goal", "text": "7.32 m"}))
+    flow = {"model": Scripted(["a"], loop=True), "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
+    with al.Lab(**flow, datasets=[str(folder)]) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert "rag_only/c1 turn 1: " in (tmp_path / "run" / "run.log").read_text()

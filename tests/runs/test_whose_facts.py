@@ -1,0 +1,85 @@
+"""Facts in chats: what is relevant enough to be brought, whom a fact is about, and ids that are given once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.models.scripted import Scripted
+
+NONE = '{"tool": null}'
+MASTER = {"speaker_id": "master", "speaker_name": "Ann"}
+STRANGER = {"speaker_id": "77", "speaker_name": "Bo"}
+OF_ANOTHER = "None of it is about the one who asks"
+
+
+def saving(text: str) -> list[str]:
+    return [NONE, json.dumps({"tool": "save_memory"}), json.dumps({"content": text}), "Saved."]
+
+
+def talk(folder: Path, flow: Any, replies: list[str], *said: tuple[str, dict[str, str]]) -> list[str]:
+    """Says things in a chat of its own; gives all texts of the last request, and closes the chat."""
+    model = Scripted(replies)
+    with al.Lab(model=model, embedder="hashing/hashing-256", memory="sqlite", flows=[flow]) as lab:
+        chat = lab.chat(documents=(), memory=folder)
+        for text, speaker in said:
+            chat.say_sync(text, **speaker)
+    return [message.text for message in model.requests[-1].messages]
+
+
+def facts_in(folder: Path) -> list[Any]:
+    with al.Lab(model=Scripted(["-"]), embedder="hashing/hashing-256", memory="sqlite", flows=["chatbox"]) as lab:
+        return list(lab.chat(documents=(), memory=folder).facts_sync())
+
+
+@pytest.mark.parametrize(("least", "brought"), [(-1, True), (0.99, False)])
+def test_only_what_is_relevant_enough_is_brought(tmp_path, least, brought):
+    talk(tmp_path, "chatbox", saving("My sister plays the oboe"), ("My sister plays the oboe", {}))
+    flow = {"flow": "chatbox", "memory_min_score": least}
+    shown = talk(tmp_path, flow, [NONE, NONE, "Hm."], ("What is the capital of France?", {}))
+    assert ("oboe" in "".join(shown)) == brought
+
+
+@pytest.mark.parametrize(("least", "told"), [(-1, "Content: My sister"), (0.99, "No relevant facts found.")])
+def test_the_tool_that_reads_memory_has_the_same_threshold(tmp_path, least, told):
+    talk(tmp_path, "chatbox", saving("My sister plays the oboe"), ("My sister plays the oboe", {}))
+    flow = {"flow": "chatbox", "memory_min_score": least, "automatic_memory": False, "filter_memory_tools": False}
+    replies = [json.dumps({"tool": "fetch_memory"}), '{"query": "capital of France"}', NONE, NONE, "Hm."]
+    assert told in "".join(talk(tmp_path, flow, replies, ("What is the capital of France?", {})))
+
+
+@pytest.mark.parametrize(("speaker", "of_another"), [(MASTER, False), (STRANGER, True)])
+def test_in_the_channel_a_stranger_hears_whose_facts_they_are(tmp_path, speaker, of_another):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
+    shown = "\n".join(talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", speaker)))
+    assert "Content: The user likes tea" in shown
+    assert (OF_ANOTHER in shown) == of_another
+
+
+def test_a_fact_keeps_who_told_it_until_another_chat(tmp_path):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
+    assert [fact.about for fact in facts_in(tmp_path)] == ["Bo"]
+    shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
+    assert "| Told by: Bo | Content: The user likes tea" in shown
+
+
+def test_nobody_is_named_where_nobody_said_who_speaks(tmp_path):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
+    shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
+    assert "Content: The user likes tea" in shown and "Told by" not in shown
+
+
+def test_an_id_of_a_fact_that_is_gone_is_never_given_again(tmp_path):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
+    [tea] = facts_in(tmp_path)
+    update = json.dumps({"memory_id": tea.id, "new_content": "The user likes coffee"})
+    coffee = [NONE, json.dumps({"tool": "update_memory"}), update, "Noted."]
+    talk(tmp_path, "chatbox", coffee, ("Coffee, now", {}))
+    talk(tmp_path, "chatbox", saving("The user owns a boat"), ("I own a boat", {}))
+    now = facts_in(tmp_path)
+    assert [fact.text for fact in now] == ["The user likes coffee", "The user owns a boat"]
+    assert len({tea.id, *(fact.id for fact in now)}) == 3

@@ -1,0 +1,146 @@
+"""One conversation as all flows answered it, and as one of them did: question, steps, reply, reference, scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.evals.results.run import Run, open_run
+from agentlab.models.scripted import Scripted, call
+from support.conversation_sets import write
+
+LONG = "The ball weighs between 410 and 450 grams, " + "and so on and on, " * 30 + "to the last word."
+CORPUS = [{"doc_id": "ball", "title": "The ball", "text": "The ball weighs between 410 and 450 grams."}]
+TURNS = [
+    {"user": "Hello <b>there</b>", "reference_answers": ["Hi!"], "scored": False},
+    {"user": "How heavy is the ball?", "reference_answers": ["410 grams.", "450"], "relevant_doc_ids": ["ball"]},
+    {"user": "Who won?", "unanswerable": True},
+]
+
+
+async def fails(turn, session):
+    raise RuntimeError("nothing was asked")
+
+
+async def answers(turn, session):
+    passages = await session.retrieve(turn.text)
+    messages = [al.Message(role="system", text=f"Use: {passages[0]}"), al.Message(role="user", text=turn.text)]
+    messages.append((await session.complete(messages, tools=session.tool_specs())).message)
+    messages.append(await session.call_tool(messages[-1].tool_calls[0]))
+    return al.Reply(text=(await session.complete(messages)).message.text)
+
+
+@pytest.fixture
+def run(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "set", {"id": "c1", "turns": TURNS}, {"id": "c2", "turns": TURNS}, corpus=CORPUS)
+    replies = [call("no_such_tool", query="a <i>thing</i>"), LONG]
+    spec = {"datasets": ["set"], "embedder": "hashing/hashing-64"}
+    with al.Lab(model=Scripted(replies, loop=True), flows=[fails, answers], **spec) as lab:
+        return lab.run_sync(out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_a_conversation_shows_every_whole_reply_beside_question_and_reference(run, capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["show", "run", "c1"]) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "turn 0 of c1 (not asked)",
+        "asked: Hello <b>there</b>",
+        "reference: 410 grams. | 450",
+        "turn 1 of c1",
+    ):
+        assert part in shown
+    for part in (
+        "relevant: ball",
+        "the reply declines",
+        "FAILED:",
+        "answer_f1 0.00",
+        "refusal_accuracy 0.00",
+        " tokens",
+    ):
+        assert part in shown
+    words = shown.replace("│", " ").split()
+    assert words.count("grams,") == 2 and shown.count("word.") == 2, "the whole reply, of both turns"
+    assert shown.index("fails") < shown.index("answers"), "in the order of the spec"
+    beside = any("fails" in line and "answers" in line for line in shown.splitlines())
+    assert beside == (width == 120)
+
+
+def test_a_notebook_shows_the_same_and_escapes_it(run):
+    shown = run.show("c1")
+    assert "Hello &lt;b&gt;there" in shown._repr_html_() and "<b>" not in shown._repr_html_()
+    assert "reference: 410 grams. | 450" in repr(shown)
+    with pytest.raises(RunError, match="Known: c1, c2"):
+        run.show("c")
+
+
+def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
+    file = Path("set/conversations.jsonl")
+    file.write_text(file.read_text().replace("450", "451"))
+    for _ in range(2):
+        assert main(["show", str(run.path), "c1"]) == 0
+        shown = capsys.readouterr().out
+        assert "the data set is not here, or has changed since" in shown and "reference:" not in shown
+        assert "asked: How heavy is the ball?" in shown and "to the last word" in " ".join(shown.split())
+        assert main(["trace", str(run.path), "c1", "--flow", "answers"]) == 0
+        assert "asked: How heavy" in capsys.readouterr().out
+        file.unlink(missing_ok=True)
+
+
+def test_a_trace_begins_with_the_question_and_ends_with_reply_reference_and_score(run, capsys):
+    assert main(["trace", "run", "c1", "--flow", "answers"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin, end = lines.index("turn 1  asked: How heavy is the ball?"), lines.index("turn 2  asked: Who won?")
+    turn = lines[begin:end]
+    at = [turn.index(line) for line in (f"reply: {LONG}", "reference: 410 grams. | 450", "relevant: ball")]
+    assert at == sorted(at) and turn[-1][: len("semantic_similarity")] and "[system]" not in "\n".join(lines)
+    assert any(line.startswith("answer_f1 0.") and "nearest reference: " in line for line in turn[at[-1] :])
+    assert any("call_tool no_such_tool" in line for line in turn[: at[0]])
+
+
+def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
+    assert main(["trace", "run", "c1", "--flow", "answers", "--full"]) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "[system] Use: The ball weighs between 410 and 450 grams.",
+        "[user] How heavy is the ball?",
+        "calls no_such_tool {'query': 'a <i>thing</i>'}",
+        "[arguments] {'query'",
+        "[output] Error: there is no tool",
+        "[query] Who won?",
+        f"[agent] {LONG}",
+    ):
+        assert part in shown
+
+
+def test_a_flow_that_always_failed_has_a_trace(run, capsys):
+    assert main(["trace", "run"]) == 0
+    assert "c2  fails" in capsys.readouterr().out
+    assert main(["trace", "run", "c2", "--flow", "fails"]) == 0
+    shown = capsys.readouterr().out
+    assert "turn 1  asked: How heavy is the ball?\nFAILED: RuntimeError: nothing was asked\nreference:" in shown
+    assert main(["trace", "run", "c2", "--flow", "fals"]) == 1
+    assert "Did you mean 'fails'?" in capsys.readouterr().err
+
+
+def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
+    assert main(["show", "run"]) == 0
+    assert "agentlab show run c1  # the worst: turn 1, failed in fails" in capsys.readouterr().out
+    rows = [json.loads(line) for line in Path("run/scores.jsonl").read_text().splitlines()]
+    turns = Path("run/turns.jsonl").read_text().replace('"error": "RuntimeError: nothing was asked"', '"error": null')
+    Path("run/turns.jsonl").write_text(turns)
+    for value, said in ((1.0, None), (0.25, "the worst: turn 1, answer_f1 0.25 in answers")):
+        changed = [
+            {**row, "value": value if (row["flow"], row["metric"]) == ("answers", "answer_f1") else 1} for row in rows
+        ]
+        Path("run/scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+        assert open_run("run").path and main(["show", "run"]) == 0
+        shown = capsys.readouterr().out
+        assert said in shown if said else "agentlab show run c" not in shown

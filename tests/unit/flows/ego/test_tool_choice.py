@@ -1,0 +1,79 @@
+"""Of more tools than a prompt can hold: those that are needed, the agent's own, and those nearest to what is wanted."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.events import Decision, ToolRun
+from agentlab.flows.ego.tool_choice import offered_tools
+from agentlab.tools.ask import question
+from support.layered_agent import Tool, agent, judge, plan, prompts, say, step
+
+
+def many(number: int) -> list[Tool]:
+    return [Tool(f"tool_{at}", "nothing") for at in range(number)]
+
+
+def chosen(session) -> list[str]:
+    return [str(e.choice) for e in session.trace.events if isinstance(e, Decision) and e.name == "tools offered"]
+
+
+async def test_two_hundred_tools_fit_and_the_one_that_is_wanted_is_offered():
+    wanted = Tool("bookTheatreTicket", "Booked.")
+    session, model = agent(
+        question,
+        *many(200),
+        wanted,
+        replies={"plan": plan("bookTheatreTicket", complexity="simple"), "step": step(None)},
+    )
+    await say(session, "I want a ticket for the theatre, please.")
+    assert next(e.call.name for e in session.trace.events if isinstance(e, ToolRun)) == "bookTheatreTicket"
+    (told,) = prompts(model, "plan")
+    assert "bookTheatreTicket" in told and "question(question)" in told and "memoryMaintenance" in told
+    assert "tool_199" not in told and len(told) < 12_000
+    first, *more = chosen(session)
+    assert first.endswith(" of 203") and set(more) == {first}
+
+
+async def test_tools_that_fit_are_all_offered_in_their_order_and_nothing_is_decided():
+    session, _ = agent(question, *many(5))
+    await say(session, "Hello")
+    assert chosen(session) == []
+    names = [f"tool_{at}" for at in range(5)]
+    assert [tool.spec.name for tool in offered_tools(session, "anything")] == ["question", *names, "memoryMaintenance"]
+
+
+async def test_what_a_plan_needs_is_offered_whatever_its_words():
+    session, _ = agent(*many(200))
+
+    def names(*needed: str) -> list[str]:
+        return [tool.spec.name for tool in offered_tools(session, "hello", needed)]
+
+    assert "tool_177" in names("tool_177") and "tool_177" not in names()
+
+
+async def test_what_is_missing_is_looked_for_in_the_next_step():
+    baker = Tool("bake_bread", "Baked.")
+    session, model = agent(
+        *many(200),
+        baker,
+        replies={
+            "plan": plan("tool_1"),
+            "step": [step("tool_1"), step("bake_bread"), step(None)],
+            "evaluate": [judge(40, False, comment="there is no bread"), judge(95)],
+        },
+    )
+    await say(session, "Hello")
+    first, second = prompts(model, "step")
+    assert "bake_bread" not in first and "bake_bread" in second
+    assert baker.asked
+
+
+@pytest.mark.parametrize(("limit", "offered"), [(2_500, False), (100_000, True)])
+async def test_a_tool_that_is_larger_than_all_room_is_left_out_and_the_turn_goes_on(limit, offered):
+    huge = {"type": "object", "properties": {"x": {"enum": [f"value {n}" for n in range(5_000)]}}}
+    session, _ = agent(Tool("search", "never", parameters=huge), tool_tokens=limit, token_limit=100_000)
+    (reply,) = await say(session, "Hello")
+    assert reply.text == "It is a woodwind.\n\n# Oboe"
+    assert ("search" in [tool.spec.name for tool in offered_tools(session, "Hello")]) == offered
+    assert (chosen(session) == []) == offered

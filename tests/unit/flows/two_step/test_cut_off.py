@@ -1,0 +1,49 @@
+"""Replies that were cut off at their limit are called that; the arguments of a tool have a limit of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.events import Decision
+from agentlab.core.messages import Completion, Message, Usage
+from agentlab.flows import chatbox
+from support.two_step import ANN, NONE, Tool, choose, decided, setup
+
+
+def stopped(text: str, reason: str) -> Completion:
+    message = Message(role="agent", text=text)
+    return Completion(message=message, usage=Usage(output_tokens=12), model="scripted", finish_reason=reason)
+
+
+@pytest.mark.parametrize(("reason", "named"), [("length", True), ("stop", False)])
+async def test_arguments_that_were_cut_off_are_called_that(reason, named):
+    write = Tool("write_file", "Written.")
+    replies = [choose("write_file"), stopped('{"content": "a long', reason), NONE, "Done."]
+    session, model = setup(chatbox, replies, write)
+    await chatbox.respond(ANN, session)
+    told = model.requests[-1].messages[-1].text
+    assert told.startswith("Tool write_file failed.") and write.asked == []
+    assert ("the reply was cut off after 12 tokens" in told) == named
+
+
+async def test_a_choice_that_was_cut_off_is_called_that():
+    session, _ = setup(chatbox, [stopped('{"tool": "wri', "length"), "Done."], Tool("write_file"))
+    await chatbox.respond(ANN, session)
+    [why] = [e.why for e in session.trace.events if isinstance(e, Decision) and e.name == "next action"]
+    assert why.startswith("the reply was cut off after 12 tokens") and decided(session)[0][1] == "invalid"
+
+
+async def test_arguments_have_a_limit_of_their_own():
+    replies = [choose("write_file"), '{"content": "x"}', NONE, "Done."]
+    session, model = setup(chatbox, replies, Tool("write_file", "Written."), max_argument_tokens=2000)
+    await chatbox.respond(ANN, session)
+    first, *_ = limits = [request.max_tokens for request in model.requests]
+    assert limits == [first, 2000, first, first] and first != 2000
+
+
+@pytest.mark.parametrize(("result", "said"), [("text", "ran"), (RuntimeError("disk gone"), "failed")])
+async def test_a_tool_that_failed_is_said_to_have_failed(result, said):
+    replies = [choose("read_file"), "{}", *([NONE] if said == "ran" else []), "Done."]
+    session, model = setup(chatbox, replies, Tool("read_file", result))
+    await chatbox.respond(ANN, session)
+    assert model.requests[-1].messages[-1].text.startswith(f"Tool read_file {said}.")

@@ -1,0 +1,82 @@
+"""What can be set of a flow is shown where a user looks: in the list of flows and in the schema of a spec."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import jsonschema
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core import plugins
+from agentlab.models.scripted import Scripted
+from agentlab.workbench.settings import settings_of, spec_schema
+from agentlab.workbench.variants import environment_notes
+
+
+@pytest.mark.parametrize("flow", plugins.names("flows"))
+def test_every_setting_says_what_it_means(flow):
+    assert not [key for key, schema in settings_of(flow).items() if len(schema["description"]) < 10]
+
+
+def test_every_setting_of_the_layered_agent_says_what_it_does(capsys):
+    described = settings_of("ego")
+    assert list(described) == [field.name for field in fields(plugins.resolve("flows", "ego").Settings)]
+    assert not [name for name, schema in described.items() if not schema.get("description")]
+    assert main(["list", "flows"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "  max_iterations: 10  Steps of one attempt, at the most." in shown
+    assert all(any(line.startswith(f"  {name}: ") for line in shown) for name in described)
+    assert "  personality: A text file: who the agent is, when it puts a result into words." in shown
+
+
+def test_settings_of_a_wider_flow_are_those_of_the_narrower_one_and_its_own():
+    wide, narrow = settings_of("discord"), settings_of("chatbox")
+    assert set(narrow) < set(wide) and wide["history"] == narrow["history"]
+    assert wide["master_id"]["description"] == "The id of the one user the assistant belongs to."
+
+
+def test_a_name_that_is_no_flow_has_no_settings():
+    assert settings_of("nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("flow", "is_right"),
+    [
+        ({"flow": "ego", "max_iterations": 3}, True),
+        ({"flow": "ego", "max_iterations": "three"}, False),
+        ({"flow": "ego", "memory_kinds": ["command"]}, True),
+        ({"flow": "ego", "memory_kinds": ["commands"]}, False),
+        ({"flow": "my_flow:respond", "max_iterations": "three"}, True),
+        ("ego", True),
+    ],
+)
+def test_an_editor_is_told_of_the_settings_of_each_flow(capsys, flow, is_right):
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema == json.loads(json.dumps(spec_schema()))
+    assert jsonschema.Draft202012Validator(schema).is_valid({"flows": [flow]}) == is_right
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({}, "discord: DISCORD_MAX_TOOL_CALLS=2 sets max_tool_calls"),
+        (
+            {"max_tool_calls": 4},
+            "discord: DISCORD_MAX_TOOL_CALLS=2 is not used, the spec or the command line says max_tool_calls: 4",
+        ),
+    ],
+)
+def test_which_of_environment_and_spec_wins_is_said(given, note, monkeypatch):
+    monkeypatch.setenv("DISCORD_MAX_TOOL_CALLS", "2")
+    model = Scripted(["-"])
+    with al.Lab(model=model, embedder="hashing/hashing-64", flows=[{"flow": "discord", **given}]) as lab:
+        assert note in environment_notes(lab.spec, lab.variants)
+
+
+def test_nothing_is_said_where_nothing_is_set():
+    with al.Lab(model=Scripted(["-"]), embedder="hashing/hashing-64", flows=["discord"]) as lab:
+        assert environment_notes(lab.spec, lab.variants) == []
