@@ -166,16 +166,20 @@ def compare(arguments: argparse.Namespace) -> None:
 
     from agentlab.cli.terminal import show_pairs
     from agentlab.evals.compare.pairs import compare
+    from agentlab.evals.compare.questions import answers
     from agentlab.evals.results.run import open_run
 
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
     runs = [open_run(path) for path in arguments.run]
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
+    found = []
+    if arguments.cheaper or arguments.not_worse:
+        found = answers(comparison, cheaper=arguments.cheaper, not_worse=_margins("--not-worse", arguments.not_worse))
     if arguments.json:
-        print(json.dumps(comparison.to_json(), indent=2))
+        print(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
-        show_pairs(comparison)
+        show_pairs(comparison, runs, found)
 
 
 def cache(arguments: argparse.Namespace) -> None:
@@ -191,7 +195,7 @@ def gate(arguments: argparse.Namespace) -> int:
     from agentlab.cli.terminal import show_verdict
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
-    from agentlab.evals.compare.report import junit, markdown, save
+    from agentlab.evals.compare.report import junit, leave, markdown, save
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
@@ -199,8 +203,9 @@ def gate(arguments: argparse.Namespace) -> int:
         write_baseline(run, arguments.baseline)
         print(f"wrote {arguments.baseline} from {run.run_id}")
         return 0
-    verdict = gate(run, arguments.baseline, margins=_margins(arguments.margin), alpha=arguments.alpha)
-    show_verdict(verdict)
+    verdict = gate(run, arguments.baseline, margins=_margins("--margin", arguments.margin), alpha=arguments.alpha)
+    leave(verdict, run.path)
+    show_verdict(verdict, run, explain=arguments.explain)
     if arguments.junit:
         save(junit(verdict), arguments.junit)
     summary = arguments.summary or os.environ.get("GITHUB_STEP_SUMMARY")
@@ -259,14 +264,14 @@ def _placeholders(default: str, text: str, source: str | None) -> str:
     return shown + (origin if source else "")
 
 
-def _margins(given: Iterable[str]) -> dict[str, float]:
+def _margins(flag: str, given: Iterable[str]) -> dict[str, float]:
     margins = {}
     for assignment in given:
         name, _, value = assignment.partition("=")
         try:
             margins[name] = float(value)
         except ValueError:
-            raise ConfigError(f"--margin {assignment!r}: write it as measure=number, as in answer_f1=0.1") from None
+            raise ConfigError(f"{flag} {assignment!r}: write it as measure=number, as in answer_f1=0.1") from None
     return margins
 
 

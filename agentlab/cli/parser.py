@@ -127,6 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
+    compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
+    compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
     cache = command("cache", handlers.cache)
@@ -142,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--update", action="store_true", help="write the baseline from this run instead")
     gate.add_argument("--margin", action="append", default=[], metavar="M=X", help="the loss of a measure to allow")
     gate.add_argument("--alpha", type=float, default=0.05, metavar="A", help="the rate of false alarms (default: 0.05)")
+    gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
 

@@ -7,8 +7,8 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import rich.progress as bars
 from rich.console import Console
@@ -19,19 +19,26 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, printable, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
+from agentlab.evals.compare.family import ASSUMED
+from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, compare
-from agentlab.evals.compare.report import CAPTION, COLUMNS, by_flow, cells
+from agentlab.evals.compare.pairs import Comparison, Pair, compare
+from agentlab.evals.compare.questions import Answer
+from agentlab.evals.compare.report import FILES, lines
+from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import HEADLINES, expected, worst_turn
+from agentlab.evals.results.show import expected, worst_turn
 from agentlab.evals.results.tables import Cell, print_line, print_table
-from agentlab.evals.run.runner import RunProgress
+
+if TYPE_CHECKING:
+    from agentlab.evals.run.runner import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 FLIPS_SHOWN = 10
+FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 """Rows of a run's table that are always shown; of these, less is better."""
@@ -129,7 +136,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     console = new_console()
     result = run.result
     costs, scores = summary_rows(list(result.flows.values()))
-    worse = _shown_worse(run) if console.color_system else set()
+    comparison = compared(run)
+    worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
     for title, values in (*costs, *scores):
@@ -144,7 +152,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in visible_differences(run):
+    for line in visible_differences(comparison):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable for flow in result.flows.values())
@@ -184,16 +192,20 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
 
 
-def _shown_worse(run: Run) -> set[tuple[str, str]]:
-    """Flows that were shown to be worse than the first one, or the first one than them, each with the measure."""
+def compared(run: Run) -> Comparison | None:
+    """The first flow with each other one; None for a single flow, or turns that are not there yet."""
     try:
-        pairs = compare(run).pairs
+        return compare(run)
     except RunError:
-        return set()
+        return None
+
+
+def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
+    """Flows that were shown to be worse than the first one, or the first one than them, each with the measure."""
     loser = {"B worse": "b", "B better": "a"}
     return {
         (getattr(pair, loser[d.reading]), d.measure.name)
-        for pair in pairs
+        for pair in comparison.pairs
         for d in pair.differences
         if d.reading in loser
     }
@@ -234,37 +246,54 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     console.print()
 
 
-def show_pairs(comparison: Comparison) -> None:
-    """A table a pair: one row a measure; then the turns whose answers crossed .5."""
+def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
+    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
     console = new_console()
+    for answer in answers:
+        print_line(console, str(answer))
     for pair in comparison.pairs:
-        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p (Holm)", "d_z", "visible", ""]
+        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         rows = []
-        for d in pair.differences:
+        for d in sorted(pair.differences, key=lambda d: not d.primary):
             show = d.measure.show
             interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-            p, p_holm = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_holm))
+            p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
             d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
             means = (show(d.a), show(d.b), brief(d.difference, "+"))
-            rows.append([d.measure.title, str(d.n), *means, interval, p, p_holm, d_z, brief(d.visible), d.reading])
+            title = d.measure.title + (" *" if d.primary else "")
+            rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
         print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
-        for word, flips in (("gained", pair.gained), ("lost", pair.lost)):
-            for flip in flips[:FLIPS_SHOWN]:
-                line = f"{word}: {flip.metric} {flip.a:.2f} -> {flip.b:.2f}, {flip.conversation} turn {flip.turn}"
-                print_line(console, line + (f" epoch {flip.epoch}" if flip.epoch else ""))
-            if len(flips) > FLIPS_SHOWN:
-                print_line(console, f"... and {len(flips) - FLIPS_SHOWN} more {word} (--json has all)")
-        if pair.too_small:
-            print_line(
-                console,
-                f"Nothing can be shown here, however large: with so few conversations p is {pair.floor:.2g} at the"
-                f" least, and Holm multiplies by {pair.family}.",
-            )
+        for line in _flipped(pair, comparison.primary, runs):
+            print_line(console, line)
+        for d in pair.differences:
+            if d.more:
+                print_line(
+                    console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
+                )
     print_line(
         console,
-        "95 %: bootstrap over conversations; p: signs of whole conversations flipped, two-sided; Holm over the measures"
-        " of a pair that differ; visible: the difference found in 80 % of such comparisons",
+        f"* decides, a family of {comparison.family} tests over all pairs; the rest advises, a family of its own. 95 %:"
+        f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
+        " 80 % of such comparisons",
     )
+
+
+def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
+    """The turns whose answers crossed .5 and those that cost most more, worst first, and why, of what decides."""
+    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
+    primary = [name for name in primary if name in pair.paired]
+    dearer = [name for name in primary if pair[name].measure in COSTS]
+    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
+        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
+        if word == "lost":
+            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
+        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
+        for line in told(shown, sides) if shown else ():
+            yield line if line.startswith(" ") else f"{word}: {line}"
+        rest = [flip for flip in flips if flip not in shown]
+        yield from (f"{word}: {flip}" for flip in rest[:FLIPS_SHOWN])
+        if len(rest) > FLIPS_SHOWN:
+            yield f"... and {len(rest) - FLIPS_SHOWN} more {word} (--json has all)"
 
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
@@ -286,18 +315,24 @@ def _cell_text(cell: Any) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """A table a flow: one row a measure; then why a measure did not pass."""
+def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
+    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
     console = new_console()
-    for flow, judged in by_flow(verdict).items():
-        styles = [{"regression": "red", "inconclusive": "yellow"}.get(j.verdict, "") for j in judged]
-        rows = [[Text(cell, style) for cell in cells(j)] for j, style in zip(judged, styles, strict=True)]
-        print_table(console, flow, COLUMNS, rows)
-        for j in judged:
-            if j.verdict != "pass":
-                print_line(console, f"{j.verdict}: {flow} {j.measure.name}: {j.why}")
-    for line in (*verdict.notes, CAPTION, str(verdict)):
+    style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
+    first, *rest = lines(verdict)
+    print_line(console, first, style)
+    for line in rest:
         print_line(console, line)
+    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
+    if explain:
+        for judged in moved:
+            flips = worst(judged.paired, FLIPS_SHOWN)
+            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
+                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
+    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
+        shown = "; ".join(map(str, flips))
+        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
+    print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
 
 
 def new_console() -> Console:
@@ -307,24 +342,23 @@ def new_console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def visible_differences(run: Run) -> list[str]:
-    """For each pair with the first flow: the smallest difference that `compare` could have shown with so few turns."""
-    try:
-        pairs = compare(run).pairs
-    except RunError:  # a single flow, or turns that are not there yet
+def visible_differences(comparison: Comparison | None) -> list[str]:
+    """For each pair the smallest difference in what decides that could have been shown with so few turns."""
+    if comparison is None:
         return []
-    found = [(d.measure.name, d, pair) for pair in pairs for d in pair.differences if d.measure.name in HEADLINES]
-    found.sort(key=lambda measured: HEADLINES.index(measured[0]))
-    lines = []
-    for metric, d, pair in found:
-        if d.visible is not None:
-            shown = f"{d.visible:.2f} (80 % power, Holm over {pair.family} measures)"
-            if pair.too_small or d.visible > 1:
-                shown = f"none, {d.clusters} conversations are too few"
-            lines.append(f"smallest visible difference in {metric}, {pair.b} against {pair.a}: {shown}")
-    if found and not lines:
-        equal = ", ".join(dict.fromkeys(metric for metric, _, _ in found))
-        lines = [
-            f"smallest visible difference in {equal}: unknown, as it does not differ or there is one conversation only"
-        ]
+    lines, equal = [], []
+    for pair in comparison.pairs:
+        for d in pair.differences:
+            if not d.primary or d.measure in COSTS:
+                continue
+            if not d.changed:
+                equal.append(d.measure.name)
+                continue
+            shown = f"none, {d.clusters} conversations are too few"
+            if d.visible is not None:
+                shown = f"{d.visible:.2f} (80 % power, a family of {comparison.family} tests)"
+            lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
+    if equal and not lines:
+        names = ", ".join(dict.fromkeys(equal))
+        lines = [f"smallest visible difference in {names}: unknown, as it does not differ"]
     return lines

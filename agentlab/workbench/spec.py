@@ -126,6 +126,12 @@ class Spec(Strict):
     )
     recordings: str = Field("evals/recordings", description="the folder of recorded calls")
     scorers: Literal["default"] | tuple[str, ...] = "default"
+    primary: tuple[str, ...] = Field(
+        (),
+        max_length=4,
+        description="the two to four measures that decide comparisons and the gate; the rest advises. Without it, three"
+        " that the data can grade (answer_f1, refusal_accuracy, tool_f1, lookup_accuracy, memory_recall) and the cost",
+    )
     prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
     budget: BudgetSpec = BudgetSpec()
     prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")

@@ -1,6 +1,7 @@
 """Baseline files: what every turn of a run measured, a line each, sorted, so that a change of it can be reviewed.
 
-{"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...}}
+{"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...},
+ "primary": ["answer_f1", "cost_usd"], "mode": "replay"}
 {"flow": "tools", "conversation": "laws-001", "turn": 0, "epoch": 0, "measures": {"answer_f1": 1.0, "llm_calls": 2}}
 """
 
@@ -17,7 +18,7 @@ from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
-from agentlab.evals.compare.measures import Key, Values, in_order, measured
+from agentlab.evals.compare.measures import Key, Values, in_order, measured, primary_family
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
 
@@ -32,6 +33,10 @@ class Header(Struct, frozen=True, kw_only=True):
     datasets: dict[str, str]
     """Name -> SHA-256."""
     graders: dict[str, str]
+    primary: tuple[str, ...] = ()
+    """The measures that decide; () in a baseline that is older than the choice."""
+    mode: str = ""
+    """Of the run: recorded seconds can be held against replayed ones."""
 
 
 class _Line(Struct, frozen=True):
@@ -49,6 +54,7 @@ def write_baseline(run: Run, path: str | Path) -> None:
     same = identity(run.folder.header, str(run.path))
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
+    flows = measured(run)
     header = Header(
         format=1,
         run_id=run.run_id,
@@ -56,9 +62,11 @@ def write_baseline(run: Run, path: str | Path) -> None:
         model=run.result.model,
         datasets=same["datasets"],
         graders=same["graders"],
+        primary=primary_family(flows.values(), run.folder.header["spec"].get("primary", ())),
+        mode=run.result.mode,
     )
     lines: list[Struct] = [header]
-    for flow, rows in sorted(measured(run).items()):
+    for flow, rows in sorted(flows.items()):
         for key, row in sorted(rows.items()):
             lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
     try:

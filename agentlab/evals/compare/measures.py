@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
+from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.results.rows import FlowSummary, MetricSummary
 from agentlab.evals.results.run import Run
@@ -42,6 +41,7 @@ COSTS = (
     Measure("cost_usd", "cost USD / turn", ".6f"),
     Measure("latency_s", "latency s", ".2f"),
 )
+LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
 
 
@@ -54,6 +54,34 @@ def in_order(names: Iterable[str]) -> list[str]:
     """Quality metrics first, in the order given, then the costs."""
     names = list(dict.fromkeys(names))
     return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
+
+
+QUALITIES = ("answer_f1", "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
+"""Of what a data set can grade, the first three decide where a spec names no `primary`."""
+
+
+def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
+    """The measures that decide: those declared, or up to three qualities and a cost that the turns of `flows` know.
+
+    Raises RunError where one that is declared is not there.
+    """
+    rows = [row for turns in flows for row in turns.values()]
+    known = dict.fromkeys(name for row in rows for name in row)
+    for name in declared:
+        if name not in known:
+            raise RunError(f"primary: {plugins.unknown('measure', name, known)}")
+    if declared:
+        return tuple(declared)
+    graded = [name for name in known if name not in _COSTS]
+    qualities = [name for name in QUALITIES if name in graded] or graded
+    costs = [row.get("cost_usd") for row in rows]
+    cost = "cost_usd" if None not in costs and any(costs) else "llm_calls"
+    return (*(qualities[:3] or ["failed"]), cost)
+
+
+def seconds_agree(one: str, other: str) -> bool:
+    """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
+    return "replay" in (one, other) and {one, other} <= {"record", "replay"}
 
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
@@ -69,43 +97,6 @@ def measured(run: Run) -> dict[str, dict[Key, Values]]:
     return flows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paired:
-    """One measure on the same turns of two sides."""
-
-    measure: Measure
-    keys: tuple[Key, ...]
-    a: tuple[float | None, ...]
-    b: tuple[float | None, ...]
-
-    @property
-    def clusters(self) -> list[str]:
-        return [conversation for conversation, _, _ in self.keys]
-
-    @property
-    def differences(self) -> list[float]:
-        """B - A, a number a turn; empty where one of them is not known, for a part is not the whole.
-
-        To twelve places: .9 - .7 and .8 - .6 are one loss, and are not to differ by a rounding error.
-        """
-        known = [(x, y) for x, y in zip(self.a, self.b, strict=True) if x is not None and y is not None]
-        return [round(y - x, 12) for x, y in known] if len(known) == len(self.keys) else []
-
-
-def pair_up(name: str, a: Mapping[Key, Values], b: Mapping[Key, Values]) -> Paired:
-    """The measure on the turns of `a`, all of which must be in `b`; raises RunError where one side was not scored."""
-    for key in sorted(a):
-        if (name in a[key]) != (name in b[key]):
-            raise RunError(f"{turn_name(key)} was scored for {name} on one side only; the scores are not of one making")
-    keys = tuple(key for key in sorted(a) if name in a[key])
-    return Paired(
-        measure=measure(name),
-        keys=keys,
-        a=tuple(a[key][name] for key in keys),
-        b=tuple(b[key][name] for key in keys),
-    )
-
-
 def brief(value: float | None, sign: str = "") -> str:
     """A difference to three digits: the margin of a token count may be half a token."""
     if value is None:
@@ -116,12 +107,6 @@ def brief(value: float | None, sign: str = "") -> str:
 
 def turn_name(key: Key) -> str:
     return f"turn {key[1]} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    """The mean; None where a value is unknown."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:

@@ -5,39 +5,40 @@
     compare(before, after)                        every flow of one name in two runs
     compare(before, after, flows=["tools", "tools_k8"])   one flow of each
 
+One family over all pairs of one question: the measures that decide (`primary` of the spec, or by default what the data
+can grade) are tested together, the rest among itself.
+
 The result shows itself in a notebook; `.table` is a data frame, `to_json()` plain data.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measures import (
     COSTS,
+    LATENCY,
     Key,
     Measure,
-    Paired,
     Values,
     in_order,
-    mean,
     measured,
-    pair_up,
+    primary_family,
+    seconds_agree,
     turn_name,
 )
-from agentlab.evals.compare.statistics import (
-    cohens_dz,
-    holm,
-    mean_with_interval,
-    permutation_floor,
-    permutation_p,
-    smallest_visible_difference,
-)
+from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.statistics import Interval, cohens_dz, mean_intervals
+from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
@@ -58,35 +59,29 @@ class PairedDifference:
     a: float | None
     b: float | None
     difference: float | None
+    changed: bool
+    """Whether any turn differs."""
     ci95: tuple[float, float] | None
     p: float | None
     """Two-sided, by flipping the signs of whole conversations."""
-    p_holm: float | None
-    """Adjusted for the measures of the pair that differ at all."""
+    p_adjusted: float | None
+    """For its family over all pairs; None where no signs could have rejected it."""
+    primary: bool
+    """Whether it decides or advises; the two are families of their own."""
     d_z: float | None
     visible: float | None
     """The smallest true difference that would be found in 80 % of such comparisons, after the adjustment."""
+    more: int | None
+    """Of what decides and is not shown: how many conversations more, like these, would show it; None if none would."""
 
     @property
     def reading(self) -> str:
-        """`B better`, `B worse`, `no difference shown` or `unknown`."""
-        if self.p_holm is None or self.difference is None:
+        """`B better`, `B worse`, `no difference shown`, `unchanged` or `unknown`."""
+        if self.difference is None:
             return "unknown"
-        if self.p_holm >= ALPHA:
-            return "no difference shown"
+        if self.p_adjusted is None or self.p_adjusted >= ALPHA:
+            return "no difference shown" if self.changed else "unchanged"
         return "B better" if (self.difference > 0) == (self.measure.better == "higher") else "B worse"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flip:
-    """A turn whose value of a quality metric crossed .5."""
-
-    metric: str
-    conversation: str
-    turn: int
-    epoch: int
-    a: float
-    b: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,32 +89,38 @@ class Pair:
     a: str
     b: str
     """`flow`, or `flow (run)` where two runs are compared."""
+    flows: tuple[str, str]
     differences: tuple[PairedDifference, ...]
     gained: tuple[Flip, ...]
     """From below .5 to .5 or more."""
     lost: tuple[Flip, ...]
-    family: int
-    """The number of tests Holm's correction is over."""
-    floor: float
-    """The least p-value that any of them could have had; two-sided."""
+    paired: dict[str, Paired]
+    """The columns of each measure."""
 
-    @property
-    def too_small(self) -> bool:
-        """True where no difference could have been shown, however large: there are too few conversations."""
-        return self.family > 0 and self.floor * self.family >= ALPHA
+    def __getitem__(self, name: str) -> PairedDifference:
+        for difference in self.differences:
+            if difference.measure.name == name:
+                return difference
+        raise RunError(plugins.unknown("measure of this comparison", name, self.paired))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     pairs: tuple[Pair, ...]
+    primary: tuple[str, ...]
+    family: int
+    """How many tests are one family, over all pairs."""
 
     def to_json(self) -> dict[str, Any]:
-        content = dataclasses.asdict(self)
-        for pair, shown in zip(self.pairs, content["pairs"], strict=True):
-            for difference, row in zip(pair.differences, shown["differences"], strict=True):
-                row |= {"measure": difference.measure.name, "better": difference.measure.better}
-                row["reading"] = difference.reading
-        return content
+        pairs = []
+        for pair in self.pairs:
+            rows = []
+            for d in pair.differences:
+                name = {"measure": d.measure.name, "better": d.measure.better, "reading": d.reading}
+                rows.append(dataclasses.asdict(d) | name)
+            turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
+            pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
+        return {"pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -132,8 +133,8 @@ class Comparison:
                 low, high = d.ci95 or (None, None)
                 row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.clusters}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
-                row |= {"p": d.p, "p Holm": d.p_holm, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "better": d.measure.better, "reading": d.reading})
+                row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
+                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.reading})
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
@@ -153,15 +154,22 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     if a.result.recordings and a.result.recordings.missing:
         a.check_complete()
     mine = measured(a)
+    declared = _primary(a)
     if b is None:
         chosen = list(flows) or list(mine)
         if len(chosen) < 2:
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
-        return Comparison(pairs=tuple(_pair(x, _flow(mine, x, a), y, _flow(mine, y, a)) for x, y in sides))
+        named = [_Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
+        return _compare(named, declared, seconds=True)
     for run in (a, b):
         run.check_complete()
     check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
+    if _primary(b) and declared and {*_primary(b)} != {*declared}:
+        raise RunError(
+            f"{', '.join(declared)} decide in {a.path}, {', '.join(_primary(b))} in {b.path}; let both specs name the"
+            " same `primary`"
+        )
     theirs = measured(b)
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
@@ -169,9 +177,22 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     if not sides:
         raise RunError(f"{a.path} and {b.path} share no flow; name one of each: --flow {next(iter(mine))} --flow ...")
     left, right = (run.run_id if a.run_id != b.run_id else str(run.path) for run in (a, b))
-    return Comparison(
-        pairs=tuple(_pair(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b)) for x, y in sides)
-    )
+    named = [
+        _Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
+    ]
+    return _compare(named, declared or _primary(b), seconds=seconds_agree(a.result.mode, b.result.mode))
+
+
+class _Sides(NamedTuple):
+    a_name: str
+    a: dict[Key, Values]
+    b_name: str
+    b: dict[Key, Values]
+    flows: tuple[str, str]
+
+
+def _primary(run: Run) -> tuple[str, ...]:
+    return tuple(run.folder.header["spec"].get("primary", ()))
 
 
 def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[Key, Values]:
@@ -181,52 +202,76 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _pair(a_name: str, a: dict[Key, Values], b_name: str, b: dict[Key, Values]) -> Pair:
-    for key in sorted({*a} ^ {*b}):
-        raise RunError(
-            f"{turn_name(key)} is missing in {b_name if key in a else a_name}; "
-            "compare runs of the same turns, and finish one that stopped early with --resume"
+def _compare(named: Sequence[_Sides], declared: Sequence[str], *, seconds: bool) -> Comparison:
+    """`seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift."""
+    for pair in named:
+        for key in sorted({*pair.a} ^ {*pair.b}):
+            raise RunError(
+                f"{turn_name(key)} is missing in {pair.b_name if key in pair.a else pair.a_name}; "
+                "compare runs of the same turns, and finish one that stopped early with --resume"
+            )
+    sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
+    laid_out = dict(zip(sides, sheets(sides.values()), strict=True))
+    primary = primary_family(sides.values(), declared)
+    columns: dict[tuple[int, str], Paired] = {}
+    for number, pair in enumerate(named):
+        for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
+            columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
+    known = {place: paired for place, paired in columns.items() if len(paired.differences)}
+    means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
+    intervals = dict(zip(known, means, strict=True))
+    decide = [name for name in primary if name != LATENCY or seconds]
+    families = [name in decide for _, name in columns]
+    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families, deciding=True)
+    tested = dict(zip(columns, found, strict=True))
+    pairs = []
+    for number, pair in enumerate(named):
+        own = {name: paired for (of, name), paired in columns.items() if of == number}
+        turned = flips(own.values())
+        differences = [
+            _difference(paired, tested[number, name], name in decide, *intervals.get((number, name), (None, None)))
+            for name, paired in own.items()
+        ]
+        pairs.append(
+            Pair(
+                a=pair.a_name,
+                b=pair.b_name,
+                flows=pair.flows,
+                differences=tuple(differences),
+                gained=tuple(flip for flip in turned if flip.b > flip.a),
+                lost=tuple(flip for flip in turned if flip.b < flip.a),
+                paired=own,
+            )
         )
-    names = in_order(name for rows in (a, b) for row in rows.values() for name in row)
-    measures = [pair_up(name, a, b) for name in names]
-    # What is equal on every turn cannot be rejected and must not make the others pay.
-    family = [paired for paired in measures if any(paired.differences)]
-    p_values = [permutation_p(paired.differences, paired.clusters) for paired in family]
-    tested = {
-        paired.measure.name: (p, p_holm) for paired, p, p_holm in zip(family, p_values, holm(p_values), strict=True)
-    }
-    flips = [
-        Flip(metric=paired.measure.name, conversation=key[0], turn=key[1], epoch=key[2], a=x, b=y)
-        for paired in measures
-        for key, x, y in zip(paired.keys, paired.a, paired.b, strict=True)
-        if paired.measure not in COSTS and x is not None and y is not None and (x < 0.5) != (y < 0.5)
-    ]
-    return Pair(
-        a=a_name,
-        b=b_name,
-        differences=tuple(_difference(p, *tested.get(p.measure.name, (1.0, 1.0)), len(family)) for p in measures),
-        gained=tuple(flip for flip in flips if flip.b > flip.a),
-        lost=tuple(flip for flip in flips if flip.b < flip.a),
-        family=len(family),
-        floor=2 * min((permutation_floor(p.differences, p.clusters) for p in family), default=0.5),
-    )
+    family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
+    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family)
 
 
-def _difference(paired: Paired, p: float, p_holm: float, family: int) -> PairedDifference:
-    differences, clusters = paired.differences, paired.clusters
-    center, interval = mean_with_interval(differences, clusters) if differences else (None, None)
-    # Where nothing varies, how much could vary is not known.
-    varies = len(set(differences)) > 1
+def _difference(
+    paired: Paired, outcome: Outcome, primary: bool, center: float | None, interval: Interval
+) -> PairedDifference:
+    a, b = paired.means
+    visible = outcome.visible
+    if visible is not None and paired.measure not in COSTS and (a is None or visible > max(a, paired.reach[0] - a)):
+        visible = None  # the mean has no room for it
+    more = math.inf
+    if primary and paired.changed and (outcome.p_adjusted is None or outcome.p_adjusted >= ALPHA):
+        towards = 1.0 if center is not None and center * paired.direction > 0 else -1.0
+        level = ALPHA / 2 / max(1, outcome.family)
+        more = conversations_to_show(towards * paired.sums, paired.conversations, level)
     return PairedDifference(
         measure=paired.measure,
         n=len(paired.keys),
-        clusters=len(set(clusters)),
-        a=mean(paired.a),
-        b=mean(paired.b),
+        clusters=paired.conversations,
+        a=a,
+        b=b,
         difference=center,
+        changed=paired.changed,
         ci95=interval,
-        p=p if differences else None,
-        p_holm=p_holm if differences else None,
-        d_z=cohens_dz(differences),
-        visible=smallest_visible_difference(differences, clusters, ALPHA / family / 2) if varies else None,
+        p=outcome.p,
+        p_adjusted=outcome.p_adjusted,
+        primary=primary,
+        d_z=cohens_dz(paired.differences),
+        visible=visible,
+        more=math.ceil(more) if more <= MOST_CONVERSATIONS else None,
     )

@@ -1,21 +1,52 @@
-"""A verdict as JUnit XML for a CI server, and as Markdown for a job's summary page."""
+"""What a verdict leaves behind: a few lines for the log; JUnit XML, Markdown and JSON for machines and for later."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.gate import Judged, Verdict
-from agentlab.evals.compare.measures import brief
+from agentlab.core.files import replace_file
+from agentlab.evals.compare.family import ASSUMED
+from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.compare.measures import COSTS, brief
+from agentlab.evals.compare.verdicts import WORSE, Judged
 
-COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p (Holm)", "visible", "verdict")
-NUMBERS = ("n", "clusters", "baseline", "run", "loss", "bound", "margin", "p", "p_holm", "visible")
-CAPTION = "loss: mean difference for the worse; at most: its upper bound; visible: the loss found in 80 % of such runs"
+COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
+NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible", "more")
+CAPTION = (
+    "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
+    " loss found in 80 % of such runs"
+)
+ASSUMED_OF_COSTS = "a cost passes if no unseen conversation loses more than the most that was seen, or than it doubles"
+FILES = ("gate.json", "gate.md", "junit.xml")
+OPEN_SHOWN, ADVICE_SHOWN = 7, 3
+
+
+def lines(verdict: Verdict) -> list[str]:
+    """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
+    open_ = [judged for judged in verdict.deciding if judged.verdict not in ("pass", "unchanged")]
+    found = [str(verdict), *(f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN])]
+    if len(open_) > OPEN_SHOWN:
+        found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
+    counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
+    if counts:
+        found.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    advice = [judged for judged in verdict.judged if judged.advises and judged.verdict in WORSE]
+    found += [f"advice: {judged.moved}: {judged.why}" for judged in advice[:ADVICE_SHOWN]]
+    if len(advice) > ADVICE_SHOWN:
+        found.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
+    if any(judged.paired.changed for judged in verdict.deciding):
+        passed = any(judged.verdict == "pass" and judged.measure in COSTS for judged in verdict.deciding)
+        found.append(f"how: {ASSUMED}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
+    return found + [f"note: {note}" for note in verdict.notes[:2]]
 
 
 def cells(judged: Judged) -> list[str]:
@@ -29,18 +60,36 @@ def cells(judged: Judged) -> list[str]:
         brief(judged.loss, "+"),
         brief(judged.bound, "+"),
         brief(judged.margin),
-        "-" if judged.p_holm is None else f"{judged.p_holm:.2g}",
+        "-" if judged.p_adjusted is None else f"{judged.p_adjusted:.2g}",
         brief(judged.visible),
-        judged.verdict,
+        judged.verdict + (" (advises)" if judged.advises else ""),
     ]
 
 
 def by_flow(verdict: Verdict) -> dict[str, list[Judged]]:
-    return {flow: list(judged) for flow, judged in groupby(verdict.judged, attrgetter("flow"))}
+    ordered = sorted(verdict.judged, key=attrgetter("flow"))
+    return {flow: list(judged) for flow, judged in groupby(ordered, attrgetter("flow"))}
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as plain data; losses, margins and bounds in the units of their measures."""
+    rows = []
+    for judged in verdict.judged:
+        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.verdict, "why": judged.why}
+        numbers = {name: getattr(judged, name) for name in NUMBERS}
+        rows.append({**named, "decides": not judged.advises, **numbers})
+    return {
+        "result": verdict.result,
+        "exit_code": verdict.exit_code,
+        "says": str(verdict),
+        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes")},
+        "assumed": f"{ASSUMED}; {ASSUMED_OF_COSTS}",
+        "measures": rows,
+    }
 
 
 def junit(verdict: Verdict) -> str:
-    """xunit2: a suite a flow, a case a measure; a regression fails, what is inconclusive was skipped.
+    """xunit2: a suite a flow, a case a measure; what is worse fails, what is undecided or only advises was skipped.
 
     The numbers are properties of the suite, named `measure.number`: the schema that CI servers check (junit-10.xsd of
     the Jenkins xUnit plug-in, which pytest's xunit2 family follows) has none below a testcase.
@@ -55,8 +104,7 @@ def junit(verdict: Verdict) -> str:
             numbers = {f"{j.measure.name}.{number}": getattr(j, number) for number in NUMBERS}
             told |= {name: repr(value) for name, value in numbers.items() if value is not None}
             case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
-            if j.verdict != "pass":
-                kind = "failure" if j.verdict == "regression" else "skipped"
+            if kind := _outcome(j):
                 ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
         for name, value in told.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
@@ -67,14 +115,25 @@ def junit(verdict: Verdict) -> str:
 
 
 def markdown(verdict: Verdict) -> str:
-    """A section with a table a flow and a line for every measure that did not pass."""
-    lines = [f"## agentlab gate: {_cell(str(verdict))}", "", f"{CAPTION}. alpha = {verdict.alpha}.", ""]
+    """A section with the lines of the log, then a table a flow."""
+    first, *rest = lines(verdict)
+    text = [f"## agentlab gate: {_cell(first)}", "", *(f"* {_cell(line)}" for line in rest), ""]
+    text += [f"{CAPTION}. {ASSUMED[0].upper()}{ASSUMED[1:]}. alpha = {verdict.alpha}.", ""]
     for flow, judged in by_flow(verdict).items():
-        lines += [f"### {_cell(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
-        lines += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]
-        lines += [f"| {' | '.join(_cell(cell) for cell in cells(j))} |" for j in judged]
-        lines += ["", *(f"* {_cell(j.measure.name)}: {_cell(j.why)}" for j in judged if j.verdict != "pass"), ""]
-    return "\n".join([*lines, *(f"* {_cell(note)}" for note in verdict.notes), ""])
+        text += [f"### {_cell(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
+        text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]
+        text += [*(f"| {' | '.join(_cell(cell) for cell in cells(j))} |" for j in judged), ""]
+    return "\n".join([*text, *(f"* {_cell(note)}" for note in verdict.notes), ""])
+
+
+def leave(verdict: Verdict, folder: Path) -> None:
+    """Write `FILES` into the run folder; raises RunError where that is not possible."""
+    texts = (json.dumps(as_json(verdict), indent=2) + "\n", markdown(verdict), junit(verdict))
+    try:
+        for name, text in zip(FILES, texts, strict=True):
+            replace_file(folder / name, text)
+    except OSError as problem:
+        raise RunError(f"{folder}: the reports cannot be written: {problem.strerror}") from None
 
 
 def save(text: str, path: str | Path, *, append: bool = False) -> None:
@@ -88,13 +147,15 @@ def save(text: str, path: str | Path, *, append: bool = False) -> None:
         raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
 
 
+def _outcome(judged: Judged) -> str:
+    if judged.verdict in ("pass", "unchanged"):
+        return ""
+    return "failure" if judged.verdict in WORSE and not judged.advises else "skipped"
+
+
 def _counts(judged: Sequence[Judged]) -> dict[str, str]:
-    found = {
-        "tests": len(judged),
-        "failures": sum(j.verdict == "regression" for j in judged),
-        "errors": 0,
-        "skipped": sum(j.verdict == "inconclusive" for j in judged),
-    }
+    outcomes = Counter(map(_outcome, judged))
+    found = {"tests": len(judged), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
     return {name: str(count) for name, count in found.items()}
 
 

@@ -13,7 +13,7 @@ from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
 from agentlab.core.trace import Totals, Trace, billed
 from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
-from agentlab.evals.compare.statistics import mean_with_interval
+from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.reuse import UNGRADED, reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 from agentlab.evals.results.run import Run
@@ -92,11 +92,11 @@ def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
     by_metric: dict[str, list[ScoreRow]] = defaultdict(list)
     for score in scores:
         by_metric[score.metric].append(score)
-    found = {}
-    for metric, graded in by_metric.items():
-        mean, interval = mean_with_interval([s.value for s in graded], [s.conversation for s in graded])
-        found[metric] = MetricSummary(mean=mean, ci95=interval, n=len(graded))
-    return found
+    columns = [by_cluster([s.value for s in graded], [s.conversation for s in graded]) for graded in by_metric.values()]
+    return {
+        metric: MetricSummary(mean=mean, ci95=interval, n=len(by_metric[metric]))
+        for metric, (mean, interval) in zip(by_metric, mean_intervals(columns), strict=True)
+    }
 
 
 def _summarise_ingest(traces: Sequence[Trace]) -> Sums:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.plugins import unknown
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
+from agentlab.evals.compare.measures import COSTS
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.run.folder import FORMAT, RunFolder
 from agentlab.workbench.variants import Variant
@@ -40,7 +42,18 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
                 f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
                 "add it to a table of your own and name that under `prices`, or use budget.calls"
             )
+    _check_primary(bench, datasets)
     _check_recordings(bench, resume)
+
+
+def _check_primary(bench: Workbench, datasets: Sequence[Dataset]) -> None:
+    """Raise ConfigError where the spec lets a measure decide that no turn of the data will have."""
+    turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
+    for name in bench.spec.primary:
+        graded = dict.fromkeys(metric for scorer in bench.scorers for turn in turns for metric in scorer.metrics(turn))
+        known = [*graded, *(cost.name for cost in COSTS)]
+        if name not in known:
+            raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}")
 
 
 def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
@@ -106,7 +119,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files"):
-        may_change = ("concurrency", "budget") if part == "spec" else ()
+        may_change = ("concurrency", "budget", "primary") if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:

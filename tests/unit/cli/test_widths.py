@@ -70,7 +70,6 @@ COMMANDS = [
     ("show", "run{n}", "--all"),
     ("compare", "run{n}"),
     ("compare", "run{n}", "--flow", label(0), "--flow", label(1)),
-    ("gate", "run{n}", "--baseline", "base{n}.jsonl", "--alpha", ".05"),
     ("cache", "run{n}"),
 ]
 
@@ -94,6 +93,15 @@ def test_no_table_cuts_a_name_or_a_number(runs, capsys, monkeypatch, command, co
     assert not {word for word in words if word not in told and word.rstrip(":") not in told}
     if "--flow" not in arguments:
         assert "show" not in command or METRIC in narrow
+
+
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_a_gate_prints_a_few_whole_lines_and_no_table(runs, capsys, monkeypatch, count):
+    monkeypatch.chdir(runs)
+    shown = printed(capsys, monkeypatch, 80, "gate", f"run{count}", "--baseline", f"base{count}.jsonl")
+    assert shown.startswith("unchanged: answer_f1, llm_calls on these 14 turns")
+    assert "…" not in shown
+    assert len(shown.splitlines()) <= 20
 
 
 @pytest.mark.parametrize("width", [80, 120])

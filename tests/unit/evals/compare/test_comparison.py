@@ -14,7 +14,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.statistics import smallest_visible_difference
+from agentlab.evals.compare.questions import answers
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.results.run import open_run
 from agentlab.evals.scorers import answer, similarity
@@ -36,26 +36,46 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     flows = [Answering("good"), Answering("poor", wrong=half, calls=lambda turn: 1 + turn[1])]
     comparison = compare(play(data, tmp_path / "run", *flows))
     found = by_name(comparison)
-    family = comparison.pairs[0].family
     f1 = found["answer_f1"]
     assert (f1.n, f1.clusters, f1.a, f1.b, f1.difference) == (12, 6, 1.0, 0.5, -0.5)
     assert f1.ci95 == (-0.5, -0.5), "every conversation lost the same"
-    assert f1.p == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
-    assert f1.p_holm == min(1.0, f1.p * family), "nothing has a smaller p"
+    assert f1.p == f1.p_adjusted == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
-    clusters = [f"c{c:02}" for c in range(6) for _ in range(2)]
-    assert f1.visible == pytest.approx(smallest_visible_difference([-1, 0] * 6, clusters, 0.025 / family))
     assert found["llm_calls"].difference == 0.5
     assert found["input_tokens"].difference == 50
     assert found["tool_calls"].difference == 0
     assert found["tool_calls"].visible is None, "what never varies says nothing about noise"
-    assert family == sum(bool(d.difference) for d in found.values()), "equal measures make nobody pay"
-    assert comparison.pairs[0].too_small == (family * 2 / 2**6 >= 0.05)
+    assert comparison.primary == ("answer_f1", "llm_calls")
+    assert comparison.family == 2, "the two that decide differ"
+    assert {name for name, d in found.items() if d.primary} == {"answer_f1", "llm_calls"}
     assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
         ("answer_f1", "c00", 0),
         ("answer_f1", "c01", 0),
     ]
     assert not comparison.pairs[0].gained
+    assert comparison.pairs[0]["answer_f1"] is f1
+    with pytest.raises(RunError, match="Did you mean 'answer_f1'"):
+        comparison.pairs[0]["anser_f1"]
+
+
+def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, tmp_path, capsys):
+    some = {(f"c{c:02}", 0) for c in range(3)}
+    found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
+    assert (found["answer_f1"].reading, found["answer_f1"].p_adjusted) == ("no difference shown", None)
+    assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
+    assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    assert "answer_f1: not shown; 5 more conversations like these would show it" in capsys.readouterr().out
+
+
+def test_all_pairs_of_one_question_are_one_family(data, tmp_path):
+    some = {(f"c{c:02}", 0) for c in range(5)}
+    flows = [Answering("good"), *(Answering(f"poor{n}", wrong=some | {("c05", n)}) for n in range(2))]
+    run = play(data, tmp_path / "run", *flows)
+    one, both = compare(run, flows=["good", "poor0"]), compare(run)
+    assert (one.family, both.family) == (1, 2)
+    assert by_name(both)["answer_f1"].p == by_name(one)["answer_f1"].p
+    assert by_name(both)["answer_f1"].p_adjusted >= by_name(one)["answer_f1"].p_adjusted
 
 
 def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_path, own_home):
@@ -147,11 +167,71 @@ def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
         compare(open_run(run.path))
 
 
+def test_a_run_whose_spec_names_other_deciding_measures_is_refused_in_one_line(data, tmp_path):
+    runs = [
+        play(data, tmp_path / name, primary=list(names)) for name, names in (("a", ["answer_f1"]), ("b", ["failed"]))
+    ]
+    with pytest.raises(RunError, match=r"answer_f1 decide in .*, failed in "):
+        compare(*runs)
+    assert compare(runs[0], play(data, tmp_path / "silent")).primary == ("answer_f1",)
+
+
+def test_seconds_decide_within_a_run_where_flows_take_turns_and_advise_between_live_runs(data, tmp_path):
+    spec = {"primary": ["answer_f1", "latency_s"]}
+    run = play(data, tmp_path / "run", Answering("a"), Answering("b"), **spec)
+    assert by_name(compare(run))["latency_s"].primary
+    later = play(data, tmp_path / "later", Answering("a"), Answering("b"), **spec)
+    assert not by_name(compare(run, later))["latency_s"].primary
+    assert compare(run, later).primary == ("answer_f1",)
+
+
+def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home, capsys):
+    data = write_set(tmp_path / "colours", conversations=40, turns=1)
+    one, two = (lambda turn: 1), (lambda turn: 2)
+    wrong = {(f"c{c:02}", 0) for c in range(8)}
+    flows = [Answering("dear", calls=two), Answering("cheap", calls=one), Answering("poor", wrong=wrong, calls=one)]
+    run = play(data, tmp_path / "run", *flows)
+    cheap, poor = answers(compare(run), cheaper=["llm_calls"], not_worse={"answer_f1": 0.05})
+    assert (cheap.reading, poor.reading) == ("yes", "no")
+    assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
+    assert "not worse in answer_f1 (equal on these turns)" in str(cheap)
+    (wide,) = answers(compare(run, flows=["dear", "poor"]), cheaper=["llm_calls"], not_worse={"answer_f1": 0.4})
+    assert wide.reading == "yes"
+    assert cheap.p_adjusted >= cheap.p
+    (open_,) = answers(compare(run, flows=["dear", "poor"]), not_worse={"answer_f1": 0.25})
+    assert open_.reading == "undecided"
+    assert f"undecided, {open_.more} more conversations would tell: poor against dear" in str(open_)
+    (back,) = answers(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
+    assert back.reading == "no"
+    assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
+    for asked, said in (
+        ({"cheaper": ["cost"]}, "unknown measure of this comparison"),
+        ({"cheaper": ["cost_usd"]}, "cost_usd is not known on every turn"),
+        ({"not_worse": {"answer_f1": -1.0}}, "must be 0 or more"),
+    ):
+        with pytest.raises(RunError, match=said):
+            answers(compare(run), **asked)
+    command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
+    assert main([*command, "--cheaper", "llm_calls", "--not-worse", "answer_f1=.05"]) == 0
+    assert capsys.readouterr().out.startswith("yes: cheap against dear is cheaper in llm_calls")
+    assert main([*command, "--not-worse", "answer_f1=.05", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["answers"][0]["reading"] == "yes"
+    assert main([*command, "--not-worse", "answer_f1"]) == 1
+    assert "--not-worse 'answer_f1': write it as measure=number" in capsys.readouterr().err
+
+
 def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
     play(data, tmp_path / "run", Answering("a"), Answering("[b]", wrong={("c04", 1)}), Answering("c"))
     assert main(["compare", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
-    for part in ("A: a   B: [b]", "A: a   B: c", "answer_f1", "lost: answer_f1 1.00 -> 0.00, c04 turn 1", "Holm over"):
+    for part in (
+        "A: a   B: [b]",
+        "A: a   B: c",
+        "answer_f1",
+        "lost: answer_f1 1 -> 0, turn 1 of c04: c04 1\n    a: blue  [",
+        "    [b]: no idea  [",
+        "exchangeable",
+    ):
         assert part in shown
     assert main(["compare", str(tmp_path / "run"), "--flow", "c", "--flow", "[b]", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)

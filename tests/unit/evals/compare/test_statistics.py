@@ -1,4 +1,4 @@
-"""Intervals and the smallest visible difference, held against cases that can be worked out by hand or by simulation."""
+"""Intervals and bounds, held against cases that can be worked out by hand, by brute force or by simulation."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from agentlab.evals.compare.statistics import (
-    PERMUTATIONS,
+    by_cluster,
     cohens_dz,
-    constant_p,
-    holm,
-    mean_with_interval,
-    permutation_floor,
-    permutation_p,
-    smallest_visible_difference,
-    standard_error,
-    upper_bound,
+    jackknife,
+    loss_bound,
+    may_lose,
+    mean_intervals,
+    resamples,
 )
 
 ROWS = st.lists(st.tuples(st.floats(-1, 1), st.sampled_from("abcdef")), min_size=1, max_size=60)
+
+
+def interval(values, clusters):
+    return mean_intervals([by_cluster(values, clusters)])[0]
 
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
 def test_the_interval_holds_the_mean_and_stays_within_the_range_of_the_values(rows):
     values, clusters = zip(*rows, strict=True)
-    mean, interval = mean_with_interval(values, clusters)
+    mean, found = interval(values, clusters)
     assert mean == pytest.approx(np.mean(values))
-    assert (interval is None) == (len(set(clusters)) < 2)
-    if interval:
-        assert min(values) - 1e-9 <= interval[0] <= mean <= interval[1] <= max(values) + 1e-9
+    assert (found is None) == (len(set(clusters)) < 2)
+    if found:
+        assert min(values) - 1e-9 <= found[0] <= mean <= found[1] <= max(values) + 1e-9
 
 
 @pytest.mark.parametrize("values", [[0.3] * 6, [0.1, 0.5, 0.5, 0.1, 0.1, 0.5]])
 def test_conversations_that_are_all_alike_give_an_interval_of_no_width(values):
-    mean, interval = mean_with_interval(values, list("aabbcc"))
-    assert interval == (mean, mean)
+    mean, found = interval(values, list("aabbcc"))
+    assert found == (mean, mean)
 
 
 def test_turns_that_agree_within_a_conversation_widen_the_interval():
     values = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0] * 5
     alone = [str(i) for i in range(40)]
     together = [str(i // 4) for i in range(40)]
-    narrow, wide = (mean_with_interval(values, clusters)[1] for clusters in (alone, together))
+    narrow, wide = (interval(values, clusters)[1] for clusters in (alone, together))
     assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
 
 
@@ -54,8 +55,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     covered = 0
     for _ in range(200):
         level = random.uniform(0.2, 0.8, size=40)
-        values = (random.uniform(size=(40, 4)) < level[:, None]).astype(float).ravel()
-        _, (low, high) = mean_with_interval(values.tolist(), [str(i // 4) for i in range(160)])
+        values = (random.uniform(size=(40, 4)) < level[:, None]).astype(float)
+        _, (low, high) = mean_intervals([(values.sum(axis=1), np.full(40, 4.0))])[0]
         covered += low <= 0.5 <= high
     assert 180 <= covered <= 199
 
@@ -65,7 +66,7 @@ def test_the_interval_covers_better_than_a_plain_percentile_one_with_five_conver
     ours = plain = 0
     for _ in range(300):
         values = random.beta(0.5, 0.5, (5, 1)) * 0.7 + random.uniform(0, 0.3, (5, 4))
-        _, (low, high) = mean_with_interval(values.ravel().tolist(), [str(i // 4) for i in range(20)])
+        _, (low, high) = mean_intervals([(values.sum(axis=1), np.full(5, 4.0))])[0]
         ours += low <= 0.5 <= high
         drawn = random.integers(0, 5, (1000, 5))
         low, high = np.quantile(values.mean(axis=1)[drawn].mean(axis=1), [0.025, 0.975])
@@ -74,107 +75,107 @@ def test_the_interval_covers_better_than_a_plain_percentile_one_with_five_conver
     assert ours > plain + 10
 
 
-@settings(deadline=None, max_examples=60)
-@given(ROWS, st.randoms())
-def test_a_permutation_test_is_a_probability_and_forgets_order_and_names(rows, random):
-    values, clusters = zip(*rows, strict=True)
-    greater, two_sided = permutation_p(values, clusters, "greater"), permutation_p(values, clusters)
-    assert 0 < greater <= 1
-    assert 0 < two_sided <= 1
-    assert permutation_floor(values, clusters) <= greater
-    negated = [-value for value in values]
-    assert permutation_p(negated, clusters) == pytest.approx(two_sided), "A against B is B against A"
-    assert greater + permutation_p(negated, clusters, "greater") >= 1 - 1e-9
-    shuffled = random.sample(rows, len(rows))
-    assert permutation_p([v for v, _ in shuffled], ["x" + c for _, c in shuffled], "greater") == pytest.approx(greater)
+def test_leaving_out_one_conversation_at_a_time_is_the_closed_form():
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 60, 40).astype(float)
+    sums = counts * random.normal(0.3, 1, 40)
+    explicit = [np.delete(sums, c).sum() / np.delete(counts, c).sum() for c in range(40)]
+    assert np.abs(jackknife(sums, counts) - explicit).max() < 1e-12
 
 
-def test_permutation_tests_that_can_be_counted_by_hand():
-    assert permutation_p([1, 1, 2, 3], list("aabc"), "greater") == 1 / 8
-    assert permutation_p([1, 1, 2, 3], list("aabc")) == 2 / 8
-    assert permutation_p([-1, 2, 0], list("abc"), "greater") == 2 / 4, "what does not differ cannot tell"
-    assert permutation_p([1.0], ["a"], "greater") == 0.5
-    assert (
-        permutation_p([-1.0], ["a"], "greater") == permutation_p([1.0], ["a"]) == permutation_p([0, 0], list("ab")) == 1
-    )
-    many = [str(i) for i in range(30)]
-    assert permutation_p([1.0] * 30, many, "greater") == 1 / (PERMUTATIONS + 1) == permutation_floor([1.0] * 30, many)
-    noise = np.random.default_rng(0).normal(0.3, 1, 30).tolist()
-    assert permutation_p(noise, many) == permutation_p(noise, many)
-    assert permutation_p(noise, many) == pytest.approx(stats.ttest_1samp(noise, 0).pvalue, abs=0.02)
+def test_the_interval_is_the_bca_interval_of_the_same_resamples_written_out():
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 9, 30).astype(float)
+    sums = counts * random.exponential(1, 30)
+    mean = sums.sum() / counts.sum()
+    drawn = np.array([w @ sums / (w @ counts) for block in resamples(30) for w in block])
+    left = np.array([np.delete(sums, c).sum() / np.delete(counts, c).sum() for c in range(30)])
+    skew = ((left.mean() - left) ** 3).sum() / (6 * ((left.mean() - left) ** 2).sum() ** 1.5)
+    shift = stats.norm.ppf(((drawn < mean).mean() + (drawn <= mean).mean()) / 2)
+    wider = np.sqrt(30 / 29) * stats.t.ppf(0.975, 29)
+    levels = [stats.norm.cdf(shift + (shift + z) / (1 - skew * (shift + z))) for z in (-wider, wider)]
+    assert mean_intervals([(sums, counts)])[0][1] == pytest.approx(np.quantile(drawn, levels), abs=1e-12)
 
 
-def test_two_runs_of_one_making_rarely_differ_by_the_same_on_every_turn():
-    assert constant_p(1) == 0.5
-    random = np.random.default_rng(4)
-    for values, weights in (((0, 1), (0.5, 0.5)), ((1, 2, 3), (0.3, 0.4, 0.3))):
-        a, b = (random.choice(values, p=weights, size=(20000, 3)) for _ in range(2))
-        d = b - a
-        same = (d[:, 0] > 0) & (d == d[:, :1]).all(axis=1)
-        assert same.mean() <= constant_p(3) * 1.1
+def test_columns_do_not_depend_on_what_is_beside_them_and_the_blocks_of_resamples_do_not_matter(monkeypatch):
+    random = np.random.default_rng(0)
+    columns = [(random.normal(size=20), np.ones(20)), (random.normal(size=20), np.r_[np.zeros(4), np.ones(16)])]
+    together, alone = mean_intervals(columns), [mean_intervals([column])[0] for column in columns]
+    for (mean, found), (expected_mean, expected) in zip(together, alone, strict=True):
+        assert (mean, *found) == pytest.approx((expected_mean, *expected))
+    monkeypatch.setattr("agentlab.evals.compare.statistics.BLOCK", 100)
+    assert [len(block) for block in resamples(20)] == [5] * 400
+    assert mean_intervals(columns)[0][1] == pytest.approx(together[0][1])
 
 
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm_only_raises_keeps_the_order_and_stays_a_probability(p_values):
-    adjusted = holm(p_values)
-    pairs = sorted(zip(p_values, adjusted, strict=True))
-    assert all(p <= q <= 1 for p, q in pairs)
-    assert [q for _, q in pairs] == sorted(q for _, q in pairs)
-    if p_values:
-        assert min(adjusted) == min(1.0, min(p_values) * len(p_values))
-        assert max(adjusted) <= min(1.0, max(p_values) * len(p_values))
+@pytest.mark.parametrize(("broken", "size"), [(0, 2), (0, 5), (4, 5), (0, 59), (3, 60), (10, 1000)])
+def test_the_bound_of_conversations_that_break_or_do_not_is_that_of_clopper_and_pearson(broken, size):
+    counts = np.full(size, 4.0)
+    sums = np.where(np.arange(size) < broken, 4.0, 0.0)
+    expected = stats.beta.ppf(0.95, broken + 1, size - broken)
+    assert loss_bound(sums, counts, 1.0) == pytest.approx(expected, abs=1e-6)
+    assert may_lose(sums, counts, 1.0, expected) == pytest.approx(0.05, abs=1e-6)
 
 
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
+@pytest.mark.parametrize(("margin", "needed"), [(0.05, 59), (0.10, 29)])
+def test_without_variation_a_margin_needs_the_stated_number_of_conversations(margin, needed):
+    for size in (needed - 1, needed):
+        assert (loss_bound(np.zeros(size), np.ones(size), 1.0) <= margin) == (size == needed)
+
+
+def test_the_bound_is_the_quantile_it_says_it_is():
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 60, 12).astype(float)
+    sums = counts * random.uniform(-0.5, 0.5, 12)
+    weights = random.exponential(size=(200_000, 13))
+    length = (counts**2).sum() / counts.sum()
+    means = weights @ np.append(sums, length) / (weights @ np.append(counts, length))
+    assert loss_bound(sums, counts, 1.0) == pytest.approx(np.quantile(means, 0.95), abs=3e-3)
+    assert loss_bound(sums, counts, 1.0, alpha=0.01) == pytest.approx(np.quantile(means, 0.99), abs=5e-3)
+
+
+def test_many_conversations_are_counted_in_steps_that_nobody_sees(monkeypatch):
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 9, 3000).astype(float)
+    sums = counts * random.normal(0, 0.3, 3000)
+    fine = loss_bound(sums, counts, 1.0)
+    monkeypatch.setattr("agentlab.evals.compare.statistics.FINE", 10**6)
+    assert fine == pytest.approx(loss_bound(sums, counts, 1.0), abs=5e-5)
+
+
+@pytest.mark.parametrize("size", [5, 12, 30, 60, 120])
+@pytest.mark.parametrize("kind", ["breaks", "noise", "flips", "half breaks"])
+def test_a_loss_as_large_as_the_margin_is_rarely_excluded(kind, size):
+    random, margin = np.random.default_rng(size), 0.1
+    passed = 0
+    for _ in range(200):
+        counts = random.integers(1, 61, size).astype(float)
+        lost = (
+            counts
+            * {
+                "breaks": random.random(size) < margin,
+                "half breaks": 0.5 * (random.random(size) < 2 * margin),
+                "noise": np.clip(random.normal(margin, 0.3, size), -1, 1),
+                "flips": random.choice([1, 0, -1], size, p=[0.25, 0.6, 0.15]),
+            }[kind]
+        )
+        passed += may_lose(lost, counts, 1.0, margin) <= 0.05
+    assert passed <= 200 * (0.05 + 2 * np.sqrt(0.05 * 0.95 / 200))
+
+
+def test_what_cannot_be_lost_is_not_feared_and_one_conversation_cannot_tell():
+    counts = np.ones(6)
+    assert may_lose(np.full(6, 0.5), counts, 1.0, 0.2) == 1.0
+    assert may_lose(np.zeros(6), counts, 1.0, 1.0) == 0.0
+    assert loss_bound(np.ones(6), counts, 1.0) == 1.0
+    assert loss_bound(np.array([0.3]), np.array([2.0]), 1.0) is None
+    assert loss_bound(np.array([0.3, 0.0]), np.array([2.0, 0.0]), 1.0) is None
+    # As many conversations again, all like these, say more.
+    assert may_lose(np.zeros(6), counts, 1.0, 0.2, more=3) < may_lose(np.zeros(6), counts, 1.0, 0.2)
+    with pytest.raises(ValueError, match="not empty"):
+        by_cluster([], [])
 
 
 def test_d_z_is_the_mean_in_standard_deviations():
-    assert cohens_dz([1, 2, 3]) == pytest.approx(2.0)
-    assert cohens_dz([0.1, 0.1, 0.1]) is cohens_dz([1.0]) is None
-
-
-def test_the_error_of_single_turns_is_the_textbook_one_and_clustering_never_lowers_it():
-    values, alone = [0.1, 0.5, 0.9, 0.2], list("abcd")
-    assert standard_error(values, alone) == pytest.approx(stats.sem(values))
-    _, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
-    assert upper_bound(values, alone) == pytest.approx(high)
-    # Two conversations that happen to agree are no proof of certainty.
-    assert standard_error([1, 0, 1, 0], list("aabb")) == pytest.approx(stats.sem([1, 0, 1, 0]))
-    assert standard_error([1, 1, 0, 0], list("aabb")) == pytest.approx(0.5)
-
-
-def test_a_test_that_asks_more_sees_less():
-    values, clusters = [0.1, 0.5, -0.3, 0.2, 0.0], list("abcde")
-    usual = smallest_visible_difference(values, clusters, 0.025)
-    assert usual == pytest.approx((stats.t.ppf(0.975, 4) + stats.t.ppf(0.8, 4)) * stats.sem(values))
-    assert (
-        smallest_visible_difference(values, clusters, 0.05)
-        < usual
-        < smallest_visible_difference(values, clusters, 0.01)
-    )
-
-
-def test_the_smallest_visible_difference_is_found_in_about_80_percent_of_runs():
-    random = np.random.default_rng(2)
-    clusters = [str(i // 3) for i in range(180)]
-    visible = smallest_visible_difference(random.normal(0, 1, 180).tolist(), clusters, 0.025)
-    found = 0
-    for _ in range(300):
-        sample = random.normal(visible, 1, 180)
-        by_cluster = sample.reshape(60, 3).mean(axis=1)
-        found += abs(by_cluster.mean()) > 1.96 * by_cluster.std(ddof=1) / np.sqrt(60)
-    assert 0.68 <= found / 300 <= 0.92
-
-
-def test_one_conversation_cannot_tell():
-    assert smallest_visible_difference([0.1, 0.2], ["a", "a"], 0.05) is None
-    assert upper_bound([0.1, 0.2], ["a", "a"]) is None
-    with pytest.raises(ValueError, match="not empty"):
-        mean_with_interval([], [])
-
-
-def test_a_cluster_that_sums_to_a_rounding_error_has_not_changed() -> None:
-    assert 0.1 + 0.2 - 0.3 != 0
-    assert permutation_floor([0.1, 0.2, -0.3, 1.0], ["a", "a", "a", "b"]) == 0.5
+    assert cohens_dz(np.array([1, 2, 3])) == pytest.approx(2.0)
+    assert cohens_dz(np.array([0.1, 0.1, 0.1])) is cohens_dz(np.array([1.0])) is None

@@ -1,0 +1,133 @@
+"""One measure on the same turns of two sides, as columns: a row a turn, and sums a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.measures import COSTS, Key, Measure, Values, measure, turn_name
+
+_ABSENT = object()
+
+
+class Sheet:
+    """The turns of one side in the order of their keys; `conversations` numbers the conversations of all sides."""
+
+    def __init__(self, rows: Mapping[Key, Values], keys: Sequence[Key], conversations: Mapping[str, int]) -> None:
+        self.keys = keys
+        self.conversations = len(conversations)
+        self.codes = np.array([conversations[key[0]] for key in keys], dtype=int)
+        self._rows = [rows[key] for key in keys]
+        self._columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The values, NaN where one is not known, and whether the measure applies to the turn."""
+        if name not in self._columns:
+            found = [row.get(name, _ABSENT) for row in self._rows]
+            there = np.array([value is not _ABSENT for value in found], dtype=bool)
+            plain = [np.nan if value is _ABSENT or value is None else value for value in found]
+            self._columns[name] = np.array(plain, dtype=float), there
+        return self._columns[name]
+
+
+def sheets(sides: Iterable[Mapping[Key, Values]], keys: Mapping[int, Sequence[Key]] | None = None) -> list[Sheet]:
+    """A sheet of each side; `keys` names, by the place of a side, the turns to take of it instead of all."""
+    chosen = [(rows, (keys or {}).get(place) or sorted(rows)) for place, rows in enumerate(sides)]
+    names = sorted({key[0] for _, taken in chosen for key in taken})
+    conversations = {name: number for number, name in enumerate(names)}
+    return [Sheet(rows, taken, conversations) for rows, taken in chosen]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Paired:
+    """One measure on the same turns of A and B."""
+
+    measure: Measure
+    keys: tuple[Key, ...]
+    a: np.ndarray
+    b: np.ndarray
+    """A number a turn, NaN where it is not known."""
+    codes: np.ndarray
+    """The number of each turn's conversation, of `size`."""
+    size: int
+
+    @property
+    def means(self) -> tuple[float | None, float | None]:
+        """Of A and of B; None where a value is unknown."""
+        return _mean(self.a), _mean(self.b)
+
+    @cached_property
+    def differences(self) -> np.ndarray:
+        """B - A, a number a turn; empty where one of them is not known, for a part is not the whole.
+
+        To twelve places: .9 - .7 and .8 - .6 are one loss, and are not to differ by a rounding error.
+        """
+        found: np.ndarray = np.round(self.b - self.a, 12)
+        return np.empty(0) if np.isnan(found).any() else found
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.differences.any())
+
+    @property
+    def constant(self) -> bool:
+        """Whether every turn of several changed by the same."""
+        return self.changed and len(self.differences) > 1 and float(np.ptp(self.differences)) == 0
+
+    @property
+    def direction(self) -> float:
+        """1 where more is worse, else -1."""
+        return -1.0 if self.measure.better == "higher" else 1.0
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The differences in the worse direction."""
+        return self.direction * self.differences
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        """Of the losses, shape (size,)."""
+        return np.bincount(self.codes, weights=self.losses, minlength=self.size)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Of turns, shape (size,)."""
+        return np.bincount(self.codes, minlength=self.size).astype(float)
+
+    @property
+    def conversations(self) -> int:
+        return int((self.counts > 0).sum())
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The most that a turn is taken to lose, and to gain.
+
+        A metric goes from 0 to 1, or as far as it was seen. Costs have no end: a conversation that was not seen is
+        taken to lose at most the mean of A, which doubles it, or the most that one was seen to lose.
+        """
+        if self.measure not in COSTS or self.measure.name == "failed":
+            seen = np.concatenate([self.a, self.b])
+            span = max(1.0, float(seen.max())) - min(0.0, float(seen.min()))
+            return span, span
+        has = self.counts > 0
+        moved = self.sums[has] / self.counts[has]
+        usual = abs(float(self.a.mean()))
+        return max(usual, float(moved.max())), max(usual, float(-moved.min()))
+
+
+def pair_up(name: str, a: Sheet, b: Sheet) -> Paired:
+    """The measure on the turns of two sheets of the same keys; raises RunError where one side was not scored."""
+    (x, in_a), (y, in_b) = a.column(name), b.column(name)
+    for place in np.flatnonzero(in_a != in_b).tolist():
+        where = turn_name(a.keys[place])
+        raise RunError(f"{where} was scored for {name} on one side only; the scores are not of one making")
+    keys = tuple(key for key, there in zip(a.keys, in_a, strict=True) if there)
+    return Paired(measure=measure(name), keys=keys, a=x[in_a], b=y[in_a], codes=a.codes[in_a], size=a.conversations)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return None if not len(values) or np.isnan(values).any() else float(values.mean())

@@ -1,0 +1,116 @@
+"""Is B cheaper and not worse? A claim of several parts about every pair, and one sentence for an answer.
+
+    answers(compare(run), cheaper=["cost_usd"], not_worse={"answer_f1": 0.05})
+
+A claim holds where each of its parts does, so the parts need no correction (an intersection-union test): its p-value is
+the largest of theirs. Over several pairs the claims are adjusted after Holm (A simple sequentially rejective multiple
+test procedure, 1979). `cheaper`: B is better than A, by the sign-flip test, one-sided. `not_worse`: a mean loss beyond
+the margin is excluded, as in `verdicts`; a measure that is equal on every turn is not worse on these turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from agentlab.core import plugins
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.measures import brief
+from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair
+from agentlab.evals.compare.statistics import may_lose
+from agentlab.evals.compare.verdicts import Judged, conversations_to_show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Of one pair."""
+
+    a: str
+    b: str
+    p: float
+    """Of the whole claim."""
+    p_adjusted: float
+    """For all pairs."""
+    parts: tuple[str, ...]
+    refuted: bool
+    """Whether the contrary of a part is shown."""
+    more: int | None
+    """How many conversations more, like these, would show the claim; None where none would."""
+
+    @property
+    def reading(self) -> str:
+        return "yes" if self.p_adjusted < ALPHA else "no" if self.refuted else "undecided"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "reading": self.reading, "says": str(self)}
+
+    def __str__(self) -> str:
+        told = f", {self.more} more conversations would tell" if self.reading == "undecided" and self.more else ""
+        return (
+            f"{self.reading}{told}: {self.b} against {self.a} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
+        )
+
+
+def answers(
+    comparison: Comparison, *, cheaper: Sequence[str] = (), not_worse: Mapping[str, float] | None = None
+) -> list[Answer]:
+    """The claim about each pair; margins as of the gate: absolute for quality, a share of A's mean for costs.
+
+    Raises RunError for a measure that a pair does not have or does not know, and for a margin that is none.
+    """
+    claims = [_claim(pair, cheaper, not_worse or {}) for pair in comparison.pairs]
+    reached = 0.0
+    order = sorted(range(len(claims)), key=lambda place: claims[place].p)
+    for rank, place in enumerate(order):
+        reached = max(reached, min(1.0, claims[place].p * (len(claims) - rank)))
+        claims[place] = replace(claims[place], p_adjusted=reached)
+    return claims
+
+
+def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -> Answer:
+    p, parts, refuted, more = 0.0, [], False, 0.0
+    for name in cheaper:
+        paired = _known(pair, name)
+        there, back = replace(paired, a=paired.b, b=paired.a), paired
+        shown, contrary = (outcomes([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
+        moved = " -> ".join(map(paired.measure.show, paired.means))
+        word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
+        said = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
+        parts.append(f"{said} in {name} ({moved}, p = {min(shown, contrary):.2g})")
+        p, refuted = max(p, shown), refuted or contrary < ALPHA
+        if shown >= ALPHA:
+            more = max(more, conversations_to_show(there.sums, there.conversations, ALPHA))
+    for name, share in not_worse.items():
+        if math.isnan(share) or share < 0:
+            raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
+        paired = _known(pair, name)
+        judged = Judged(pair.b, paired, share, ALPHA, Outcome(None, None, None, 1))
+        has = paired.counts > 0
+        few = paired.conversations < 2
+        lost = 0.0
+        if paired.changed:
+            lost = 1.0 if few else may_lose(paired.sums[has], paired.counts[has], paired.reach[0], judged.margin)
+        least = judged.at_least
+        worse = least is not None and least > judged.margin
+        word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be not worse"
+        limit = "equal on these turns"
+        if paired.changed:
+            limit = f"at most {brief(judged.bound, '+')} worse, margin {brief(judged.margin)}"
+        parts.append(f"{word} in {name} ({limit})")
+        p, refuted = max(p, lost), refuted or worse
+        if lost > ALPHA:
+            more = max(more, judged.more or math.inf)
+    needed = math.ceil(more) if 0 < more < math.inf else None
+    return Answer(a=pair.a, b=pair.b, p=p, p_adjusted=p, parts=tuple(parts), refuted=refuted, more=needed)
+
+
+def _known(pair: Pair, name: str) -> Paired:
+    if name not in pair.paired:
+        raise RunError(plugins.unknown("measure of this comparison", name, pair.paired))
+    if not len(pair.paired[name].differences):
+        raise RunError(f"{name} is not known on every turn of {pair.a} and {pair.b}")
+    return pair.paired[name]
