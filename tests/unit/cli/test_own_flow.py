@@ -179,7 +179,18 @@ def test_the_estimate_of_a_replay_knows_that_it_is_one(folder, capsys):
     assert "what is recorded is not asked again" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_the_examples_of_the_readme_run_as_they_stand(folder, capsys):
+@pytest.fixture
+def opened_labs(monkeypatch: pytest.MonkeyPatch):
+    """Closes the labs that an example leaves open, as a script's end does."""
+    labs: list[al.Lab] = []
+    made = al.Lab.__init__
+    monkeypatch.setattr(al.Lab, "__init__", lambda lab, *args, **keys: (labs.append(lab), made(lab, *args, **keys))[1])
+    yield
+    for lab in labs:
+        lab.close()
+
+
+def test_the_examples_of_the_readme_run_as_they_stand(folder, capsys, opened_labs):
     own, script = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (folder / "my_flow.py").write_text(own)
     (folder / "evals").mkdir()
