@@ -272,7 +272,7 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
                 )
     print_line(
         console,
-        f"* decides, a family of {comparison.family} tests over all pairs; the rest advises, a family of its own. 95 %:"
+        f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own. 95 %:"
         f" bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
         " 80 % of such comparisons",
     )
@@ -356,7 +356,7 @@ def visible_differences(comparison: Comparison | None) -> list[str]:
                 continue
             shown = f"none, {d.clusters} conversations are too few"
             if d.visible is not None:
-                shown = f"{d.visible:.2f} (80 % power, a family of {comparison.family} tests)"
+                shown = f"{d.visible:.2f} (80 % power, in a family of {max(1, comparison.family)})"
             lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
     if equal and not lines:
         names = ", ".join(dict.fromkeys(equal))
