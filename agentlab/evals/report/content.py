@@ -318,7 +318,7 @@ def _asks_for(turn: Turn) -> str:
 def _troubles(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
-            yield "cut off", f"{event.phase}: the model was stopped at max_tokens ({event.request.max_tokens})"
+            yield "cut off", f"by max_tokens ({event.request.max_tokens}) in {event.phase}"
         if isinstance(event, Notice) and event.name == NOT_RECORDED:
             yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
 

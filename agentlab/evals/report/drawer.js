@@ -124,9 +124,18 @@ function drawDetail(event, before, relevant) {
   }
 }
 
-// The steps of a turn on a common scale; `others` are the steps of the flow beside it.
+// Steps in groups, each a piece of work with the choices and notices that came before it: work is what is aligned.
+function grouped(events) {
+  const groups = [[]];
+  for (const event of events) {
+    groups[groups.length - 1].push(event);
+    if (event.phase != null) groups.push([]);
+  }
+  return groups.filter((group) => group.length);
+}
+
+// A step with its piece of the waterfall, on the scale of the turn.
 function drawStep(event, scale, previous, relevant, apart) {
-  if (!event) return h("div", { class: "step none" });
   const bar = h("i", { class: `p${Math.max(0, D.phase_order.indexOf(event.phase)) % 9}${event.background ? " background" : ""}` });
   bar.style.marginLeft = `${(100 * ((event.start || 0) - scale.begin)) / scale.seconds}%`;
   bar.style.width = `max(2px, ${(100 * (event.seconds || 0)) / scale.seconds}%)`;
@@ -144,6 +153,12 @@ function drawHead(play, said, scores) {
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (said || "(an empty reply)")),
     h("p", { class: "spent" }, `${number(get("llm_calls"))} calls · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${number(get("latency_s"))} s`),
     h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
+}
+
+function drawDivergence(a, b) {
+  const alike = a && b && a.kind === b.kind, asks = alike && sides(a)[0] !== sides(b)[0];
+  const told = !alike ? "they take different steps." : asks ? "they ask differently (− left, + right)." : "asked the same, they get different answers.";
+  return h("div", { class: "divergence" }, h("b", {}, "Here the two part: "), told, asks ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
 }
 
 async function openDrawer(row, play, beside = "") {
@@ -167,17 +182,14 @@ async function openDrawer(row, play, beside = "") {
     return (event) => calls[calls.indexOf(event) - 1];
   };
   const same = (a, b) => a && b && a.kind === b.kind && a.title === b.title && sides(a).every((side, i) => side === sides(b)[i]);
-  const parts = plays.length > 1 ? all(Math.max(steps[0].length, steps[1].length)).find((i) => !same(steps[0][i], steps[1][i])) : -1;
-  const relevant = trace?.relevant[turn];
-  for (const i of all(Math.max(...steps.map((events) => events.length)))) {
-    if (i === parts) {
-      const [a, b] = steps.map((events) => events[i]);
-      const alike = a && b && a.kind === b.kind, asks = alike && sides(a)[0] !== sides(b)[0];
-      body.append(h("div", { class: "divergence" }, h("b", {}, "Here the two part: "), !alike ? "they take different steps." : asks ? "they ask differently." : "asked the same, they get different answers.", asks ? drawDifference(difference(sides(a)[0], sides(b)[0])) : ""));
-    }
-    body.append(...plays.map((each, k) => drawStep(steps[k][i], { begin: begins[k], seconds }, previous(each), relevant, i === parts)));
+  const groups = steps.map(grouped), work = (k, i) => groups[k][i]?.at(-1);
+  const longest = Math.max(...groups.map((each) => each.length));
+  const parts = plays.length > 1 ? all(longest).find((i) => !same(work(0, i), work(1, i))) : -1;
+  for (const i of all(longest)) {
+    if (i === parts) body.append(drawDivergence(work(0, i), work(1, i)));
+    body.append(...plays.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
-  if (plays.length > 1 && parts == null) body.append(h("p", { class: "divergence" }, "The two do the same, step by step."));
+  if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "The two do the same, step by step."));
   drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

@@ -32,6 +32,7 @@ function number(value, measure) {
   if (value == null) return "–";
   if (measure && measure.quality) return value.toFixed(2);
   const size = Math.abs(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
   return size >= 100 ? Math.round(value).toLocaleString("en") : size >= 10 ? value.toFixed(1) : String(+value.toPrecision(3));
 }
 
@@ -76,12 +77,11 @@ function drawPlot() {
   const axes = (quality) => D.measures.map((m, i) => [i, m.title, m]).filter(([, , m]) => m.quality === quality);
   const options = [...axes(false), ...axes(true)];
   const head = h("div", { class: "axes" }, select("across", options, state.x, (v) => { state.x = +v; drawPlot(); }), select("up", [...axes(true), ...axes(false)], state.y, (v) => { state.y = +v; drawPlot(); }));
-  const width = Math.max(280, byId("plot").clientWidth), height = 300, left = 52, right = 16, top = 14, bottom = 42;
+  const width = Math.max(280, byId("plot").clientWidth), height = 290, left = 52, right = 16, top = 34, bottom = 42;
   const range = (axis, measure) => {
     const ends = points.flatMap((p) => [p[axis][0], ...(p[axis][1] || [])]);
-    if (measure.quality) return [Math.min(0, ...ends), Math.max(1, ...ends)];
-    const high = Math.max(...ends, 0);
-    return [Math.min(0, ...ends), high * 1.08 || 1];
+    const low = Math.min(...ends, measure.quality ? Infinity : 0), high = Math.max(...ends), room = (high - low) * 0.08 || 0.5;
+    return [low < 0 || measure.quality ? low - room : low, high + room];
   };
   const [x0, x1] = range("x", mx), [y0, y1] = range("y", my);
   const X = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
@@ -95,12 +95,12 @@ function drawPlot() {
   const front = points.filter((q) => !points.some((p) => beats(p, q))).sort((p, q) => p.x[0] - q.x[0]);
   const line = front.map((p) => `${X(p.x[0])},${Y(p.y[0])}`).join(" ");
   const taken = [];
-  const dots = [...points].sort((p, q) => q.y[0] - p.y[0]).map((p) => {
+  const dots = [...points].sort((p, q) => p.y[0] - q.y[0]).map((p) => {
     const [x, y, [, ci, ], [, cj, ]] = [X(p.x[0]), Y(p.y[0]), p.x, p.y];
-    const length = D.flows[p.flow].length * 7 + 14, leftward = x + length > width;
-    let line = y - 8;
-    while (taken.some((other) => Math.abs(other.y - line) < 14 && Math.abs(other.x - x) < Math.max(length, other.length))) line += 15;
-    taken.push({ x, y: line, length });
+    const half = D.flows[p.flow].length * 3.7 + 2, name = Math.max(left + half, Math.min(width - right - half, x));
+    let line = y - 13;
+    while (taken.some((other) => Math.abs(other.line - line) < 15 && Math.abs(other.name - name) < half + other.half)) line -= 15;
+    taken.push({ name, line, half });
     const label = `${D.flows[p.flow]}: ${mx.title} ${number(p.x[0], mx)}, ${my.title} ${number(p.y[0], my)}`;
     const picked = state.flows.has(p.flow);
     return pressable(
@@ -109,10 +109,10 @@ function drawPlot() {
         ci && svg("line", { class: "bar", x1: X(ci[0]), x2: X(ci[1]), y1: y, y2: y }),
         cj && svg("line", { class: "bar", x1: x, x2: x, y1: Y(cj[0]), y2: Y(cj[1]) }),
         svg("circle", { cx: x, cy: y, r: 7 }),
-        svg("text", { class: "name", x: leftward ? x - 11 : x + 11, y: line, "text-anchor": leftward ? "end" : "start" }, D.flows[p.flow])),
+        svg("text", { class: "name", x: name, y: line, "text-anchor": "middle" }, D.flows[p.flow])),
       `${label}; press to look at this flow alone`, () => toggleFlow(p.flow), picked);
   });
-  const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, mx.title), svg("text", { class: "axis", x: 4, y: 10 }, my.title)];
+  const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${mx.title} →`), svg("text", { class: "axis", x: 0, y: 12 }, `↑ ${my.title}`)];
   const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows by cost and quality" }, grid, svg("polyline", { class: "front", points: line }), names, dots);
   byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, "Bars are 95 % intervals over conversations; the dashed line joins the flows that no other one beats in both. Press a flow to see it alone below."));
 }
@@ -136,16 +136,16 @@ function drawForest() {
     const X = (row, value) => middle + (Math.max(-1, Math.min(1, value / spans[row.measure.quality])) * half);
     const marks = rows.map((row, i) => {
       const y = 24 * i + 12, { d, measure } = row;
-      const shown = { "B better": "better", "B worse": "worse" }[d.reading] || "open";
+      const shown = { "B better": "better", "B worse": "worse" }[d.reading] || "unsure";
       const change = measure.quality || !row.scale ? signed(d.difference, measure) : percent(d.difference * row.scale);
       const label = `${measure.title}: ${pair.b} minus ${pair.a} ${change}, ${d.reading}, n = ${d.n}`;
-      const pick = () => { state.measure = measure.quality ? d.measure : state.measure; state.show = measure.quality ? "flipped" : "all"; state.flows = new Set([pair.a, pair.b].map((n) => D.flows.indexOf(n))); render(); byId("matrix-title").scrollIntoView(); };
+      const pick = () => { state.measure = measure.quality ? d.measure : state.measure; state.show = measure.quality && d.reading !== "unchanged" ? "flipped" : "all"; state.slice = state.cause = ""; state.flows = new Set([pair.a, pair.b].map((n) => D.flows.indexOf(n))); render(); byId("matrix-title").scrollIntoView(); };
       return pressable(svg("g", { class: `difference ${shown}` }, svg("title", {}, label),
         svg("rect", { class: "hit", x: 0, y: y - 12, width, height: 24 }),
         svg("text", { x: 0, y: y + 4, class: measure.decides ? "strong" : "" }, measure.title.length > nameEnd / 6.6 ? measure.title.slice(0, Math.floor(nameEnd / 6.6) - 1) + "…" : measure.title),
         svg("line", { class: "bar", x1: X(row, row.ends[0]), x2: X(row, row.ends[1]), y1: y, y2: y }),
         svg("rect", { class: "mark", x: X(row, row.center) - 4, y: y - 4, width: 8, height: 8 }),
-        svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "open" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; press for the turns that flipped`, pick);
+        svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "unsure" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; press for the turns that flipped`, pick);
     });
     const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${pair.b} against ${pair.a}` },
       svg("line", { class: "zero", x1: middle, x2: middle, y1: 0, y2: height - 18 }), marks,

@@ -76,16 +76,16 @@ function weakest() {
     for (const [name, values] of Object.entries(D.rows.slices))
       for (const value of new Set(values)) {
         const inside = all(values.length).filter((row) => values[row] === value);
-        const mean = (flow, rows) => { const known = rows.map((row) => cell(flow, row, m)).filter((v) => v != null); return known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length; };
-        const means = all(D.flows.length).map((flow) => mean(flow, inside));
+        const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
+        const means = graded.map((known) => (known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
           const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [D.means[0][m][0]];
           const gap = Math.max(...others.filter((v) => v != null)) - own;
-          if (gap >= 0.2) spots.push({ m, name, value, flow, own, gap, weight: gap * Math.sqrt(inside.length) });
+          if (gap >= 0.2) spots.push({ m, name, value, flow, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
         });
       }
-  spots.sort((a, b) => b.weight - a.weight);
+  spots.sort((a, b) => b.weight - a.weight || a.size - b.size);
   const seen = new Set();
   return spots.filter((spot) => { const key = `${spot.m} ${spot.flow}`; return !seen.has(key) && seen.add(key); }).slice(0, WEAKEST);
 }
@@ -96,7 +96,7 @@ function drawTrouble() {
   const buttons = D.causes.slice(0, 12).map((cause, i) => h("button", { type: "button", class: "cause", onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), ` ${cause.text} `, h("small", {}, of(cause))));
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
-  byId("trouble").replaceChildren(h("h2", {}, "What went wrong"), D.causes.length ? h("div", { class: "strip" }, buttons) : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : "", weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
+  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
 }
 
 function drawSlices() {
@@ -173,7 +173,7 @@ function drawRow(row) {
       const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), said = h("div", { class: "reply" }, "…");
       boxes.push([play, said]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
-      const open = h("button", { type: "button", class: "open", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play) }, "trace");
+      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play) }, "trace");
       const cut = D.causes.some((cause) => cause.kind === "cut off" && cause.rows.get(row)?.has(flow));
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
       return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${number(get("latency_s"))} s`, open));
@@ -190,10 +190,10 @@ function drawRow(row) {
 
 function moveThrough(event) {
   const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
-  if (!step || !event.target.matches(".open")) return;
-  const row = event.target.closest(".row"), place = [...row.querySelectorAll(".open")].indexOf(event.target) + step[1];
+  if (!step || !event.target.matches(".to-trace")) return;
+  const row = event.target.closest(".row"), place = [...row.querySelectorAll(".to-trace")].indexOf(event.target) + step[1];
   const next = step[0] > 0 ? row.nextElementSibling : step[0] < 0 ? row.previousElementSibling : row;
-  const opens = next ? next.querySelectorAll(".open") : [];
+  const opens = next ? next.querySelectorAll(".to-trace") : [];
   if (opens.length) { event.preventDefault(); opens[Math.max(0, Math.min(place, opens.length - 1))].focus(); }
 }
 

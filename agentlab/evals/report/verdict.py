@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.measures import COSTS, brief
+from agentlab.evals.compare.measures import COSTS, brief, measure
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, PairedDifference, compare
 from agentlab.evals.compare.signs import POWER
@@ -56,7 +56,7 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     if told is not None:
         return told, None
     try:
-        comparison = compare(*runs)
+        comparison = compare(runs[0], runs[1] if len(runs) > 1 else None)
     except RunError as problem:
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
     best = _winner(comparison)
@@ -65,8 +65,9 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
         return Verdict(
             "undecided", _undecided(comparison), (*_shown(comparison), *_limits(comparison)), command
         ), comparison
-    parts = [_quality(comparison, best), *_savings(comparison, best, means), *_weakness(best, means, comparison)]
-    sentence = f"Ship {best}: {', '.join(part for part in parts[:-1])}{', ' if parts[:-1] else ''}{parts[-1]}."
+    parts = [_quality(comparison, best), *_savings(comparison, best, means)]
+    weakness = _weakness(best, means, comparison)
+    sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
     return Verdict("ship", sentence, (*_shown(comparison), *_limits(comparison)), command, best), comparison
 
 
@@ -97,7 +98,7 @@ def _winner(comparison: Comparison) -> str | None:
         return pairs[0].a
     # Flows are compared with the first one, not with each other: two that beat it leave the choice open.
     ahead = [pair.b for pair in pairs if _outcome(pair) == "b"]
-    return ahead[0] if len(ahead) == 1 and (len(pairs) == 1 or len(first) == 1 and _others_lost(pairs)) else None
+    return ahead[0] if len(ahead) == 1 and (len(pairs) == 1 or (len(first) == 1 and _others_lost(pairs))) else None
 
 
 def _others_lost(pairs: Sequence[Pair]) -> bool:
@@ -105,8 +106,12 @@ def _others_lost(pairs: Sequence[Pair]) -> bool:
 
 
 def _outcome(pair: Pair) -> str:
-    """`a`, `b`, `trade` or `open`, by what decides."""
-    readings = {d.reading for d in pair.differences if d.primary} & {"B better", "B worse"}
+    """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
+    decisive = [d for d in pair.differences if d.primary]
+    readings = {d.reading for d in decisive} & {"B better", "B worse"}
+    moved = [d for d in decisive if d.changed and d.measure not in COSTS]
+    if moved and all(d.visible is None and d.reading == "no difference shown" for d in moved):
+        return "open"
     if len(readings) == 2:
         return "trade"
     return "open" if not readings else "b" if "B better" in readings else "a"
@@ -123,16 +128,15 @@ def _undecided(comparison: Comparison) -> str:
         return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
     open_ = [pair for pair in comparison.pairs if _outcome(pair) == "open"] or list(comparison.pairs)
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
-    decisive = [d for pair in open_ for d in pair.differences if d.primary and d.measure not in COSTS]
     conversations = max((d.clusters for pair in open_ for d in pair.differences), default=0)
     between = f"between {', '.join(sides)}: {conversations} conversations"
     if not any(d.changed for pair in open_ for d in pair.differences if d.primary):
-        return f"No difference {between}, and what decides is equal on every turn."
+        return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
     needed = [
         conversations_to_see(pair.paired[d.measure.name], comparison.family)
         for pair in open_
-        for d in decisive
-        if any(d is own for own in pair.differences)
+        for d in pair.differences
+        if d.primary and d.measure not in COSTS
     ]
     known = [count for count in needed if count]
     more = f"; to see a difference of {TARGET:.2f} you need about {max(known)}" if known else ""
@@ -158,7 +162,7 @@ def conversations_to_see(paired: Paired, family: int, difference: float = TARGET
     # Signs cannot reject before so many conversations differ.
     needed = max(needed, math.log2(1 / level))
     digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
-    return math.ceil(needed / digit) * digit
+    return int(math.ceil(needed / digit) * digit)
 
 
 def _quality(comparison: Comparison, best: str) -> str:
@@ -190,18 +194,16 @@ def _savings(comparison: Comparison, best: str, means: Means) -> list[str]:
     return found
 
 
-def _weakness(best: str, means: Means, comparison: Comparison) -> list[str]:
-    """The quality in which it stands lowest, or behind another one most."""
-    qualities = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.measure not in COSTS}
-    held = {name: value for name, value in means[best].items() if name in (*qualities, "failed") and value is not None}
-    lacks = {name: (value if name == "failed" else 1 - value) for name, value in held.items()}
-    telling = {name: lack for name, lack in lacks.items() if name in WEAKNESS and lack > 1 - WEAK}
-    if telling:
-        worst = max(telling, key=telling.__getitem__)
-        return [f"weak point: {WEAKNESS[worst].format(lacks[worst])}"]
-    decides = {name: lack for name, lack in lacks.items() if name in comparison.primary and lack > 1 - WEAK}
-    worst = max(decides, key=decides.__getitem__, default="")
-    return [f"weak point: {worst} {held[worst]:.2f}"] if worst else []
+def _weakness(best: str, means: Means, comparison: Comparison) -> str:
+    """The quality in which it is furthest from all right: one that says a thing in words, else one that decides."""
+    held = {name: value for name, value in means[best].items() if value is not None}
+    lacks = {name: value if name == "failed" else 1 - value for name, value in held.items() if name in WEAKNESS}
+    if lacks and max(lacks.values()) > 1 - WEAK:
+        worst = max(lacks, key=lacks.__getitem__)
+        return f"; weak point: {WEAKNESS[worst].format(lacks[worst])}"
+    decide = [name for name in comparison.primary if name in held and measure(name).better == "higher"]
+    worst = min(decide, key=held.__getitem__, default="")
+    return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
 
 
 def _shown(comparison: Comparison) -> list[str]:
@@ -222,12 +224,18 @@ def _said(d: PairedDifference) -> str:
 
 def _limits(comparison: Comparison) -> list[str]:
     """How small a difference in quality would have been seen; "not shown" is not "equal"."""
-    lines = []
+    least: dict[str, list[tuple[float | None, int]]] = {}
     for pair in comparison.pairs:
         for d in pair.differences:
             if d.primary and d.changed and d.measure not in COSTS and d.reading == "no difference shown":
-                limit = (
-                    f"only from {brief(d.visible)} on" if d.visible else f"not at all with {d.clusters} conversations"
-                )
-                lines.append(f"a difference in {d.measure.name} between {pair.a} and {pair.b} can be seen {limit}")
-    return lines
+                least.setdefault(d.measure.name, []).append((d.visible, d.clusters))
+    parts = []
+    for name, found in least.items():
+        visible = [limit for limit, _ in found if limit is not None]
+        seen = (
+            f"under {brief(max(visible))}"
+            if len(visible) == len(found)
+            else f"of any size ({found[0][1]} conversations)"
+        )
+        parts.append(f"in {name} {seen}")
+    return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []
