@@ -124,6 +124,10 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
     show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
+    report = command("report", handlers.report)
+    report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
+    report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
+
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")

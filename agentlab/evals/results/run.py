@@ -4,14 +4,16 @@ run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
 run.show("laws-001")                    # the same conversation as every flow answered it
+run.report().save("run.html")           # all of it as a page for the browser
 """
 
 from __future__ import annotations
 
 import contextlib
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
@@ -34,6 +36,14 @@ EVENT_COLUMNS = (
     *("seconds", "waited", "attempt", "origin", "error"),
 )
 USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
+
+
+class Page(Protocol):
+    """An HTML document that shows itself in a notebook."""
+
+    text: str
+
+    def save(self, path: str | Path) -> Path: ...
 
 
 class Run:
@@ -99,6 +109,15 @@ class Run:
         played = [(row, self.costs(row)) for row in rows if row.conversation == conversation]
         played.sort(key=lambda turn: order.index(turn[0].flow))
         return Shown(conversation, played, self.folder.scores(), self.conversations.get(conversation))
+
+    def report(self, other: Run | None = None) -> Page:
+        """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
+
+        Raises RunError where the run has not ended.
+        """
+        # By name: the page stands on comparisons, and they stand on runs.
+        page: Page = import_module("agentlab.evals.report.page").report(self, other)
+        return page
 
     def played(self) -> list[TurnRow]:
         """The rows of `turns.jsonl`; raises RunError where the summary counts others."""

@@ -1,0 +1,221 @@
+// The trace drawer: what one flow did in a turn, step by step and to scale, beside another flow if one likes, with the
+// prompt as it was sent, what of it had been sent before, and the first step in which two flows part. Then the start.
+
+const drawer = byId("drawer");
+const looked = { row: 0, play: 0, beside: "" };
+const pages = new Map();
+let opener = null;
+
+function pageOf(number) {
+  let page = 0;
+  while (page + 1 < D.text_starts.length && D.text_starts[page + 1] <= number) page += 1;
+  if (!pages.has(page)) pages.set(page, inflated(D.texts[page]));
+  return pages.get(page).then((texts) => texts[number - D.text_starts[page]]);
+}
+
+// Puts the texts where their numbers stand; texts are kept once for all traces.
+async function unpacked(value) {
+  if (typeof value === "string") return value.startsWith("#") ? pageOf(+value.slice(1)) : value;
+  if (Array.isArray(value)) return Promise.all(value.map(unpacked));
+  if (!value || typeof value !== "object") return value;
+  const parts = await Promise.all(Object.values(value).map(unpacked));
+  return Object.fromEntries(Object.keys(value).map((key, i) => [key, parts[i]]));
+}
+
+const conversations = new Map();
+function traceOf(conversation) {
+  if (!D.traces[conversation]) return Promise.resolve(null);
+  if (!conversations.has(conversation)) conversations.set(conversation, inflated(D.traces[conversation]).then(unpacked));
+  return conversations.get(conversation);
+}
+
+function promptOf(event) {
+  const request = event.request || {};
+  const told = (message) => {
+    const calls = (message.tool_calls || []).map((call) => `\ncalls ${call.name} ${call.malformed || JSON.stringify(call.arguments || {})}`);
+    return `[${message.role}${message.name ? ` ${message.name}` : ""}]\n${message.text || ""}${calls.join("")}`;
+  };
+  return [...(request.tools ? [`[tools]\n${request.tools}`] : []), ...(request.messages || []).map(told)].join("\n\n");
+}
+
+function replyOf(event) {
+  const message = event.completion?.message;
+  if (!message) return event.error || "";
+  return [message.text || "", ...(message.tool_calls || []).map((call) => `calls ${call.name} ${call.malformed || JSON.stringify(call.arguments || {}, null, 1)}`)].filter(Boolean).join("\n");
+}
+
+// What went in and what came out of a step, as texts: two steps are the same where both are.
+function sides(event) {
+  switch (event.kind) {
+    case "model_call": return [promptOf(event), replyOf(event)];
+    case "tool": return [JSON.stringify(event.call?.malformed || event.call?.arguments || {}, null, 1), event.output || ""];
+    case "search": return [event.query || "", (event.passages || []).map((passage) => passage.id).join(" ")];
+    case "memory": return [event.text || "", (event.facts || []).map((fact) => fact.text).join("\n")];
+    case "fetch": return [event.source || "", JSON.stringify(event.facts)];
+    case "decision": return [event.name, `${event.choice ?? "no"} ${event.why || ""}`];
+    default: return [event.title, event.text || ""];
+  }
+}
+
+// Lines of two texts as [" ", "-" or "+", line]; the middle by the longest common subsequence where that is small.
+function difference(before, after) {
+  const [a, b] = [before.split("\n"), after.split("\n")];
+  let start = 0, end = 0;
+  while (start < Math.min(a.length, b.length) && a[start] === b[start]) start += 1;
+  while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  const [x, y] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
+  const found = a.slice(0, start).map((line) => [" ", line]);
+  const small = x.length * y.length <= 1e6;
+  const table = all(x.length + 1).map(() => new Uint32Array(small ? y.length + 1 : 0));
+  for (let i = x.length - 1; small && i >= 0; i -= 1)
+    for (let j = y.length - 1; j >= 0; j -= 1)
+      table[i][j] = x[i] === y[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+  let i = 0, j = 0;
+  while (i < x.length || j < y.length) {
+    if (small && i < x.length && j < y.length && x[i] === y[j]) { found.push([" ", x[i]]); i += 1; j += 1; }
+    else if (i < x.length && (!small || j >= y.length || table[i + 1][j] >= table[i][j + 1])) { found.push(["-", x[i]]); i += 1; }
+    else { found.push(["+", y[j]]); j += 1; }
+  }
+  return [...found, ...a.slice(a.length - end).map((line) => [" ", line])];
+}
+
+// Of a difference what changed, with a line around it.
+function drawDifference(lines) {
+  const near = (i) => [i - 1, i, i + 1].some((k) => lines[k] && lines[k][0] !== " ");
+  const shown = [];
+  lines.forEach(([sign, line], i) => {
+    if (near(i)) shown.push(h("span", { class: sign === "+" ? "added" : sign === "-" ? "removed" : "" }, `${sign} ${line}\n`));
+    else if (i && near(i - 1)) shown.push(h("span", { class: "gap" }, "⋯\n"));
+  });
+  return h("pre", { class: "diff" }, shown.length ? shown : "the same");
+}
+
+const folded = (title, open, ...parts) => h("details", { open }, h("summary", {}, title), parts);
+
+function drawCall(event, before) {
+  const prompt = promptOf(event), usage = event.completion?.usage || {}, earlier = before ? promptOf(before) : "";
+  let shared = 0;
+  while (shared < Math.min(prompt.length, earlier.length) && prompt[shared] === earlier[shared]) shared += 1;
+  const share = prompt.length ? shared / prompt.length : 0;
+  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} from a cache`, before && `begins with ${Math.round(share * 100)} % of what the previous call sent`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited && `waited ${number(event.waited)} s`].filter(Boolean);
+  return [
+    h("p", { class: "note" }, facts.join(" · ")),
+    folded(`prompt, ${prompt.length.toLocaleString("en")} characters`, false, h("pre", {}, h("span", { class: "prefix", title: "sent before: a prefix cache can serve it" }, prompt.slice(0, shared)), prompt.slice(shared))),
+    before ? folded("difference to the previous call's prompt", false, drawDifference(difference(earlier, prompt))) : "",
+    h("p", { class: "note" }, "reply"), h("pre", { class: "out" }, replyOf(event) || "(nothing)"),
+  ];
+}
+
+function drawDetail(event, before, relevant) {
+  const [input, output] = sides(event);
+  switch (event.kind) {
+    case "model_call": return drawCall(event, before);
+    case "tool": return [h("p", { class: "note" }, "arguments"), h("pre", {}, input), h("p", { class: "note" }, "output"), h("pre", { class: "out" }, output)];
+    case "search": {
+      const passages = (event.passages || []).map((passage) => {
+        const good = relevant && relevant.includes(passage.doc_id);
+        return h("details", { class: good ? "relevant" : "" }, h("summary", {}, good ? "★ relevant: " : "", `${passage.title} (${passage.id})`, passage.score == null ? "" : ` ${number(passage.score)}`), h("pre", {}, passage.text));
+      });
+      const missing = (relevant || []).filter((id) => !(event.passages || []).some((passage) => passage.doc_id === id));
+      return [h("p", {}, `query: ${input}`), passages.length ? passages : h("p", { class: "note" }, "nothing was found"), missing.length ? h("p", { class: "missing" }, `not found: ${missing.join(", ")}`) : ""];
+    }
+    case "memory": return [h("p", {}, `${event.op === "recall" ? "read, asked for" : "written"}: ${input}`), event.op === "recall" ? "" : h("p", { class: "note" }, event.written ? `written${event.replaces ? `, replaces ${event.replaces}` : ""}` : "not written: too near to what is there"), h("ul", {}, (event.facts || []).map((fact) => h("li", {}, fact.text, fact.score == null ? "" : ` (${number(fact.score)})`)))];
+    default: return output ? [h("pre", {}, output)] : [];
+  }
+}
+
+// Steps in groups, each a piece of work with the choices and notices that came before it: work is what is aligned.
+function grouped(events) {
+  const groups = [[]];
+  for (const event of events) {
+    groups[groups.length - 1].push(event);
+    if (event.phase != null) groups.push([]);
+  }
+  return groups.filter((group) => group.length);
+}
+
+// A step with its piece of the waterfall, on the scale of the turn.
+function drawStep(event, scale, previous, relevant, apart) {
+  const bar = h("i", { class: `p${Math.max(0, D.phase_order.indexOf(event.phase)) % 9}${event.background ? " background" : ""}` });
+  bar.style.marginLeft = `${(100 * ((event.start || 0) - scale.begin)) / scale.seconds}%`;
+  bar.style.width = `max(2px, ${(100 * (event.seconds || 0)) / scale.seconds}%)`;
+  const costed = event.phase != null;
+  const took = costed ? `${number(event.seconds || 0)} s${event.background ? ", in the background" : ""}` : "";
+  const detail = [event.error ? h("p", { class: "missing" }, `FAILED: ${event.error}`) : "", drawDetail(event, previous(event), relevant)];
+  const title = [h("b", {}, costed ? event.phase.replace("_", " ") : event.kind), ` ${event.title}`, h("small", {}, took)];
+  const heavy = event.kind === "model_call" || event.kind === "tool" || event.error;
+  return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
+}
+
+function drawHead(play, said, scores) {
+  const failed = at(D.plays[play].values[failedAt], looked.row), get = (name) => at(D.plays[play].values[indexOf(name)], looked.row);
+  return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
+    h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (said || "(an empty reply)")),
+    h("p", { class: "spent" }, `${number(get("llm_calls"))} calls · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${number(get("latency_s"))} s`),
+    h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
+}
+
+function drawDivergence(a, b) {
+  const alike = a && b && a.kind === b.kind, asks = alike && sides(a)[0] !== sides(b)[0];
+  const told = !alike ? "they take different steps." : asks ? "they ask differently (− left, + right)." : "asked the same, they get different answers.";
+  return h("div", { class: "divergence" }, h("b", {}, "Here the two part: "), told, asks ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
+}
+
+async function openDrawer(row, play, beside = "") {
+  if (!drawer.open) opener = document.activeElement;
+  Object.assign(looked, { row, play, beside });
+  const number = D.rows.conversation[row], turn = D.rows.turn[row], name = D.rows.conversations[number];
+  const [[asked, expected, replies], trace] = await Promise.all([textOf(row), traceOf(number)]);
+  const plays = [play, ...(beside === "" ? [] : [+beside])];
+  const options = all(D.plays.length).filter((each) => at(D.plays[each].there, row)).map((each) => [each, D.flows[D.plays[each].flow] + (D.plays[each].epoch ? `, epoch ${D.plays[each].epoch}` : "")]);
+  const place = rowsFound.indexOf(row), go = (step) => () => rowsFound[place + step] != null && openDrawer(rowsFound[place + step], play, beside);
+  const bar = h("div", { class: "axes" }, select("flow", options, play, (v) => openDrawer(row, +v, beside)), select("beside", [["", "no other"], ...options.filter(([each]) => each !== play)], beside, (v) => openDrawer(row, play, v)),
+    h("button", { type: "button", disabled: place < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: place < 0 || place >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
+  const told = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
+  const steps = told.map((each) => each.events);
+  const body = h("div", { class: `beside n${plays.length}` }, plays.map((each, i) => drawHead(each, replies[each], told[i].scores)));
+  if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are left out to keep the page small: "), h("code", {}, `agentlab trace ${D.folders.split(" ")[0]} ${name} --full`));
+  const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
+  const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
+  const previous = (each) => {
+    const calls = Object.values(trace?.plays[each] || {}).flatMap((one) => one.events).filter((event) => event.kind === "model_call").sort((a, b) => a.id - b.id);
+    return (event) => calls[calls.indexOf(event) - 1];
+  };
+  const same = (a, b) => a && b && a.kind === b.kind && a.title === b.title && sides(a).every((side, i) => side === sides(b)[i]);
+  const groups = steps.map(grouped), work = (k, i) => groups[k][i]?.at(-1);
+  const longest = Math.max(...groups.map((each) => each.length));
+  const parts = plays.length > 1 ? all(longest).find((i) => !same(work(0, i), work(1, i))) : -1;
+  for (const i of all(longest)) {
+    if (i === parts) body.append(drawDivergence(work(0, i), work(1, i)));
+    body.append(...plays.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
+  }
+  if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "The two do the same, step by step."));
+  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
+  if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
+}
+
+function render() {
+  const focused = document.activeElement?.closest("#filters, #slices, #trouble") && document.activeElement.textContent;
+  drawTop();
+  drawPlot();
+  drawForest();
+  drawPhases();
+  drawSlices();
+  drawFilters();
+  drawMatrix();
+  if (focused) [...document.querySelectorAll("#filters button, #slices button")].find((button) => button.textContent === focused)?.focus();
+}
+
+state.measure = deciding[0] ?? qualities[0] ?? failedAt;
+state.y = state.measure;
+const cheap = D.measures.findIndex((m) => m.decides && !m.quality);
+state.x = D.measures.findIndex((m) => m.name === "cost_usd" && D.means.every((means) => means[D.measures.indexOf(m)][0]));
+if (state.x < 0) state.x = indexOf("input_tokens") >= 0 && D.means.every((means) => means[indexOf("input_tokens")][0] != null) ? indexOf("input_tokens") : Math.max(0, cheap);
+drawTrouble();
+drawOrigin();
+render();
+byId("matrix").addEventListener("keydown", moveThrough);
+drawer.addEventListener("close", () => opener?.focus());
+drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawPlot(); drawForest(); } });

@@ -1,0 +1,179 @@
+// What all parts of the page share (the data, elements that take foreign text as text only, what is chosen), and the
+// figures: cost against quality, the forest of paired differences, tokens and seconds by phase.
+"use strict";
+
+const D = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const all = (count) => [...Array(count).keys()];
+const state = { flows: new Set(), x: 0, y: 0, measure: 0, show: "all", cause: "", slice: "", everything: false };
+const playsOf = D.flows.map((_, flow) => all(D.plays.length).filter((play) => D.plays[play].flow === flow));
+const chosen = () => all(D.flows.length).filter((flow) => !state.flows.size || state.flows.has(flow));
+const at = (column, row) => (Array.isArray(column) ? column[row] : column);
+
+// An element; strings among the children become text, never markup.
+function h(tag, props, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+function svg(tag, props, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props || {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return element;
+}
+
+function number(value, measure) {
+  if (value == null) return "–";
+  if (measure && measure.quality) return value.toFixed(2);
+  const size = Math.abs(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return size >= 100 ? Math.round(value).toLocaleString("en") : size >= 10 ? value.toFixed(1) : String(+value.toPrecision(3));
+}
+
+const signed = (value, measure) => (value > 0 ? "+" : "") + number(value, measure);
+const percent = (share) => `${share > 0 ? "+" : ""}${Math.round(100 * share)} %`;
+
+// What acts like a button by mouse and keyboard, also inside a figure.
+function pressable(element, label, act, pressed) {
+  fill(element, { role: "button", tabindex: 0, "aria-label": label, "aria-pressed": pressed == null ? null : String(pressed) }, []);
+  element.addEventListener("click", act);
+  element.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); }
+  });
+  return element;
+}
+
+function select(label, options, value, act) {
+  const list = h("select", { onchange: () => act(list.value) }, options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)));
+  return h("label", {}, label, " ", list);
+}
+
+const flowClass = (flow) => `flow f${flow % 8}`;
+const flowName = (flow) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), D.flows[flow]);
+
+function toggleFlow(flow) {
+  if (!state.flows.delete(flow)) state.flows.add(flow);
+  if (state.flows.size === D.flows.length) state.flows.clear();
+  render();
+}
+
+function ticks(low, high) {
+  const raw = (high - low) / 4 || 1, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw);
+  const found = [];
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(+tick.toPrecision(12));
+  return found;
+}
+
+function drawPlot() {
+  const [mx, my] = [D.measures[state.x], D.measures[state.y]];
+  const points = all(D.flows.length).map((flow) => ({ flow, x: D.means[flow][state.x], y: D.means[flow][state.y] })).filter((p) => p.x[0] != null && p.y[0] != null);
+  const axes = (quality) => D.measures.map((m, i) => [i, m.title, m]).filter(([, , m]) => m.quality === quality);
+  const options = [...axes(false), ...axes(true)];
+  const head = h("div", { class: "axes" }, select("across", options, state.x, (v) => { state.x = +v; drawPlot(); }), select("up", [...axes(true), ...axes(false)], state.y, (v) => { state.y = +v; drawPlot(); }));
+  const width = Math.max(280, byId("plot").clientWidth), height = 290, left = 52, right = 16, top = 34, bottom = 42;
+  const range = (axis, measure) => {
+    const ends = points.flatMap((p) => [p[axis][0], ...(p[axis][1] || [])]);
+    const low = Math.min(...ends, measure.quality ? Infinity : 0), high = Math.max(...ends), room = (high - low) * 0.08 || 0.5;
+    return [low < 0 || measure.quality ? low - room : low, high + room];
+  };
+  const [x0, x1] = range("x", mx), [y0, y1] = range("y", my);
+  const X = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
+  const Y = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
+  const grid = [
+    ...ticks(x0, x1).map((t) => [svg("line", { class: "grid", x1: X(t), x2: X(t), y1: top, y2: height - bottom }), svg("text", { x: X(t), y: height - bottom + 16, "text-anchor": "middle" }, number(t))]),
+    ...ticks(y0, y1).map((t) => [svg("line", { class: "grid", x1: left, x2: width - right, y1: Y(t), y2: Y(t) }), svg("text", { x: left - 6, y: Y(t) + 4, "text-anchor": "end" }, number(t))]),
+  ];
+  const good = (measure, value) => (measure.higher ? value : -value);
+  const beats = (p, q) => good(mx, p.x[0]) >= good(mx, q.x[0]) && good(my, p.y[0]) >= good(my, q.y[0]) && (p.x[0] !== q.x[0] || p.y[0] !== q.y[0]);
+  const front = points.filter((q) => !points.some((p) => beats(p, q))).sort((p, q) => p.x[0] - q.x[0]);
+  const line = front.map((p) => `${X(p.x[0])},${Y(p.y[0])}`).join(" ");
+  const taken = [];
+  const dots = [...points].sort((p, q) => p.y[0] - q.y[0]).map((p) => {
+    const [x, y, [, ci, ], [, cj, ]] = [X(p.x[0]), Y(p.y[0]), p.x, p.y];
+    const half = D.flows[p.flow].length * 3.7 + 2, name = Math.max(left + half, Math.min(width - right - half, x));
+    let line = y - 13;
+    while (taken.some((other) => Math.abs(other.line - line) < 15 && Math.abs(other.name - name) < half + other.half)) line -= 15;
+    taken.push({ name, line, half });
+    const label = `${D.flows[p.flow]}: ${mx.title} ${number(p.x[0], mx)}, ${my.title} ${number(p.y[0], my)}`;
+    const picked = state.flows.has(p.flow);
+    return pressable(
+      svg("g", { class: `${flowClass(p.flow)} point${state.flows.size && !picked ? " faded" : ""}` },
+        svg("title", {}, label),
+        ci && svg("line", { class: "bar", x1: X(ci[0]), x2: X(ci[1]), y1: y, y2: y }),
+        cj && svg("line", { class: "bar", x1: x, x2: x, y1: Y(cj[0]), y2: Y(cj[1]) }),
+        svg("circle", { cx: x, cy: y, r: 7 }),
+        svg("text", { class: "name", x: name, y: line, "text-anchor": "middle" }, D.flows[p.flow])),
+      `${label}; press to look at this flow alone`, () => toggleFlow(p.flow), picked);
+  });
+  const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${mx.title} →`), svg("text", { class: "axis", x: 0, y: 12 }, `↑ ${my.title}`)];
+  const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows by cost and quality" }, grid, svg("polyline", { class: "front", points: line }), names, dots);
+  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, "Bars are 95 % intervals over conversations; the dashed line joins the flows that no other one beats in both. Press a flow to see it alone below."));
+}
+
+function drawForest() {
+  const pairs = D.pairs.filter((pair) => !state.flows.size || chosen().some((flow) => [pair.a, pair.b].includes(D.flows[flow])));
+  if (!D.pairs.length) return byId("forest").replaceChildren(h("p", { class: "note" }, "There is nothing to compare."));
+  const width = Math.max(280, byId("forest").clientWidth), wide = width > 420;
+  const nameEnd = wide ? 150 : 112, numberStart = width - (wide ? 138 : 104), middle = (nameEnd + numberStart) / 2, half = (numberStart - nameEnd) / 2 - 8;
+  const blocks = pairs.map((pair) => {
+    const base = D.means[D.flows.indexOf(pair.a)];
+    const rows = pair.differences.filter((d) => D.measures[d.measure].decides || state.everything).filter((d) => state.everything || d.ci95 || d.difference).map((d) => {
+      const measure = D.measures[d.measure], mean = base && base[d.measure][0], sign = measure.higher ? 1 : -1;
+      const scale = measure.quality ? 1 : mean ? 1 / Math.abs(mean) : 0;
+      const ends = (d.ci95 || [d.difference, d.difference]).map((end) => end * scale * sign).sort((a, b) => a - b);
+      return { d, measure, scale, center: d.difference * scale * sign, ends };
+    });
+    const span = (quality) => Math.max(0.1, ...rows.filter((r) => r.measure.quality === quality).flatMap((r) => r.ends.map(Math.abs)));
+    const spans = { true: Math.min(1, span(true)), false: Math.min(2, span(false)) };
+    const height = rows.length * 24 + 22;
+    const X = (row, value) => middle + (Math.max(-1, Math.min(1, value / spans[row.measure.quality])) * half);
+    const marks = rows.map((row, i) => {
+      const y = 24 * i + 12, { d, measure } = row;
+      const shown = { "B better": "better", "B worse": "worse" }[d.reading] || "unsure";
+      const change = measure.quality || !row.scale ? signed(d.difference, measure) : percent(d.difference * row.scale);
+      const label = `${measure.title}: ${pair.b} minus ${pair.a} ${change}, ${d.reading}, n = ${d.n}`;
+      const pick = () => { state.measure = measure.quality ? d.measure : state.measure; state.show = measure.quality && d.reading !== "unchanged" ? "flipped" : "all"; state.slice = state.cause = ""; state.flows = new Set([pair.a, pair.b].map((n) => D.flows.indexOf(n))); render(); byId("matrix-title").scrollIntoView(); };
+      return pressable(svg("g", { class: `difference ${shown}` }, svg("title", {}, label),
+        svg("rect", { class: "hit", x: 0, y: y - 12, width, height: 24 }),
+        svg("text", { x: 0, y: y + 4, class: measure.decides ? "strong" : "" }, measure.title.length > nameEnd / 6.6 ? measure.title.slice(0, Math.floor(nameEnd / 6.6) - 1) + "…" : measure.title),
+        svg("line", { class: "bar", x1: X(row, row.ends[0]), x2: X(row, row.ends[1]), y1: y, y2: y }),
+        svg("rect", { class: "mark", x: X(row, row.center) - 4, y: y - 4, width: 8, height: 8 }),
+        svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "unsure" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; press for the turns that flipped`, pick);
+    });
+    const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${pair.b} against ${pair.a}` },
+      svg("line", { class: "zero", x1: middle, x2: middle, y1: 0, y2: height - 18 }), marks,
+      svg("text", { x: middle - 6, y: height - 4, "text-anchor": "end" }, "← worse"), svg("text", { x: middle + 6, y: height - 4 }, "better →"));
+    return h("div", { class: "forest" }, h("h3", {}, flowName(D.flows.indexOf(pair.b)), " against ", flowName(D.flows.indexOf(pair.a))), figure);
+  });
+  const more = h("button", { type: "button", "aria-pressed": String(state.everything), onclick: () => { state.everything = !state.everything; drawForest(); } }, state.everything ? "only what decides" : "all measures");
+  byId("forest").replaceChildren(...blocks, h("p", { class: "note" }, more, " Right of the line is better. Qualities as differences, costs as a share of the other flow's mean; ? not shown, = equal on every turn. Press a line for the turns that flipped."));
+}
+
+function drawPhases() {
+  const used = D.phase_order.filter((phase) => chosen().some((flow) => D.phases[flow][phase]));
+  const sums = [["tokens", (part) => (part.input_tokens || 0) + (part.output_tokens || 0)], ["seconds", (part) => part.seconds || 0]];
+  const turns = (flow) => playsOf[flow].reduce((sum, play) => sum + all(D.rows.turn.length).filter((row) => at(D.plays[play].there, row)).length, 0) || 1;
+  const blocks = sums.map(([word, of]) => {
+    const total = (flow) => used.reduce((sum, phase) => sum + (D.phases[flow][phase] ? of(D.phases[flow][phase]) : 0), 0) / turns(flow);
+    const most = Math.max(...all(D.flows.length).map(total)) || 1;
+    const lines = chosen().map((flow) => {
+      const bar = h("span", { class: "stack" }, used.filter((phase) => D.phases[flow][phase]).map((phase) => {
+        const value = of(D.phases[flow][phase]) / turns(flow), part = h("i", { class: `p${D.phase_order.indexOf(phase) % 9}`, title: `${phase}: ${number(value)} ${word} a turn` });
+        part.style.width = `${(100 * value) / most}%`;
+        return part;
+      }));
+      const told = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
+      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, number(total(flow))));
+    });
+    return [h("h3", {}, `${word} a turn`), lines];
+  });
+  const legend = h("p", { class: "legend" }, used.map((phase) => h("span", {}, h("i", { class: `p${D.phase_order.indexOf(phase) % 9}` }), phase.replace("_", " "))));
+  byId("phases").replaceChildren(...blocks.flat(2), legend);
+}

@@ -1,0 +1,203 @@
+// The page from the top down: verdict, what went wrong, slices, the matrix of turns and flows, where it is from. Rows
+// come as one scrolls, and their texts are inflated when they do.
+const BATCH = 40;
+const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
+const WEAKEST = 3;
+const qualities = all(D.measures.length).filter((m) => D.measures[m].quality);
+const deciding = qualities.filter((m) => D.measures[m].decides);
+const failedAt = D.measures.findIndex((measure) => measure.name === "failed");
+const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
+const struck = {};
+for (const cause of D.causes) {
+  const rows = (struck[cause.kind] ??= new Map());
+  cause.rows = new Map();
+  for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
+}
+const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
+
+async function inflated(packed) {
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text());
+}
+
+const chunks = new Map();
+function textOf(row) {
+  const chunk = Math.floor(row / D.rows_of_a_chunk);
+  if (!chunks.has(chunk)) chunks.set(chunk, inflated(D.chunks[chunk]));
+  return chunks.get(chunk).then((texts) => texts[row % D.rows_of_a_chunk]);
+}
+
+// The mean over the repeats of a flow; null where the measure says nothing of the turn.
+function cell(flow, row, m) {
+  const found = playsOf[flow].map((play) => at(D.plays[play].values[m], row)).filter((value) => value != null);
+  return found.length ? found.reduce((a, b) => a + b) / found.length : null;
+}
+
+function matches(row) {
+  const flows = chosen(), m = state.measure;
+  if (state.slice) {
+    const [name, value] = JSON.parse(state.slice);
+    if (D.rows.slices[name][row] !== value) return false;
+  }
+  if (state.cause !== "" && !isStruck(D.causes[state.cause].rows, row)) return false;
+  if (state.show === "failed") return isStruck(struck.failed, row);
+  if (state.show === "cut off" || state.show === "not recorded") return isStruck(struck[state.show], row);
+  if (state.show === "all") return true;
+  const values = flows.flatMap((flow) => (state.show === "flipped" ? [cell(flow, row, m)] : playsOf[flow].map((play) => at(D.plays[play].values[m], row)))).filter((value) => value != null);
+  if (state.show === "flipped") return values.some((value) => value < 0.5 !== values[0] < 0.5);
+  return values.length > 1 && Math.max(...values) - Math.min(...values) >= 0.5;
+}
+
+function found() {
+  const flows = chosen(), keys = new Map();
+  const rows = all(D.rows.turn.length).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
+  for (const row of rows) {
+    const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null);
+    const low = Math.min(...values), worst = D.measures[state.measure].higher ? low : -Math.max(...values);
+    keys.set(row, [isStruck(struck.failed, row) ? 0 : 1, values.length ? worst : 9, values.length ? low - Math.max(...values) : 0]);
+  }
+  const order = (a, b) => keys.get(a).map((key, i) => key - keys.get(b)[i]).find((gap) => gap) || a - b;
+  return rows.sort(order);
+}
+
+function drawTop() {
+  const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
+  const [run] = D.runs;
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  const v = D.verdict;
+  byId("verdict").className = v.kind;
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.notes.length ? h("ul", {}, v.notes.map((note) => h("li", {}, note))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
+}
+
+// Where a flow stands furthest behind the best of the others (alone: behind its own other turns); looked at, not tested.
+function weakest() {
+  const spots = [];
+  for (const m of deciding.length ? deciding : qualities)
+    for (const [name, values] of Object.entries(D.rows.slices))
+      for (const value of new Set(values)) {
+        const inside = all(values.length).filter((row) => values[row] === value);
+        const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
+        const means = graded.map((known) => (known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length));
+        means.forEach((own, flow) => {
+          if (own == null || !value) return;
+          const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [D.means[0][m][0]];
+          const gap = Math.max(...others.filter((v) => v != null)) - own;
+          if (gap >= 0.2) spots.push({ m, name, value, flow, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
+        });
+      }
+  spots.sort((a, b) => b.weight - a.weight || a.size - b.size);
+  const seen = new Set();
+  return spots.filter((spot) => { const key = `${spot.m} ${spot.flow}`; return !seen.has(key) && seen.add(key); }).slice(0, WEAKEST);
+}
+
+function drawTrouble() {
+  const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
+  const of = (cause) => D.flows.map((name, flow) => [name, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count).map(([name, count]) => `${name} ${count}`).join(", ");
+  const buttons = D.causes.slice(0, 12).map((cause, i) => h("button", { type: "button", class: "cause", onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), ` ${cause.text} `, h("small", {}, of(cause))));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
+  const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
+  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
+}
+
+function drawSlices() {
+  const names = Object.keys(D.rows.slices), m = state.measure, measure = D.measures[m];
+  if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "Nothing divides these turns."));
+  if (!names.includes(state.by)) state.by = names.find((name) => name.includes("kind") || name.includes("category")) || names[0];
+  const values = D.rows.slices[state.by], flows = chosen();
+  const line = (value) => {
+    const rows = all(values.length).filter((row) => values[row] === value), key = JSON.stringify([state.by, value]);
+    const cells = flows.map((flow) => {
+      const known = rows.map((row) => cell(flow, row, m)).filter((v) => v != null);
+      const mean = known.length ? known.reduce((a, b) => a + b) / known.length : null;
+      const shown = h("td", {}, h("span", { class: "meter" }), number(mean, measure));
+      if (measure.quality && mean != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, mean)) * 100}%`;
+      return shown;
+    });
+    const act = () => { state.slice = state.slice === key ? "" : key; render(); };
+    return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
+  };
+  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...new Set(values)].sort().map(line)));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; render(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
+}
+
+function drawFilters() {
+  const set = (change) => { Object.assign(state, change); render(); };
+  const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
+  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set({ show: name }) }, text + count(name)));
+  const slices = Object.entries(D.rows.slices).flatMap(([name, values]) => [...new Set(values)].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
+  byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
+    select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
+    D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`.slice(0, 80)])], state.cause, (v) => set({ cause: v })) : "",
+    slices.length ? select("slice", [["", "all"], ...slices], state.slice, (v) => set({ slice: v })) : ""));
+}
+
+let rowsFound = [], rowsDrawn = 0, body = null, watcher = null;
+function drawMatrix() {
+  rowsFound = found();
+  rowsDrawn = 0;
+  const flows = chosen(), heads = flows.map((flow) => h("div", { role: "columnheader" }, flowName(flow)));
+  body = h("div", { class: "rows", role: "table", "aria-label": "Turns by flows" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads));
+  body.style.setProperty("--flows", flows.length);
+  const end = h("p", { class: "end" });
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, D.replies_cut_at ? ` Replies are cut after ${D.replies_cut_at} characters to keep the page small; agentlab show has them whole.` : "", D.runs.every((run) => run.gold) ? "" : " What is expected is not shown: the data set is not here, or has changed since.");
+  byId("matrix").replaceChildren(counted, h("div", { class: "scroll" }, body), end);
+  watcher?.disconnect();
+  watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
+  more(end);
+  watcher.observe(end);
+}
+
+function more(end) {
+  const next = rowsFound.slice(rowsDrawn, rowsDrawn + BATCH);
+  body.append(...next.map(drawRow));
+  rowsDrawn += next.length;
+  end.textContent = rowsDrawn < rowsFound.length ? `${rowsFound.length - rowsDrawn} more turns come as you scroll` : "";
+}
+
+function chips(play, row, m) {
+  const shown = [...new Set([...(D.measures[m].quality ? [m] : []), ...deciding])];
+  const known = (shown.some((i) => at(D.plays[play].values[i], row) != null) ? shown : qualities).filter((i) => at(D.plays[play].values[i], row) != null);
+  return known.slice(0, 4).map((i) => {
+    const value = at(D.plays[play].values[i], row);
+    return h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${D.measures[i].title} ${number(value, D.measures[i])}`);
+  });
+}
+
+function drawRow(row) {
+  const name = D.rows.conversations[D.rows.conversation[row]], turn = D.rows.turn[row];
+  const question = h("p", { class: "asked" }, "…"), gold = h("div", { class: "gold" });
+  const kinds = [...new Set(Object.entries(D.rows.slices).filter(([key]) => key.startsWith("turn ") || key.includes("category")).map(([, values]) => values[row]).filter(Boolean))];
+  const boxes = [];
+  const cells = chosen().map((flow, column) => {
+    const repeats = playsOf[flow].filter((play) => at(D.plays[play].there, row)).map((play, i) => {
+      const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), said = h("div", { class: "reply" }, "…");
+      boxes.push([play, said]);
+      const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
+      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play) }, "trace");
+      const cut = D.causes.some((cause) => cause.kind === "cut off" && cause.rows.get(row)?.has(flow));
+      const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${number(get("latency_s"))} s`, open));
+    });
+    return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
+  });
+  textOf(row).then(([asked, expected, replies]) => {
+    question.textContent = asked;
+    gold.replaceChildren(...expected.map((line) => h("p", {}, line)));
+    for (const [play, said] of boxes) said.textContent = (at(D.plays[play].values[failedAt], row) ? "FAILED: " : "") + (replies[play] || (replies[play] === "" ? "(an empty reply)" : ""));
+  });
+  return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
+}
+
+function moveThrough(event) {
+  const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+  if (!step || !event.target.matches(".to-trace")) return;
+  const row = event.target.closest(".row"), place = [...row.querySelectorAll(".to-trace")].indexOf(event.target) + step[1];
+  const next = step[0] > 0 ? row.nextElementSibling : step[0] < 0 ? row.previousElementSibling : row;
+  const opens = next ? next.querySelectorAll(".to-trace") : [];
+  if (opens.length) { event.preventDefault(); opens[Math.max(0, Math.min(place, opens.length - 1))].focus(); }
+}
+
+function drawOrigin() {
+  const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["begun", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
+  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: saved as spec.yaml, ", h("code", {}, "agentlab run spec.yaml"), " makes the run again"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
+}

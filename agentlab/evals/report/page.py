@@ -1,0 +1,83 @@
+"""The page of a run as one HTML file that needs no network and trusts nothing that stands in a run.
+
+    report(run).save("run.html")            # or agentlab report RUN -o run.html; in a notebook it shows itself
+
+What is foreign is in the page as JSON that no tag can end, and reaches the screen as text only; a Content-Security-
+Policy lets the page's own script and style run, by their hashes, and nothing else, and no address be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import shlex
+from pathlib import Path
+
+from agentlab.core.errors import RunError
+from agentlab.core.files import replace_file
+from agentlab.core.version import __version__
+from agentlab.evals.report.content import Content
+from agentlab.evals.report.verdict import decide
+from agentlab.evals.results.run import Run
+
+HERE = Path(__file__).parent
+SCRIPTS = ("figures.js", "matrix.js", "drawer.js")
+
+
+class Page:
+    """An HTML document; it shows itself in a notebook, in a frame of its own."""
+
+    def __init__(self, text: str, title: str) -> None:
+        self.text, self.title = text, title
+
+    def save(self, path: str | Path) -> Path:
+        """Write it; raises RunError where that is not possible."""
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, self.text)
+        except OSError as problem:
+            raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
+        return path
+
+    def __repr__(self) -> str:
+        return f"<Page of {self.title}: {len(self.text) / 1e6:.1f} MB; .save('run.html') writes it>"
+
+    def _repr_html_(self) -> str:
+        frame = 'sandbox="allow-scripts" width="100%" height="900" style="border: 0"'
+        return f'<iframe {frame} srcdoc="{html.escape(self.text)}"></iframe>'
+
+
+def report(run: Run, other: Run | None = None) -> Page:
+    """The page of one run, or of two side by side; raises RunError for a run that has not ended."""
+    runs = [run] if other is None else [run, other]
+    content = Content(runs)
+    verdict, comparison = decide(runs, [side.name for side in content.sides], content.means)
+    title = " and ".join(each.run_id for each in runs)
+    folders = " ".join(shlex.quote(str(each.path)) for each in runs)
+    data = {
+        "title": title,
+        "agentlab": __version__,
+        "command": f"agentlab report {folders} -o run.html",
+        "folders": folders,
+        "verdict": verdict._asdict(),
+        **content.as_json(comparison),
+    }
+    # "<" in a text would let it end the element that holds the data.
+    told = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (HERE / "page.css").read_text(encoding="utf-8")
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
+    parts = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": told}
+    text = (HERE / "page.html").read_text(encoding="utf-8")
+    before, *pieces = text.split("{{")
+    for piece in pieces:
+        name, _, rest = piece.partition("}}")
+        before += parts[name] + rest
+    return Page(before, title)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
