@@ -1,5 +1,7 @@
 """How events, replies and numbers look in a notebook: as one line of text, and as HTML in which everything is escaped.
 
+Of Markdown only what shapes text is followed: HTML, links and pictures in it are shown as they are written.
+
 Numbers are folds over the trace; nothing is counted here.
 """
 
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 import html
 import json
+
+from markdown_it import MarkdownIt
 
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Message, Reply, ToolCall
@@ -20,6 +24,8 @@ LONGEST_TEXT = 6000
 
 GREY = "color: var(--jp-ui-font-color2, #666)"
 RED = "color: var(--jp-error-color1, #b00020)"
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_MARKDOWN.disable(["link", "image", "autolink", "reference"])
 _BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "memory": "#6a4c93", "decision": "#6b6b6b"}
 
 
@@ -112,6 +118,14 @@ def html_text(text: str, style: str = "") -> str:
     return (
         f'<div style="white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; {style}">'
         f"{html.escape(clip(text))}</div>"
+    )
+
+
+def html_markdown(text: str) -> str:
+    """Markdown in a frame. Where a link leads is the model's word, so none can be clicked, and no picture is fetched."""
+    return (
+        '<div class="jp-RenderedHTMLCommon" style="border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px;'
+        f' padding: 6px 12px; margin-top: 6px; overflow: auto">{_MARKDOWN.render(clip(text))}</div>'
     )
 
 
