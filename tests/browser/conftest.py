@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from support.jupyter import ChatPage, JupyterServer
 from support.places import ROOT
 
+Open = Callable[..., ChatPage]
 PICTURES = ROOT / "results" / "browser"
 
 
@@ -25,10 +25,10 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium or another on the PATH; none is fetched."""
+    """The Chromium on the PATH; none is fetched."""
     from playwright.sync_api import sync_playwright
 
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = shutil.which("chromium")
     assert program is not None, "no Chromium on the PATH: make browser installs it on Debian"
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -37,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_chat(jupyter: JupyterServer, browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., ChatPage]]:
+def open_chat(jupyter: JupyterServer, browser: Any, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Runs cells, the last of which shows a chat widget, in a notebook named after the test."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     context = browser.new_context(viewport={"width": 1100, "height": 900})

@@ -69,7 +69,7 @@ def test_of_the_coordinator_the_reply_is_shown_and_no_judgement_of_it(open_chat)
 
 @pytest.mark.parametrize(
     ("cell", "replies", "background"),
-    [(EGO, (OBOE, OBOE), "reflect"), (COORDINATOR, (ANNA, BERN), "remember:")],
+    [(EGO, (OBOE, OBOE), "tool reflection"), (COORDINATOR, (ANNA, BERN), "remember:")],
     ids=["ego", "coordinator"],
 )
 def test_two_turns_in_quick_succession_stay_apart(open_chat, cell, replies, background):
@@ -84,14 +84,14 @@ def test_two_turns_in_quick_succession_stay_apart(open_chat, cell, replies, back
         assert chat.text("steps", turn).count(background) == 1
         assert chat.text("footer", turn).count("model call") == 1
     calls = "".join(chat.text("footer", turn).split(" model calls")[0] for turn in (0, 1))
-    assert calls in ("44", "22"), "both turns did the same, and each has its own"
+    assert calls == ("45" if cell is EGO else "22"), "the second of ego has memories to choose from"
 
 
 @pytest.mark.parametrize("cell", [EGO, COORDINATOR], ids=["ego", "coordinator"])
 def test_stop_keeps_what_was_said_and_the_chat_goes_on(open_chat, cell):
     chat = open_chat(cell, "model.seconds = 0.4", SHOW)
     chat.ask("I live in Bern and play the oboe, by the way.")
-    chat.wait_for("reply", 0, " ")
+    chat.wait_for("reply", 0, "oboe" if cell is EGO else "to meet")
     chat.click("Stop")
     chat.wait_for("footer", 0, "stopped")
     said = chat.text("reply", 0)
@@ -126,7 +126,7 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
     chat.page.on("request", lambda asked: fetched.append(asked.url))
     chat.ask("<img src=x onerror=\"alert('asked')\"> I live in Bern and play the oboe, by the way.")
     chat.wait_for_end(0)
-    chat.wait_for("steps", 0, "reflect" if flow == WITH_EGO else "remember:")
+    chat.wait_for("steps", 0, "tool reflection" if flow == WITH_EGO else "remember:")
     for summary in chat.part("steps", 0).locator("summary").all():
         summary.click()
     parts = [chat.part(name, 0) for name in ("reply", "canvas", "steps", "footer")]
@@ -136,7 +136,8 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
         text = shown.inner_text()
         for attack in ("<script>alert('script')</script>", "[a link](javascript:alert('markdown'))", "<svg onload="):
             assert attack in text
-        assert "](http://evil.invalid/p.png)" in text and shown.is_visible()
+        assert "](http://evil.invalid/p.png)" in text and "half a pair , a zero , an escape [31m" in text
+        assert shown.is_visible()
     assert chat.attacks() == [] and not [url for url in fetched if "evil" in url or url.endswith("/x")]
     chat.ask("And the notebook?")
     chat.wait_for_end(1)
