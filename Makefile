@@ -1,11 +1,11 @@
 # Everything lives in .venv of this checkout. A target sets up what it needs, once.
 PYTHON ?= python3
 BIN := .venv/bin
-QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not real_model and not slow'
+QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not real_model and not slow and not browser'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-others check gate recordings format notebooks bench clean
+.PHONY: help eval test quick quick-runs quick-others browser check gate recordings format notebooks bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -17,6 +17,8 @@ eval: .venv/.installed ## compare the three document flows on the embedded model
 test: .venv/.dev check gate ## run all checks and all tests, the real model included
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
+	@if command -v chromium >/dev/null; then $(MAKE) --no-print-directory browser; \
+		else echo "no Chromium here: make browser installs it on Debian and tests the notebook chat in it"; fi
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
 quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
@@ -27,6 +29,10 @@ quick-runs: .venv/.dev
 
 quick-others: .venv/.dev
 	@$(QUICK) tests --ignore tests/runs
+
+browser: .venv/.browser ## test the notebook chat in Chromium, which is installed where it is missing (Debian, as root)
+	@command -v chromium >/dev/null || apt-get install --yes chromium
+	@$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m browser tests/browser
 
 check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff check .
@@ -66,4 +72,8 @@ clean: ## remove the environment and what tests left behind
 
 .venv/.dev: .venv/.installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.browser: .venv/.dev
+	@$(PIP) --editable '.[browser]'
 	@touch $@

@@ -5,6 +5,7 @@
     await lab.run(on_progress=notebook.progress())
     await notebook.show_flows(lab, "How wide is a goal?")
     notebook.chat_widget(lab)
+    notebook.chat_widget(lab, documents=(), speaker="Alex:1001", memory="my-memory")
 
 Only widgets need ipywidgets, and import it when they are made. Whatever comes from models, documents
 and tools is shown as text, never as HTML.
@@ -13,7 +14,7 @@ and tools is shown as text, never as HTML.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import MissingExtra
 from agentlab.evals.run.runner import RunProgress
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["FlowAnswer", "FlowComparison", "chat_widget", "progress", "show_flows", "show_flows_sync"]
 
 
-def chat_widget(lab: Lab) -> ChatWidget:
-    """Talk to the flows of `lab`; raises MissingExtra without ipywidgets."""
+def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
+    """Talk to the flows of `lab`; options are those of ChatWidget. Raises MissingExtra without ipywidgets."""
     try:
         from agentlab.notebook.chat import ChatWidget
     except ImportError:
         raise MissingExtra("the chat widget", "notebook") from None
-    return ChatWidget(lab)
+    return ChatWidget(lab, **options)
 
 
 def progress() -> Callable[[RunProgress], None]:

@@ -2,9 +2,11 @@
 
     chat = ChatWidget(lab)              # the last line of a cell shows it
     await chat.say("How wide is a goal?")
+    ChatWidget(lab, documents=(), speaker="Alex:1001", memory="my-memory")
 
 From Python it is driven by the same parts a hand uses: `ask.value = "..."`, `send_button.click()`,
-`stop_button.click()`, `flow.value = "tools"`; `answering` is the future of the reply under way.
+`stop_button.click()`, `flow.value = "tools"`; `answering` is the future of the reply under way. What stands in a turn
+has a class in the page: `agentlab-steps`, `agentlab-reply`, `agentlab-canvas` and `agentlab-footer`.
 
 All work happens on the lab's own loop: a click may arrive in any thread, and the reply goes on while other cells run.
 This file needs ipywidgets; `agentlab.notebook.chat_widget` says so where it is missing.
@@ -14,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -22,10 +26,11 @@ from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace, numbers
+from agentlab.data.documents import Document
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
-from agentlab.notebook.render import GREY, RED, SHOWN, html_sources, html_step, html_text
+from agentlab.notebook.render import GREY, RED, SHOWN, html_markdown, html_sources, html_step, html_text
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +42,18 @@ OPENING = "starting the model and opening the documents…"
 
 
 class TurnView:
-    """One question, the calls it led to, the reply as it grows, and what the turn cost in the end."""
+    """One question, the calls it led to, the reply as it grows, its canvas, and what the turn cost in the end."""
 
     def __init__(self, question: str, state: str) -> None:
-        self.steps = ipywidgets.VBox()
-        self.reply = ipywidgets.HTML()
-        self.footer = ipywidgets.HTML(html_text(state, SMALL))
+        self.steps = ipywidgets.VBox(_dom_classes=("agentlab-steps",))
+        self.reply = ipywidgets.HTML(_dom_classes=("agentlab-reply",))
+        self.canvas = ipywidgets.HTML(_dom_classes=("agentlab-canvas",))
+        self.footer = ipywidgets.HTML(html_text(state, SMALL), _dom_classes=("agentlab-footer",))
         asked = ipywidgets.HTML(
             html_text(question, "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px")
         )
-        self.view = ipywidgets.VBox([asked, self.steps, self.reply, self.footer], layout={"margin": "0 0 14px 0"})
+        parts = [asked, self.steps, self.reply, self.canvas, self.footer]
+        self.view = ipywidgets.VBox(parts, layout={"margin": "0 0 14px 0"})
         self.trace: Trace | None = None
         self._turn: int | None = None
         self._said = ""
@@ -84,7 +91,9 @@ class TurnView:
     def end(self, ending: str, reply: Reply | None = None) -> None:
         """Show the reply, or what was said so far; under it, as HTML, how that ended, and what it cost."""
         if reply is not None:
-            self._said = reply.shown
+            canvas = str(reply.data.get("canvas") or "")
+            self._said = str(reply.data.get("chat", reply.shown))
+            self.canvas.value = html_markdown(canvas) if canvas else ""
         self.draw()
         self._ending = ending
         self._show_ending()
@@ -97,13 +106,28 @@ class TurnView:
 
 
 class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
-    """A chat with the flows of a lab. Choosing another flow or model begins a new conversation."""
+    """A chat with the flows of a lab. Choosing another flow or model begins a new conversation.
 
-    def __init__(self, lab: Lab) -> None:
+    `speaker`, NAME:ID or a name, is who types, for flows that tell people apart. `documents` and `memory` are those of
+    `Chat`: without them the documents of the lab's data sets, and a memory that ends with the conversation.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        documents: Iterable[Document] | str | Path | None = None,
+        speaker: str = "",
+        memory: str | Path | None = None,
+    ) -> None:
         self.lab = lab
+        self._options: dict[str, Any] = {"documents": documents, "memory": memory}
+        name, _, speaker_id = speaker.partition(":")
+        self._speaker = {"speaker_name": name or None, "speaker_id": speaker_id or name or None}
         self.chat: Chat | None = None
         self.turns: list[TurnView] = []
         """The turns on display; the last one is the one under way."""
+        self._asking: TurnView | None = None
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
         small, wide = {"width": "auto"}, {"width": "auto", "flex": "1 1 auto"}
@@ -112,7 +136,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
         models = list(dict.fromkeys([*(variant.model for variant in lab.variants), *present]))
         self.model = ipywidgets.Dropdown(options=models, description="model", layout={"width": "360px"})
-        self.ask = ipywidgets.Text(placeholder="Ask about the documents", continuous_update=False, layout=wide)
+        self.ask = ipywidgets.Text(placeholder="Type a message", continuous_update=False, layout=wide)
         self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=small)
         self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=small)
         self.clear_button = ipywidgets.Button(
@@ -201,7 +225,8 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
                 # In a thread: reading a large corpus must not hold up a run that shares the lab's loop.
                 self.chat = await asyncio.to_thread(self._open_chat)
             turn.trace = self.chat.trace
-            reply = await self.chat.say(text)
+            self._asking = turn
+            reply = await self.chat.say(text, **self._speaker)
             turn.end(html_sources(reply), reply)
             return reply
         except asyncio.CancelledError:
@@ -221,13 +246,13 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         views: dict[int, TurnView] = {}
 
         def deliver(item: Item) -> None:
-            if isinstance(item, TurnBegun):
-                views[item.turn] = self.turns[-1]
+            if isinstance(item, TurnBegun) and self._asking is not None:
+                views[item.turn] = self._asking
             # What goes on in the background belongs to the turn it began in, whatever was asked since.
             if item.turn in views:
                 views[item.turn].take(item)
 
-        return self.lab.chat(self.flow.value, model=self.model.value, on_event=deliver)
+        return self.lab.chat(self.flow.value, model=self.model.value, on_event=deliver, **self._options)
 
     def _show_busy(self, busy: bool) -> None:
         self.send_button.disabled = self.flow.disabled = self.model.disabled = busy

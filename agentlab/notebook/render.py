@@ -1,5 +1,7 @@
 """How events, replies and numbers look in a notebook: as one line of text, and as HTML in which everything is escaped.
 
+Of Markdown only what shapes text is followed: HTML, links and pictures in it are shown as they are written.
+
 Numbers are folds over the trace; nothing is counted here.
 """
 
@@ -8,7 +10,9 @@ from __future__ import annotations
 import html
 import json
 
-from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from markdown_it import MarkdownIt
+
+from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, printable, shorten
 from agentlab.core.messages import Message, Reply, ToolCall
 from agentlab.core.trace import tokens
 from agentlab.knowledge.citations import source_line
@@ -20,6 +24,8 @@ LONGEST_TEXT = 6000
 
 GREY = "color: var(--jp-ui-font-color2, #666)"
 RED = "color: var(--jp-error-color1, #b00020)"
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_MARKDOWN.disable(["link", "image", "autolink", "reference"])
 _BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "memory": "#6a4c93", "decision": "#6b6b6b"}
 
 
@@ -88,14 +94,19 @@ def called(call: ToolCall, width: int = 110) -> str:
 # HTML.
 
 
+def escaped(text: str) -> str:
+    """`text` as HTML shows it; without half surrogate pairs, which no message to a browser can hold."""
+    return html.escape(printable(text))
+
+
 def html_step(event: Event) -> str:
     """An event as one line that unfolds to its details."""
     badge = (
         f'<span style="background: {_BADGES[event.kind]}; color: white; border-radius: 3px; padding: 0 5px;'
-        f' font-size: 85%">{html.escape(tag(event))}</span>'
+        f' font-size: 85%">{escaped(tag(event))}</span>'
     )
     colour = f' style="{RED}"' if failed(event) else ""
-    line = f"{badge} <span{colour}>{html.escape(headline(event))}</span>"
+    line = f"{badge} <span{colour}>{escaped(headline(event))}</span>"
     unfolded = details(event)
     if not unfolded:
         return f'<div style="line-height: 1.6; padding-left: 1.05em">{line}</div>'
@@ -103,7 +114,7 @@ def html_step(event: Event) -> str:
         f'<details style="line-height: 1.6"><summary style="cursor: pointer">{line}</summary>'
         f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere; max-height: 20em; overflow: auto; margin: 4px 0'
         f' 8px 1.05em; padding: 6px; line-height: 1.35; background: var(--jp-layout-color2, #f3f3f3)">'
-        f"{html.escape(unfolded)}</pre></details>"
+        f"{escaped(unfolded)}</pre></details>"
     )
 
 
@@ -111,7 +122,15 @@ def html_text(text: str, style: str = "") -> str:
     """Text with its line breaks kept and nothing in it read as HTML."""
     return (
         f'<div style="white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; {style}">'
-        f"{html.escape(clip(text))}</div>"
+        f"{escaped(clip(text))}</div>"
+    )
+
+
+def html_markdown(text: str) -> str:
+    """Markdown in a frame. Links and pictures stay text: where one leads is the model's word."""
+    return (
+        '<div class="jp-RenderedHTMLCommon" style="border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px;'
+        f' padding: 6px 12px; margin-top: 6px; overflow: auto">{_MARKDOWN.render(printable(clip(text)))}</div>'
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 
 import pytest
@@ -132,6 +134,40 @@ async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
     assert shown.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
     assert "<script" not in shown
     assert "&lt;script&gt;" in chat.turns[-1].reply.value, "the cited title"
+
+
+async def test_the_canvas_is_rendered_beside_the_chat_and_what_could_do_harm_in_it_is_text(lab_over):
+    canvas = f"# Oboe\n\n* **double** {EVIL} [x](javascript:alert)\n\n![y](http://z) <http://w>\n\n| a |\n| - |\n| 1 |"
+    replies = {**USUAL, "bubble": json.dumps({"chat": "Half \ud83d a # woodwind.", "canvas": canvas})}
+    chat = ChatWidget(lab_over(Scripted([lambda request: replies[purpose(request)]], loop=True), flows=["ego"]))
+    await chat.say("What is an oboe?")
+    turn = chat.turns[-1]
+    assert "Half  a # woodwind." in turn.reply.value and "Oboe" not in turn.reply.value
+    assert "<h1>Oboe</h1>" in turn.canvas.value and "<strong>double</strong>" in turn.canvas.value
+    assert "<td>1</td>" in turn.canvas.value and "[x](javascript:alert)" in turn.canvas.value
+    assert not re.search("<(script|a|img)", everything(chat)) and "![y](http://z) &lt;http://w&gt;" in turn.canvas.value
+    everything(chat).encode()
+
+
+async def test_speaker_documents_and_memory_reach_the_flow(lab_over, tmp_path):
+    model = Scripted([lambda request: "none" if request.output_schema else "Hello."], loop=True)
+    options = {"documents": (), "speaker": "Alex:1001", "memory": tmp_path / "kept"}
+    chat = notebook.chat_widget(lab_over(model, flows=["discord"], memory="sqlite"), **options)
+    await chat.say("Who am I?")
+    assert "Alex" in str(model.requests[-1].messages) and chat.chat.documents == ()
+    assert list((tmp_path / "kept").iterdir())
+
+
+async def test_a_display_cleared_before_the_chat_has_begun_loses_no_later_turn(lab_over, caplog):
+    model = Slow("one two", pause="two")
+    chat = ChatWidget(lab_over(model, flows=["rag_only"]))
+    saying = asyncio.ensure_future(chat.say("Count"))
+    await asyncio.sleep(0)
+    chat.clear()
+    model.go.set()
+    await saying
+    await chat.say("Again")
+    assert len(chat.turns) == 1 and "two" in chat.turns[-1].reply.value and "a listener" not in caplog.text
 
 
 async def test_another_flow_or_model_or_clear_begins_a_new_conversation(lab_over, tmp_path, monkeypatch):

@@ -1,0 +1,54 @@
+"""JupyterLab and Chromium, started once; each test opens a notebook of its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from support.jupyter import ChatPage, JupyterServer
+from support.places import ROOT
+
+Open = Callable[..., ChatPage]
+PICTURES = ROOT / "results" / "browser"
+
+
+@pytest.fixture(scope="session")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    server = JupyterServer(tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("home"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The Chromium on the PATH; none is fetched."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    assert program is not None, "no Chromium on the PATH: make browser installs it on Debian"
+    with sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_chat(jupyter: JupyterServer, browser: Any, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Runs cells, the last of which shows a chat widget, in a notebook named after the test."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+
+    name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_")).strip("-")
+
+    def start(*cells: str) -> ChatPage:
+        return ChatPage(context.new_page(), jupyter.write_notebook(name, *cells), PICTURES)
+
+    yield start
+    for page in context.pages:
+        # Of a test that failed this shows where it stood.
+        page.screenshot(path=PICTURES / f"{name}.png")
+    context.close()

@@ -1,0 +1,70 @@
+"""A model that says its reply word by word, slowly enough to watch, for each function of a flow another reply."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+
+from agentlab.core.messages import Completion, Message, Request, Usage
+from support.layered_agent import USUAL, plan, purpose
+
+Answer = Callable[[Request], "str | Message | Exception"]
+
+ATTACKS = """<script>alert('script')</script>
+<img src=x onerror="alert('img')">
+<a href="javascript:alert('a')">click me</a>
+[a link](javascript:alert('markdown')) ![a picture](http://evil.invalid/p.png) <http://evil.invalid/auto>
+<style>.agentlab-reply { display: none } body { background: url(http://evil.invalid/s.png) }</style>
+<svg onload="alert('svg')"><script>alert('in svg')</script></svg>
+</div></pre></details><iframe srcdoc="<script>parent.alert('iframe')</script>"></iframe>
+[one]: javascript:alert('reference) "x"
+[one] half a pair \ud83d, a zero \0, an escape \x1b[31m, \u202eturned round\u202c
+
+```html" onmouseover="alert('fence')
+<img src=x onerror="alert('code')">
+```
+"""
+
+
+class Streaming:
+    """Asks `answer` what to say, or which error to raise; `seconds` is the pause after each word."""
+
+    name, parallel = "scripted", None
+
+    def __init__(self, answer: Answer, seconds: float = 0.05) -> None:
+        self.answer = answer
+        self.seconds = seconds
+
+    async def complete(self, request: Request, emit: Callable[[str], None]) -> Completion:
+        reply = self.answer(request)
+        if isinstance(reply, Exception):
+            raise reply
+        message = Message(role="agent", text=reply) if isinstance(reply, str) else reply
+        for word in re.findall(r"\S*\s*", message.text):
+            emit(word)
+            await asyncio.sleep(self.seconds)
+        usage = Usage(input_tokens=9, output_tokens=len(message.text.split()), cached_tokens=0)
+        return Completion(message=message, usage=usage)
+
+    async def close(self) -> None:
+        pass
+
+
+def of_the_layered_agent(chat: str, canvas: str = "") -> Answer:
+    """What the model of `ego` says to each of its functions; every reply has this chat and this canvas."""
+    usual = {**USUAL, "plan": plan(complexity="simple"), "bubble": json.dumps({"chat": chat, "canvas": canvas})}
+    return lambda request: usual[purpose(request)]
+
+
+def of_the_coordinator(*replies: str | Exception) -> Answer:
+    """The replies one after the other, the last for ever; a background judgement keeps every turn."""
+    left = list(replies)
+
+    def answer(request: Request) -> str | Exception:
+        if request.output_schema:
+            return '{"keep": true}'
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
