@@ -37,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as problem:
+        where = f"{problem.filename}: " if problem.filename else ""
+        print(f"agentlab: {where}{problem.strerror or problem}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("agentlab: interrupted; what was done is kept, and --resume continues a run", file=sys.stderr)
         return 130

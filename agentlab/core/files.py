@@ -1,12 +1,15 @@
-"""Temporary folders that go when what they belong to does, and files that are replaced whole."""
+"""Temporary folders that go with what they belong to; files that are replaced, or added to, whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError
@@ -19,6 +22,40 @@ def folder_of(owner: object, prefix: str = "agentlab-") -> Path:
     return Path(folder)
 
 
+@contextlib.contextmanager
+def _opened(path: Path, how: int) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """All of `data`; a disk that is full takes a part of it first, and says so only when asked for the rest."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Add `data` at the end of a file, or nothing of it. Raises OSError, and then the file is as it was."""
+    with _opened(path, os.O_APPEND) as descriptor:
+        size = os.fstat(descriptor).st_size
+        try:
+            _write(descriptor, data)
+        except BaseException:
+            os.ftruncate(descriptor, size)
+            raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a process that was killed inside `replace_file` left behind; raises OSError."""
+    for file in folder.iterdir():
+        if re.fullmatch(r"\..+\.[0-9a-f]{32}\.new", file.name):
+            file.unlink()
+
+
 def replace_file(path: Path, content: bytes | str) -> None:
     """Write a file in one step: whoever reads it, even after a power cut, finds the old content or the new one whole.
 
@@ -27,10 +64,9 @@ def replace_file(path: Path, content: bytes | str) -> None:
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     try:
-        with fresh.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with _opened(fresh, os.O_EXCL) as descriptor:
+            _write(descriptor, data)
+            os.fsync(descriptor)
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.plugins import unknown
+from agentlab.core.strict_json import parse_json
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -53,18 +54,8 @@ def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
 
 
 def _parse(line: bytes) -> Any:
-    """Strict JSON: no NaN, no key twice, nothing that cannot be written down again."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) < len(keys):
-            raise ValueError(f"the key {max(keys, key=keys.count)!r} stands there twice")
-        return dict(pairs)
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    parsed = json.loads(line, object_pairs_hook=unique, parse_constant=refuse)
+    """Plain JSON that can be written down again."""
+    parsed = parse_json(line)
     json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair raises a UnicodeEncodeError
     return parsed
 

@@ -16,7 +16,7 @@ from agentlab.core.messages import Usage
 class Price(BaseModel):
     """Dollars per million tokens."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     input: float = Field(ge=0)
     cached_input: float | None = Field(None, ge=0, description="where not given, cached tokens cost what others cost")

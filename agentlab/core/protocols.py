@@ -266,6 +266,8 @@ class Answer(Generic[T]):
     error: str | None = None
     failure: BaseException | None = None
     """What whoever asked is to raise; beside a value, why that could not be recorded."""
+    odd: str = ""
+    """What the provider said of the call that cannot be, and was left out."""
     missed: Miss | None = None
     """Why it was not among the recordings, where there are some."""
 

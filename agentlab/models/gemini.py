@@ -73,7 +73,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
 
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
         self.name = f"gemini/{model}"
-        self._model, self._base_url, self._keys, self._timeout = model, base_url, keys, timeout
+        self._model, self._base_url, self._keys, self.timeout = model, base_url, keys, timeout
         self._client: Client | None = None
 
     def _connected(self) -> Client:
@@ -82,10 +82,11 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
 
             # Kind of service, address and version are said, or the SDK would take them from variables of its own.
             # One attempt is not the default: without the option a connection that fails is tried again, after seconds.
+            timeout = self.timeout or 0.0
             options = types.HttpOptions(
                 base_url=self._base_url or _HOME,
                 api_version="v1beta",
-                timeout=int(self._timeout * 1000),
+                timeout=int(timeout * 1000),
                 retry_options=types.HttpRetryOptions(attempts=1),
             )
             self._client = Client(vertexai=False, api_key="none", http_options=options)
@@ -146,7 +147,8 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         key = self._keys.take()
         try:
             contents: Any = [types.Content.model_validate(content) for content in wired["contents"]]
-            options = types.HttpOptions(headers={"x-goog-api-key": key})
+            # Unpacked, because what a packed answer grows to is known only once it has.
+            options = types.HttpOptions(headers={"x-goog-api-key": key, "Accept-Encoding": "identity"})
             config = types.GenerateContentConfig(http_options=options, **wired["config"])
             # One call is one request, counted as one; an SDK without the option always works that way.
             if "automatic_continuation" in types.GenerateContentConfig.model_fields:

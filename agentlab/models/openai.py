@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core.errors import Unreachable
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
+from agentlab.core.strict_json import parse_json
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
 from agentlab.models.provider import Provider, wired_tools
@@ -32,11 +33,11 @@ def identity(name: str) -> tuple[str, str]:
 
 
 def connect(
-    name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 120.0
+    name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 600.0
 ) -> OpenAIModel:
     """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key.
 
-    `timeout` is in seconds, for one attempt.
+    `timeout` is in seconds, for a whole answer; two minutes of silence end it, too.
     """
     address, keys = server_and_keys("openai", "OPENAI_API_KEY", base_url, api_key)
     return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
@@ -56,8 +57,9 @@ class StreamedChat:
 class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
-    def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
+    def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 600.0) -> None:
         self.name = f"openai/{model}"
+        self.timeout = timeout
         self._model = model
         self._connection = Connection(base_url, keys, timeout)
 
@@ -160,7 +162,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     try:
-        parsed = json.loads(arguments or "{}")
+        parsed = parse_json(arguments or "{}")
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
@@ -169,10 +171,11 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
 
 
 def read_usage(usage: Any) -> Usage:
-    prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
+    """The counts as they were sent; what of them cannot be is left out further up."""
+    prompt, output = (getattr(usage, f"{of}_tokens_details", None) for of in ("prompt", "completion"))
     return Usage(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cached_tokens=prompt.cached_tokens if prompt else None,
-        reasoning_tokens=output.reasoning_tokens if output else None,
+        input_tokens=getattr(usage, "prompt_tokens", None),
+        output_tokens=getattr(usage, "completion_tokens", None),
+        cached_tokens=getattr(prompt, "cached_tokens", None),
+        reasoning_tokens=getattr(output, "reasoning_tokens", None),
     )

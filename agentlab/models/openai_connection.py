@@ -10,7 +10,7 @@ embedder, with the next of several keys.
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 Answered = TypeVar("Answered")
+SILENCE_SECONDS = 120.0
 _OVERFLOW = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
 
 
@@ -39,24 +40,27 @@ class Connection:
         import httpx2
         import openai
 
+        from agentlab.models.bounded_http import bounded_client
+
         if self._client is None:
             # Without a key of its own: each call brings the one whose turn it is.
             self._client = openai.AsyncOpenAI(
                 base_url=self.base_url,
                 api_key="none",
-                timeout=self._timeout,
+                timeout=min(self._timeout, SILENCE_SECONDS),
                 max_retries=0,
-                http_client=openai.DefaultAioHttpClient(),
+                http_client=bounded_client(),
             )
         key = self.keys.take()
         try:
-            return await send(self._client.with_options(api_key=key))
+            async with asyncio.timeout(self._timeout):
+                return await send(self._client.with_options(api_key=key))
+        except TimeoutError:
+            error: ModelError = Unreachable("no answer in time", model)
         except openai.APIError as problem:
             error = self._error(problem, model)
         except httpx2.HTTPError as problem:
             error = Unreachable(f"the connection broke: {type(problem).__name__}", model)
-        except json.JSONDecodeError as problem:
-            error = ServerFault(f"the server sent what is not JSON: {problem.msg}", model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.blame(key, error)
 
@@ -64,6 +68,8 @@ class Connection:
         """Our error for an exception of the SDK."""
         import openai
 
+        if isinstance(problem.__cause__, ModelError):
+            return type(problem.__cause__)(str(problem.__cause__), model)
         said = self.keys.quote(str(getattr(problem, "message", problem)))
         # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
         if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):

@@ -5,18 +5,21 @@
     parse                what came back, as a completion
     format_tool_result   the answer to one tool call, in the provider's words
 
-`complete` puts them one after the other. It runs inside the session's traced verb, so that retries, recordings and the
-ledger are the same for every provider, and an orchestration knows none of them. Below stands what adapters share.
+`complete` puts them one after the other, within a time, and makes of whatever a server sends that nobody can read an
+error that may be tried again. It runs inside the session's traced verb, so that retries, recordings and the ledger are
+the same for every provider, and an orchestration knows none of them. Below stands what adapters share.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault
+from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault, Unreachable
 from agentlab.core.messages import Completion, Request
 from agentlab.core.protocols import Emit
 
@@ -31,6 +34,8 @@ class Provider(ABC, Generic[Wired, Raw]):
 
     name: str
     parallel: int | None = None
+    timeout: float | None = None
+    """Seconds for a whole answer, however often something of it arrives; None: no limit."""
 
     @abstractmethod
     def translate(self, request: Request) -> Wired:
@@ -49,7 +54,40 @@ class Provider(ABC, Generic[Wired, Raw]):
         """The answer to the tool call `call_id`, as `translate` puts it among the messages."""
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        return self.parse(await self.call(self.translate(request), emit), request)
+        wired = self.translate(request)
+        size = 0
+        own: BaseException | None = None
+
+        def emit_text(piece: str) -> None:
+            nonlocal size, own
+            size += len(piece) if isinstance(piece, str) else MOST_CHARACTERS + 1
+            if size > MOST_CHARACTERS:
+                raise ServerFault("the server sent no text, or more of it than anybody reads", self.name)
+            try:
+                emit(piece)
+            except Exception as failure:
+                own = failure  # of whoever listens; the server is not to blame
+                raise
+
+        try:
+            async with asyncio.timeout(self.timeout):
+                return self.parse(await self.call(wired, emit_text), request)
+        except TimeoutError:
+            raise Unreachable("no answer in time", self.name) from None
+        except UNREADABLE as problem:
+            if problem is own:
+                raise
+            raise unreadable(problem, self.name) from None
+
+
+MOST_CHARACTERS = 10_000_000
+"""Of an answer; a hundred times what a model says at most."""
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading code raises over an answer that is not as the protocol has it."""
+
+
+def unreadable(problem: Exception, model: str) -> ServerFault:
+    return ServerFault(f"the server sent what cannot be read: {type(problem).__name__}", model)
 
 
 def wired_tools(request: Request) -> dict[str, str]:
@@ -88,6 +126,7 @@ def error_of_status(status: int, said: str, model: str, retry_after: float | Non
 def seconds_in(headers: Mapping[str, str], name: str) -> float | None:
     """The seconds that a header such as Retry-After asks to wait; None where it is not there, or is a date."""
     try:
-        return float(headers.get(name, ""))
+        seconds = float(headers.get(name, ""))
     except ValueError:
         return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

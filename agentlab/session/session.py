@@ -44,7 +44,7 @@ from agentlab.core.messages import (
     as_messages,
     to_json,
 )
-from agentlab.core.names import NOT_RECORDED
+from agentlab.core.names import NOT_RECORDED, USAGE_UNKNOWN
 from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
 from agentlab.core.schemas import check_arguments
@@ -131,6 +131,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self._price = price
         self._speech: Speech | None = None
         self._drafts = 0
+        self._told_of_usage = False
         self._ids = 0
 
     def begin_turn(self, turn: int, speaker: str = "") -> None:
@@ -231,7 +232,12 @@ class Session(MemoryVerbs, BackgroundWork):
             speech.take_back()
         opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
         cost = self._price(self._gateway.name, completion.usage) if completion is not None else None
-        return self._settled(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
+        try:
+            return self._settled(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
+        finally:
+            if answer.odd and not self._told_of_usage:
+                self._told_of_usage = True
+                self.notify(USAGE_UNKNOWN, f"{self._gateway.name} reported {answer.odd}; it counts as unknown")
 
     def _begin_speech(self, phase: Phase | None, shows: Callable[[str], str]) -> Speech:
         scope = self._clock.scope

@@ -22,6 +22,7 @@ from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRec
 from agentlab.core.events import shorten
 from agentlab.core.messages import Completion, Message, Request, from_json, to_json
 from agentlab.core.protocols import Answer, Emit, Place
+from agentlab.wire.checked import checked
 from agentlab.wire.explain import Explanation
 from agentlab.wire.keys import RecordedRequest, Repeat, Row, duration_key, record_request, result_key, text_key
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel, Timed, timed
@@ -66,7 +67,7 @@ class Gateway:
         self._asked[place.path, first_key] += 1
         repeat: Repeat = [*place.path, count] if place.path else count
         key = recorded.key(repeat) if repeat else first_key
-        attempts, said = Attempts(self._retries), list[str]()
+        attempts, said, odd = Attempts(self._retries), list[str](), list[str]()
         missed: Explanation | None = None
 
         def emit_and_keep(text: str) -> None:
@@ -78,7 +79,7 @@ class Gateway:
                 said.clear()
                 again()
             # What is asked twice at once is asked once, whoever repeats it.
-            return await self._recorder.flights.share(first_key, lambda: self._ask_model(request, emit_and_keep))
+            return await self._recorder.flights.share(first_key, lambda: self._ask_model(request, emit_and_keep, odd))
 
         try:
             row = self._recorder.find(key)
@@ -112,12 +113,16 @@ class Gateway:
             waited=attempts.lost + brought.waited,
             attempt=attempts.number,
             origin="replay" if joined else "live",
+            odd="; ".join(odd),
         )
         return self._recorded(answer, key, entry, recorded, missed)
 
-    async def _ask_model(self, request: Request, emit: Emit) -> Timed[Completion]:
+    async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
         async with self._model.slot() as (model, waited):
-            return await timed(model.complete(request, emit), waited)
+            answer = await timed(model.complete(request, emit), waited)
+        completion, strange = checked(answer.result, self.name)
+        odd[:] = [strange] if strange else []
+        return replace(answer, result=completion)
 
     def _recorded(
         self, answer: Answer[Completion], key: str, entry: Row, request: RecordedRequest, missed: Explanation | None

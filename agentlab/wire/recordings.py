@@ -28,7 +28,7 @@ from typing import Any
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
-from agentlab.core.files import replace_file
+from agentlab.core.files import append_whole, replace_file
 from agentlab.core.messages import Request, from_json
 from agentlab.wire.keys import Row, digest, duration_key, result_key, text_key
 
@@ -117,22 +117,11 @@ class Recordings:
                 fresh = [part for name, part in (parts or {}).items() if name not in self._mine.parts]
                 text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
                 _refuse_secrets(text)
-                self._append(text.encode("utf-8"))
+                append_whole(self._own, text.encode("utf-8"))
                 self._catch_up()
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
         return _row(self._mine.rows[key])
-
-    def _append(self, text: bytes) -> None:
-        size = self._own.stat().st_size
-        try:
-            with self._own.open("ab") as file:
-                file.write(text)
-        except OSError:
-            # Half a line would make the whole file unreadable.
-            with self._own.open("r+b") as file:
-                file.truncate(size)
-            raise
 
     def keep_only(self, used: Collection[str]) -> int:
         """Rewrite the own file without the rows that are not in `used`; returns how many were dropped."""

@@ -1,7 +1,7 @@
 """Makes a call again that failed and may go through later; the only place where anything is tried twice.
 
-A provider that says when to come back is believed, up to a minute; else the pauses double, with some chance in them, so
-that conversations that failed together do not come back together.
+A provider that says when to come back is believed, up to a minute for all attempts at a call; else the pauses double,
+with some chance in them, so that conversations that failed together do not come back together.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ RETRIES = 3
 BACK_OFF = 0.5
 """Seconds before the first retry."""
 LONGEST = 60.0
+"""Seconds that a call waits in all because a provider asked for it."""
 
 _jitter = random.Random()
 
@@ -37,7 +38,7 @@ class Attempts:
         self.is_pausing = False
         self._retries_left = retries
         self._pauses = self._keys_tried = 0
-        self._began = 0.0
+        self._began = self._asked_to_wait = 0.0
 
     @property
     def spent(self) -> float:
@@ -80,5 +81,7 @@ class Attempts:
         self._pauses += 1
         pause: float = BACK_OFF * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
         if isinstance(error, RateLimited) and error.retry_after is not None:
-            pause = max(pause, min(error.retry_after, LONGEST))
+            asked = min(error.retry_after, LONGEST - self._asked_to_wait)
+            self._asked_to_wait += asked
+            pause = max(pause, asked)
         return pause

@@ -25,6 +25,7 @@ from support import fake_gemini, fake_openai
 from support.coordinators import history
 from support.doubles import session_over
 from support.histories import histories
+from support.wired import Wired
 
 # Of the SDK, about its own transport.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -112,17 +113,6 @@ def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(argume
         wired.reader.feed(character)
     made = model.parse(StreamedReply(wired.reader, finish="stop"), request).message.tool_calls
     assert [(call.name, call.arguments) for call in made] == calls
-
-
-class Wired(LocalModel):
-    """The embedded model's adapter, talking to a server that is there already."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__("any", Path)
-        self._port = port
-
-    async def start(self) -> None:
-        pass
 
 
 async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from agentlab.wire.keys import record_request
 from agentlab.wire.recorder import Recorder
 from agentlab.wire.recordings import Recordings
 from support.doubles import gateway_to
+from support.full_disk import FullDisk
 from support.places import TESTS
 from support.replays import FLOWS, Never, modelled, play, replay
 
@@ -170,28 +171,7 @@ def test_a_disk_that_is_full_ends_the_run_and_leaves_the_file_whole(dataset, tmp
     play(dataset, "record", tmp_path / "a", flows=["rag_only"])
     file = tmp_path / "recordings" / "run.jsonl"
     before = file.read_bytes()
-    real = Path.open
-
-    class Full:
-        def __init__(self, opened):
-            self.opened = opened
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *reasons):
-            self.opened.close()
-
-        def write(self, text):
-            self.opened.write(text[: len(text) // 2])
-            self.opened.flush()
-            raise OSError(28, "No space left on device")
-
-    def opening(path, mode="r", *arguments, **options):
-        opened = real(path, mode, *arguments, **options)
-        return Full(opened) if mode == "ab" and path.name == "run.jsonl" else opened
-
-    monkeypatch.setattr(Path, "open", opening)
+    FullDisk(monkeypatch, "run.jsonl", share=0.5)
     with pytest.raises(RecordingError, match=r"run\.jsonl: cannot be written: No space left"):
         play(dataset, "auto", tmp_path / "b", flows=["rag_only"], generation={"seed": 8})
     assert file.read_bytes() == before

@@ -35,7 +35,7 @@ class FakeOpenAI:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for piece in answer.get("raw", ()):
-            await response.write(piece.encode())
+            await response.write(piece if isinstance(piece, bytes) else piece.encode())
         for delta in answer.get("deltas", ()):
             await self._chunk(response, {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
         if answer.get("drop"):

@@ -145,8 +145,12 @@ def columns(record: Struct) -> dict[str, Any]:
 
 
 def encode(record: Any, indent: int | None = None) -> str:
-    """A record as JSON."""
-    return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent)
+    """A record as JSON; a number that JSON has no word for, such as NaN in what a flow handed on, is null."""
+    try:
+        return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(record, default=_plain), parse_constant=lambda name: None)
+        return json.dumps(finite, ensure_ascii=False, indent=indent)
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
-A line is written whole and flushed, so a killed run loses at most the turn it was in. What is read back is folded anew;
-nothing in the folder is a running total.
+A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
+on from there with --resume. What is read back is folded anew; nothing in the folder is a running total.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
-from agentlab.core.files import replace_file
+from agentlab.core.files import append_whole, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play, ScoreRow, TurnRow, encode
@@ -50,6 +50,7 @@ class Played:
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._failure: RunError | None = None
 
     # Writing.
 
@@ -59,9 +60,10 @@ class RunFolder:
         try:
             if (path / "run.json").exists():
                 raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
-            if path.exists() and any(file.name != LOCK for file in path.iterdir()):
-                raise RunError(f"{path} is not empty and holds no run; choose another --out")
             path.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(path)
+            if any(file.name != LOCK for file in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
         except OSError as problem:
             raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         folder = cls(path)
@@ -82,7 +84,8 @@ class RunFolder:
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written."""
-        replace_file(self.path / name, encode(content, indent=2) + "\n")
+        with self._writing(name):
+            replace_file(self.path / name, encode(content, indent=2) + "\n")
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
@@ -92,21 +95,38 @@ class RunFolder:
         self._append("turns.jsonl", row)
 
     def write_scores(self, rows: list[ScoreRow]) -> None:
-        replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
+        with self._writing("scores.jsonl"):
+            replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
 
     def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
         line = encode(row).encode("utf-8", "backslashreplace")
-        with (self.path / name).open("ab", buffering=0) as file:
-            file.write(line + b"\n")
+        if self._failure is not None:
+            # A flow may have survived the first one; nothing is written past a line that is missing.
+            raise self._failure
+        with self._writing(name):
+            append_whole(self.path / name, line + b"\n")
         self.__dict__.pop("played", None)
 
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            self._failure = RunError(
+                f"{self.path / name} cannot be written: {problem.strerror}; what was done is kept: once that is mended,"
+                " --resume goes on"
+            )
+            raise self._failure from None
+
     def mend(self) -> None:
-        """Cut off a last line that a killed run left unfinished."""
+        """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ("turns.jsonl", "calls.jsonl"):
             if (self.path / name).exists():
-                with (self.path / name).open("rb+") as file:
+                with self._writing(name), (self.path / name).open("rb+") as file:
                     file.truncate(file.read().rfind(b"\n") + 1)
+        with self._writing(""):
+            remove_leftovers(self.path)
 
     # Reading.
 
@@ -202,6 +222,11 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """Pass over a line that cannot be written: what matters is said by the run itself."""
+
+
 @contextlib.contextmanager
 def run_log() -> Iterator[Callable[[Path], None]]:
     """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
@@ -210,7 +235,10 @@ def run_log() -> Iterator[Callable[[Path], None]]:
     level = ours.level
 
     def write_to(folder: Path) -> None:
-        file = logging.FileHandler(folder / "run.log", encoding="utf-8")
+        try:
+            file = _LogFile(folder / "run.log", encoding="utf-8")
+        except OSError as problem:
+            raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         kept.setTarget(file)
         kept.flush()

@@ -4,7 +4,7 @@
 
 A turn that raises is a failed turn: it keeps what it cost, scores 0 and is never dropped. Conversations are independent
 of each other; the turns of one come in order. A killed run is continued with `resume=True`: finished conversations are
-kept, the others begin again as a new take.
+kept, the others begin again as a new take. So is one that stopped because its budget was spent or the model down.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, Retryable
 from agentlab.core.messages import ToolSpec, UserTurn
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
@@ -35,6 +36,14 @@ from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
+
+log = logging.getLogger(__name__)
+MOST_UNANSWERED = 10
+"""A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
+
+
+class _Down(Exception):
+    """The run stops; the conversation that is under way begins again when it is continued."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +117,8 @@ class _Runner:
         # A conversation that was cut off begins anew, and is paid for all the same.
         played = [event for trace in folder.played.traces.values() for event in trace.events]
         self._budget = Budget(bench.spec.budget, [*played, *(event for _, event in folder.played.abandoned)])
+        self._unanswered = 0
+        """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
         self._memories = Memories(bench, self._begin, lambda: self._budget.is_spent)
         self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
 
@@ -131,11 +142,11 @@ class _Runner:
 
         async def worker() -> None:
             for play in waiting:
-                if self._budget.is_spent:
+                if self._budget.is_spent or self._is_down:
                     return
                 try:
                     await self._play(play)
-                except BudgetSpent:
+                except (BudgetSpent, _Down):
                     return
 
         try:
@@ -146,6 +157,10 @@ class _Runner:
             raise failures.exceptions[0] from None
         finally:
             await self._memories.close()
+
+    @property
+    def _is_down(self) -> bool:
+        return self._unanswered >= MOST_UNANSWERED
 
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
@@ -196,6 +211,14 @@ class _Runner:
             now = datetime.fromisoformat(moment) if moment else None
             played = await driver.play(play.variant.respond, number, asked, now=now)
             await driver.finish()
+            self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
+            if self._is_down:
+                if self._unanswered == MOST_UNANSWERED:
+                    log.warning(
+                        "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
+                        *(self._unanswered, played.error),
+                    )
+                raise _Down
             self._write(play, session, played)
 
     def _write(self, play: Assignment, session: Session, played: PlayedTurn) -> None:

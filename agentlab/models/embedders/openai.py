@@ -6,14 +6,16 @@ connect("text-embedding-3-large", dimensions=256)       # asks the server for sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from agentlab.core.errors import ModelError
+from agentlab.core.errors import ModelError, ServerFault
 from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
+from agentlab.models.provider import UNREADABLE, unreadable
 
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _BATCH = 256
@@ -65,13 +67,18 @@ class OpenAIEmbedder:
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
         size = openai.omit if self._wanted is None else self._wanted
-        answer = await self._connection.ask(
-            self.name,
-            lambda client: client.embeddings.create(
-                model=self._model, input=inputs, encoding_format="float", dimensions=size
-            ),
-        )
-        rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
+        try:
+            answer = await self._connection.ask(
+                self.name,
+                lambda client: client.embeddings.create(
+                    model=self._model, input=inputs, encoding_format="float", dimensions=size
+                ),
+            )
+            rows = [[float(n) for n in item.embedding] for item in sorted(answer.data, key=lambda item: item.index)]
+        except UNREADABLE as problem:
+            raise unreadable(problem, self.name) from None
+        if not all(math.isfinite(number) for row in rows for number in row):
+            raise ServerFault("the server sent a vector with what is no number", self.name)
         if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
             raise ModelError(
                 f"the server sent {len(rows)} vectors for {len(inputs)} texts, or of unequal length", self.name

@@ -1,0 +1,66 @@
+"""What an adapter hands over of an answer, held against what can be, whoever wrote the adapter or runs the server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+from agentlab.core.errors import ServerFault
+from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
+from agentlab.core.strict_json import check_depth
+
+MOST_TOKENS = 10**9
+"""Of one call; beyond, a count is a mistake."""
+
+
+def checked(answer: Any, model: str) -> tuple[Completion, str]:
+    """The completion without what cannot be, and which token counts those were; raises ServerFault for no answer.
+
+    A count is whole, not negative and not past `MOST_TOKENS`; what is part of another count is not more than that.
+    Otherwise it is not known. Arguments that are not JSON become the text that they are.
+    """
+    message = getattr(answer, "message", None)
+    if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
+        raise ServerFault("the answer is no text", model)
+    usage, odd = _usage(answer.usage)
+    known = answer.finish_reason in get_args(FinishReason)
+    return replace(
+        answer,
+        message=replace(message, role="agent", tool_calls=tuple(_call(call, model) for call in message.tool_calls)),
+        usage=usage,
+        model=answer.model if isinstance(answer.model, str) else model,
+        finish_reason=answer.finish_reason if known else "stop",
+    ), odd
+
+
+def _usage(given: Any) -> tuple[Usage, str]:
+    told = {field.name: getattr(given, field.name, None) for field in fields(Usage)}
+    counts = {name: _count(count) for name, count in told.items()}
+    for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
+        most = counts[whole]
+        if most is not None and (counts[part] or 0) > most:
+            counts[part] = None
+    odd = ", ".join(f"{name}: {told[name]!r:.40}" for name in told if told[name] is not None and counts[name] is None)
+    return Usage(**counts), odd
+
+
+def _count(value: Any) -> int | None:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+
+
+def _call(call: Any, model: str) -> ToolCall:
+    if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
+        raise ServerFault("the answer calls a tool that has no name", model)
+    if call.malformed is not None:
+        return call
+    try:
+        if not isinstance(call.arguments, dict):
+            raise TypeError
+        check_depth(call.arguments)
+        json.dumps(call.arguments, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return replace(call, arguments={}, malformed=f"{call.arguments!r:.1000}")
+    return call

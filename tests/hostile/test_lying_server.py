@@ -1,0 +1,273 @@
+"""Servers that lie, drip, flood or are down: every turn is counted, nothing hangs, and a budget holds."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import agentlab as al
+from agentlab.core.errors import ModelError, RateLimited, Retryable
+from agentlab.core.messages import Message, Request
+from agentlab.core.names import USAGE_UNKNOWN
+from agentlab.evals.run import runner
+from agentlab.models import bounded_http
+from agentlab.models.embedders.openai import OpenAIEmbedder
+from agentlab.models.keys import KeyRing
+from agentlab.models.openai import OpenAIModel
+from agentlab.models.openai_connection import Connection
+from agentlab.models.scripted import Scripted
+from agentlab.wire import retries
+from support import fake_openai
+from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
+
+HELLO = Request(messages=(Message(role="user", text="Hello"),))
+Handler = Callable[[web.Request], Any]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text('dated: "2026"\nmodels:\n  openai/any: {input: 2, output: 10}\n')
+    return {
+        "datasets": [str(write_set(tmp_path / "rules", CONVERSATIONS, DOCUMENTS))],
+        "embedder": "hashing/hashing-64",
+        "flows": ["rag_only"],
+        "scorers": ["answer"],
+        "prices": str(prices),
+    }
+
+
+async def run(spec: dict[str, Any], answer: Any, out: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> al.Run:
+    async with fake_openai.serving(answer if callable(answer) else lambda body: answer) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        with al.Lab(model="openai/any", **spec | more) as lab:
+            return await lab.run(out=out, resume=out.exists())
+
+
+def usage(given: Any, made: Any) -> dict[str, Any]:
+    return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": 0}
+
+
+@pytest.mark.parametrize("odd", [-(10**9), "many", float("nan"), float("inf"), 10**400])
+async def test_usage_that_cannot_be_costs_nothing_but_certainty(spec, tmp_path, monkeypatch, odd):
+    found = await run(spec, fake_openai.text("Hi", usage=usage(odd, 20)), tmp_path / "run", monkeypatch)
+    flow = found.summary["flows"]["rag_only"]
+    assert (found.summary["status"], flow["turns"], flow["errors"]) == ("complete", 6, 0)
+    assert (flow["input_tokens"], flow["output_tokens"], flow["cost_usd"]) == (None, 120, None)
+    told = [e for trace in found.traces.values() for e in trace.events if getattr(e, "name", "") == USAGE_UNKNOWN]
+    assert len(told) == 3, "once a conversation"
+    for file in ("summary.json", "calls.jsonl", "turns.jsonl"):
+        for line in (found.path / file).read_text().splitlines() if file.endswith("l") else [""]:
+            json.loads(line or (found.path / file).read_text(), parse_constant=pytest.fail)
+
+
+async def test_negative_usage_does_not_defeat_a_budget(spec, tmp_path, monkeypatch):
+    answer = fake_openai.text("Hi", usage=usage(-(10**9), 20))
+    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
+    assert (found.summary["status"], found.summary["turns"]) == ("partial", 2)
+
+
+async def test_a_budget_is_spent_by_honest_usage_and_not_before(spec, tmp_path, monkeypatch):
+    answer = fake_openai.text("Hi", usage=usage(1000, 100))  # $0.003 a call
+    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
+    assert (found.summary["status"], found.summary["turns"]) == ("partial", 4)
+    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 1})
+    assert (found.summary["status"], found.summary["turns"]) == ("complete", 6)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
+class Handing:
+    """A flow that hands on what JSON has no word for."""
+
+    name = "handing"
+
+    async def respond(self, turn: Any, session: Any) -> al.Reply:
+        session.notify("measured", value=float("nan"), limit=float("inf"))
+        return al.Reply(text="done", data={"x": float("-inf"), "y": 1.5})
+
+
+def test_numbers_that_json_cannot_hold_are_null_in_the_run_folder(spec, tmp_path):
+    del spec["prices"]
+    with al.Lab(model=Scripted([]), **spec | {"flows": [Handing()]}) as lab:
+        found = lab.run_sync(out=tmp_path / "run")
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines(found.path / "calls.jsonl")]
+    assert [row["data"] for row in rows if row["kind"] == "notice"] == [{"value": None, "limit": None}] * 6
+    turns = [json.loads(line, parse_constant=pytest.fail) for line in lines(found.path / "turns.jsonl")]
+    assert [row["reply"]["data"] for row in turns] == [{"x": None, "y": 1.5}] * 6
+    assert al.open_run(found.path).summary["status"] == "complete"
+
+
+async def served(handler: Handler, ask: Callable[[str], Any]) -> Any:
+    app = web.Application()
+    app.router.add_post("/{anything:.*}", handler)
+    started = web.AppRunner(app, shutdown_timeout=0.1)
+    await started.setup()
+    await web.TCPSite(started, "127.0.0.1", 0).start()
+    try:
+        return await ask(f"http://127.0.0.1:{started.addresses[0][1]}/v1")
+    finally:
+        await started.cleanup()
+
+
+def model(base_url: str, **options: Any) -> OpenAIModel:
+    return OpenAIModel("any", base_url=base_url, keys=KeyRing(["key-of-a-test"]), **options)
+
+
+async def complete(base_url: str, **options: Any) -> Any:
+    adapter = model(base_url, **options)
+    try:
+        return await adapter.complete(HELLO, lambda piece: None)
+    finally:
+        await adapter.close()
+
+
+def dripping(piece: bytes) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(piece)
+            await asyncio.sleep(0.02)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "piece", [b": keep-alive\n\n", b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n']
+)
+async def test_an_answer_that_never_ends_ends_in_time(piece):
+    began = time.monotonic()
+    with pytest.raises(Retryable, match="in time"):
+        await served(dripping(piece), lambda url: complete(url, timeout=0.3))
+    assert time.monotonic() - began < 5
+
+
+def sending(content: bytes, **headers: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=content, headers={"Content-Type": "text/event-stream", **headers})
+
+    return handle
+
+
+async def test_an_answer_that_is_packed_unasked_is_refused_before_it_is_unpacked():
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    with pytest.raises(Retryable, match="packs"):
+        await served(sending(bomb, **{"Content-Encoding": "gzip"}), complete)
+
+
+@pytest.mark.parametrize("line_end", [b"", b"\n\n"], ids=["one line", "many lines"])
+async def test_an_answer_has_a_size_at_most(monkeypatch, line_end):
+    monkeypatch.setattr(bounded_http, "MOST_BYTES", 100_000)
+    flood = (b": nothing" + line_end) * 50_000
+    with pytest.raises(Retryable, match="more than 100000 bytes"):
+        await served(sending(flood), complete)
+    embedder = OpenAIEmbedder("e", Connection("", KeyRing(["k"]), 5.0), None)
+    with pytest.raises(Retryable):
+        await served(sending(flood), lambda url: _embed(embedder, url))
+
+
+async def _embed(embedder: OpenAIEmbedder, url: str) -> Any:
+    embedder._connection.base_url = url
+    try:
+        return await embedder.embed(["x"])
+    finally:
+        await embedder.close()
+
+
+async def test_a_redirect_to_another_server_is_not_followed_and_one_within_it_is():
+    elsewhere: list[web.Request] = []
+
+    async def catch(request: web.Request) -> web.Response:
+        elsewhere.append(request)
+        return web.Response()
+
+    async def redirected(target: str) -> Any:
+        async def redirect(request: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"Location": target})
+
+        return await served(redirect, complete)
+
+    with pytest.raises(ModelError, match="sends on") as caught:
+        await served(catch, redirected)
+    assert not isinstance(caught.value, Retryable) and not elsewhere
+
+    async def within(request: web.Request) -> web.Response:
+        if request.path.endswith("/again"):
+            delta = {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
+            return web.Response(text=f"data: {json.dumps(delta)}\n\n", content_type="text/event-stream")
+        return web.Response(status=307, headers={"Location": f"{request.path}/again"})
+
+    assert (await served(within, complete)).text == "Hi"
+
+
+async def test_a_vector_with_what_is_no_number_is_an_error_to_retry():
+    row = '{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}'
+    embedder = OpenAIEmbedder("e", Connection("", KeyRing(["k"]), 5.0), None)
+    with pytest.raises(Retryable, match="no number"):
+        await served(sending(row.encode(), **{"Content-Type": "application/json"}), lambda url: _embed(embedder, url))
+
+
+@pytest.mark.parametrize("asked", [86_400.0, 40.0])
+async def test_a_provider_that_asks_for_a_day_is_given_a_minute_in_all(monkeypatch, asked):
+    waited: list[float] = []
+    monkeypatch.setattr(retries.asyncio, "sleep", lambda seconds: _given(waited.append(seconds)))
+
+    async def refuse() -> None:
+        raise RateLimited("later", "any", asked)
+
+    with pytest.raises(RateLimited):
+        await retries.Attempts().run(refuse)
+    assert sum(waited) == retries.LONGEST
+
+
+async def _given(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_server_that_is_down_stops_the_run_once_and_it_can_be_resumed(tmp_path, own_home, caplog, concurrency):
+    is_down = True
+
+    def reply(request: Request) -> Any:
+        return Retryable("connection refused", "any") if is_down else "Hi"
+
+    data = write_set(tmp_path / "set", [{"id": f"c{n:02}", "turns": [{"user": "x"}]} for n in range(30)], DOCUMENTS)
+    spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "flows": ["rag_only"], "scorers": ["answer"]}
+    out = tmp_path / "run"
+    with al.Lab(model=Scripted([reply], loop=True), **spec, concurrency=concurrency) as lab:
+        found = lab.run_sync(out=out)
+    stopped = [record for record in caplog.records if "the run stops here" in record.message]
+    assert (found.summary["status"], found.summary["turns"], len(stopped)) == ("partial", 9, 1)
+    is_down = False
+    with al.Lab(model=Scripted([reply], loop=True), **spec, concurrency=concurrency) as lab:
+        found = lab.run_sync(out=out, resume=True)
+    assert (found.summary["status"], found.summary["turns"]) == ("complete", 30)
+    assert found.summary["flows"]["rag_only"]["errors"] == 9
+
+
+def test_a_server_that_fails_now_and_then_stops_nothing(tmp_path, own_home):
+    count = 0
+
+    def reply(request: Request) -> Any:
+        nonlocal count
+        count += 1
+        return "Hi" if count % (4 * (runner.MOST_UNANSWERED - 1) + 1) == 0 else Retryable("overloaded", "any")
+
+    data = write_set(tmp_path / "set", [{"id": f"c{n:02}", "turns": [{"user": "x"}]} for n in range(25)], DOCUMENTS)
+    with al.Lab(
+        model=Scripted([reply], loop=True), datasets=[str(data)], embedder="hashing/hashing-64", flows=["rag_only"]
+    ) as lab:
+        found = lab.run_sync(out=tmp_path / "run")
+    assert (found.summary["status"], found.summary["flows"]["rag_only"]["errors"]) == ("complete", 23)
+    assert found.traces["rag_only", "c09", 0].totals().llm_calls == 1
