@@ -68,7 +68,11 @@ class Shown:
 
     def __repr__(self) -> str:
         written = io.StringIO()
-        self.print_to(Console(file=written, width=PRINTED_WIDTH, highlight=False, markup=False, emoji=False))
+        # In a notebook a console would show each line by itself, past the file.
+        console = Console(
+            file=written, width=PRINTED_WIDTH, force_jupyter=False, highlight=False, markup=False, emoji=False
+        )
+        self.print_to(console)
         return written.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
