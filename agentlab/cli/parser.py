@@ -12,6 +12,7 @@ from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.listing import list_names
 from agentlab.core.errors import AgentlabError
 from agentlab.core.names import Mode
 from agentlab.core.version import __version__
@@ -159,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     lint = command("lint", handlers.lint)
     lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")
 
-    listing = command("list", handlers.list_names)
+    listing = command("list", list_names)
     listing.add_argument("what", choices=["models", "embedders", "flows", "tools", "scorers", "runs"])
 
     pull = command("pull", handlers.pull)
