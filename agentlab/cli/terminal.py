@@ -273,8 +273,8 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
     print_line(
         console,
         f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own."
-        f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found in"
-        " 80 % of such comparisons",
+        f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
+        " in 80 % of such comparisons",
     )
 
 
