@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         _fetch(lab.local_weights())
         with RunDisplay() as display:
-            told = {"on_event": display.tell} if arguments.events else {}
+            told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
+            told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         missed = _show_reuse(run)
         show_comparison(run, arguments.all)
@@ -161,6 +162,24 @@ def show(arguments: argparse.Namespace) -> None:
         show_comparison(run, arguments.all)
     else:
         run.show(arguments.id).print_to(new_console())
+
+
+def convert(arguments: argparse.Namespace) -> None:
+    from agentlab.evals.run.convert import convert
+
+    run = Path(arguments.run)
+    made = convert(run, Path(arguments.out or f"{run.resolve()}-converted"))
+    print(f"{made.path} holds the run in today's format; {run} is as it was")
+
+
+def export(arguments: argparse.Namespace) -> None:
+    from agentlab.evals.results.export import export
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    file = Path(arguments.out or f"{run.path.name}.{arguments.to}")
+    export(run, arguments.to, file)
+    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, a row each")
 
 
 def report(arguments: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ from agentlab.evals.results.show import badness, expected, score_text, worst_tur
 from agentlab.evals.results.tables import Cell, print_line, print_table
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.runner import RunProgress
+    from agentlab.evals.run.player import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""

@@ -49,7 +49,7 @@ class Workbench:
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
         self.spec = spec
-        self._objects = objects
+        self.objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
         if spec.files is not None and not Path(spec.files).is_dir():
@@ -114,7 +114,7 @@ class Workbench:
 
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
-        given = self._objects.get((room, name))
+        given = self.objects.get((room, name))
         if given is not None:
             return name, getattr(given, "endpoint", ""), lambda: given
         provider, rest = plugins.provider(room, name)
@@ -127,7 +127,7 @@ class Workbench:
             return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
         models = [name for name, answering in self.answering().items() if name == answering]
-        given = {name for _, name in self._objects}
+        given = {name for _, name in self.objects}
         named = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
 
@@ -137,7 +137,7 @@ class Workbench:
 
     def seconds_per_call(self, model: str) -> float | None:
         """How long a call takes by the provider's own rough word; None where it has none."""
-        if ("models", model) in self._objects:
+        if ("models", model) in self.objects:
             return None
         provider, name = plugins.provider("models", model)
         pace = getattr(provider, "seconds_per_call", None)

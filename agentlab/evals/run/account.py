@@ -33,9 +33,17 @@ from agentlab.workbench.workbench import Workbench
 
 
 class Account:
-    """Of the conversations `plays`, as far as they are in `folder` and are being played."""
+    """Of the conversations `plays`, as far as they are in `folder` and are being played; `names` are those of the
+    whole run, so that every share of it numbers them alike."""
 
-    def __init__(self, bench: Workbench, plays: Iterable[Assignment], folder: RunFolder, budget: Budget) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        names: Iterable[str],
+        plays: Iterable[Assignment],
+        folder: RunFolder,
+        budget: Budget,
+    ) -> None:
         self._bench = bench
         self._folder = folder
         self._budget = budget
@@ -45,9 +53,7 @@ class Account:
             self._takes[play] = max(take, self._takes.get(play, 0))
         self._finished: dict[Play, Assignment] = {}
         self._left = 0
-        names = set()
         for assigned in plays:
-            names.add(assigned.name)
             key, answered = assigned.key, set[int]()
             if key in self._takes:
                 answered = {row.turn for row in self._rows_of(key)}

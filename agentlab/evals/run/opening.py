@@ -94,8 +94,13 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
         )
 
 
-def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
-    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things."""
+def open_folder(
+    bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool, shards: int | None = None
+) -> RunFolder:
+    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
+
+    A new run is cut into `shards`; one that is there keeps the number it was cut into, and None is none.
+    """
     header: dict[str, Any] = {
         "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -112,6 +117,8 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if shards is not None:
+        header["shards"] = shards
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
@@ -124,6 +131,9 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
             raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
+    if ("shards" in before) != (shards is not None):
+        how = "with --executor" if "shards" in before else "without --executor"
+        raise RunError(f"{path} was begun {how}; go on with it {how}")
     folder.mend()
     return folder
 
