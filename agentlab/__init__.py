@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentlab.data.datasets import load_dataset
     from agentlab.data.documents import load_documents
     from agentlab.evals.results.run import open_run
+    from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
     from agentlab.models.scripted import Scripted
     from agentlab.session.session import Session
@@ -36,6 +37,7 @@ _WHERE = {
     "ToolCall": "agentlab.core.messages",
     "ToolSpec": "agentlab.core.messages",
     "UserTurn": "agentlab.core.messages",
+    "judge": "agentlab.lab.judging",
     "load_dataset": "agentlab.data.datasets",
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
@@ -54,6 +56,7 @@ __all__ = [
     "ToolSpec",
     "UserTurn",
     "__version__",
+    "judge",
     "load_dataset",
     "load_documents",
     "load_spec",

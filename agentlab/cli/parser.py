@@ -12,6 +12,7 @@ from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
 from agentlab.core.errors import AgentlabError
 from agentlab.core.names import Mode
@@ -139,6 +140,17 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
+
+    judging = command("judge", judge)
+    judging.add_argument("run", metavar="RUN", help="a run folder")
+    judging.add_argument("--rubric", default="correct", metavar="R", help="correct (the default), grounded, or a file")
+    judging.add_argument("--model", metavar="M", help="provider/model (default: local/qwen2.5-coder-1.5b)")
+    judging.add_argument("--mode", choices=get_args(Mode), help="of its calls (default: auto)")
+    judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
+    judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
+    judging.add_argument("--stress", type=int, default=8, metavar="N", help="turns with known answers (default: 8)")
+    judging.add_argument("--labels", metavar="FILE", help="a CSV file of what people say of replies")
+    judging.add_argument("--next", type=int, default=0, metavar="N", help="turns to add to that file for people")
 
     cache = command("cache", handlers.cache)
     cache.add_argument("run", metavar="RUN", help="a run folder")
