@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentlab.evals.compare.gate import Verdict
     from agentlab.evals.results.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
@@ -208,12 +209,16 @@ def gate(arguments: argparse.Namespace) -> int:
     from agentlab.evals.compare.report import junit, leave, markdown, save
     from agentlab.evals.results.run import open_run
 
-    run = open_run(arguments.run)
-    if arguments.update:
-        write_baseline(run, arguments.baseline)
-        print(f"wrote {arguments.baseline} from {run.run_id}")
-        return 0
-    verdict = gate(run, arguments.baseline, margins=_margins("--margin", arguments.margin), alpha=arguments.alpha)
+    margins = _margins("--margin", arguments.margin)
+    if arguments.sequential:
+        run, verdict = _gate_while_running(arguments, margins)
+    else:
+        run = open_run(arguments.run)
+        if arguments.update:
+            write_baseline(run, arguments.baseline)
+            print(f"wrote {arguments.baseline} from {run.run_id}")
+            return 0
+        verdict = gate(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     leave(verdict, run.path)
     show_verdict(verdict, run, explain=arguments.explain)
     if arguments.junit:
@@ -222,6 +227,30 @@ def gate(arguments: argparse.Namespace) -> int:
     if summary:
         save(markdown(verdict), summary, append=True)
     return verdict.exit_code
+
+
+def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, Verdict]:
+    from agentlab.cli.terminal import RunDisplay
+    from agentlab.lab.lab import Lab
+
+    if arguments.update:
+        raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
+    if Path(arguments.run).is_dir():
+        raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
+    with Lab(arguments.run, **_overrides(arguments)) as lab:
+        _fetch(lab.local_weights())
+        with RunDisplay() as display:
+            return lab.gate_sync(
+                arguments.baseline,
+                margins=margins,
+                alpha=arguments.alpha,
+                looks=arguments.looks,
+                until_decided=arguments.until_decided,
+                seed=arguments.order_seed,
+                out=arguments.out,
+                resume=arguments.resume,
+                on_progress=display.update,
+            )
 
 
 def tools(arguments: argparse.Namespace) -> None:

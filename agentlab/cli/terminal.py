@@ -169,7 +169,10 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
     if result.status != "complete" and not (result.recordings and result.recordings.missing):
-        print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
+        why = "the budget is spent. Go on with --resume and a larger one."
+        if "sequential" in run.folder.header:
+            why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
+        print_line(console, f"The run stopped early: {why}")
     _show_next(console, run, more)
 
 

@@ -33,7 +33,8 @@ OPEN_SHOWN, ADVICE_SHOWN = 7, 3
 def lines(verdict: Verdict) -> list[str]:
     """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
     open_ = [judged for judged in verdict.deciding if judged.verdict not in ("pass", "unchanged")]
-    found = [str(verdict), *(f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN])]
+    found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
+    found += [*(f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN])]
     if len(open_) > OPEN_SHOWN:
         found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
     counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
@@ -82,7 +83,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "result": verdict.result,
         "exit_code": verdict.exit_code,
         "says": str(verdict),
-        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes")},
+        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes", "stopped")},
         "assumed": f"{ASSUMED}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }
