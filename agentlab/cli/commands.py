@@ -152,8 +152,9 @@ def trace(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console, show_comparison
+    from agentlab.cli.terminal import show_comparison
     from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import new_console
 
     run = open_run(arguments.run)
     if arguments.id is None:
@@ -175,7 +176,7 @@ def report(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.cli.terminal import show_pairs
+    from agentlab.cli.comparing import show_pairs
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
     from agentlab.evals.results.run import open_run
@@ -203,7 +204,7 @@ def cache(arguments: argparse.Namespace) -> None:
 
 
 def gate(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import show_verdict
+    from agentlab.cli.comparing import show_verdict
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
     from agentlab.evals.compare.report import junit, leave, markdown, save

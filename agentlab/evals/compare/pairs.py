@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.evals.compare.epochs import Components, components
 from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measures import (
@@ -97,6 +98,16 @@ class Pair:
     paired: dict[str, Paired]
     """The columns of each measure."""
 
+    @property
+    def epochs(self) -> int:
+        """How often each conversation was played."""
+        return 1 + max((key[2] for paired in self.paired.values() for key in paired.keys), default=0)
+
+    def components(self, name: str) -> Components:
+        """Where the error of a difference comes from."""
+        paired = self.paired[name]
+        return components(dict(zip(paired.keys, paired.differences.tolist(), strict=False)))
+
     def __getitem__(self, name: str) -> PairedDifference:
         for difference in self.differences:
             if difference.measure.name == name:
@@ -118,6 +129,8 @@ class Comparison:
             for d in pair.differences:
                 name = {"measure": d.measure.name, "better": d.measure.better, "reading": d.reading}
                 rows.append(dataclasses.asdict(d) | name)
+                if pair.epochs > 1:
+                    rows[-1]["components"] = pair.components(d.measure.name)._asdict()
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
         return {"pairs": pairs, "primary": list(self.primary), "family": self.family}
