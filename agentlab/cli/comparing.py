@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import Console
+
 from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliability
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import told, worst
@@ -11,6 +13,7 @@ from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, measure, measured, primary_family
 from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.compare.questions import Answer
+from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.run import Run
@@ -20,11 +23,20 @@ FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
 
 
-def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
-    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
+def show_pairs(
+    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, everything: bool = False
+) -> None:
+    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5.
+
+    `everything`: also the ranks of more than two flows, which are otherwise one sentence.
+    """
     console = new_console()
     for answer in answers:
         print_line(console, str(answer))
+    if comparison.ranking is not None:
+        print_line(console, str(comparison.ranking))
+        if everything:
+            _show_ranking(console, comparison.ranking)
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         rows = []
@@ -39,20 +51,36 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
         print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
         for line in _flipped(pair, comparison.primary, runs):
             print_line(console, line)
-        for name in comparison.primary if pair.epochs > 1 else ():
-            if name in pair.paired and pair[name].changed and (advice := pair.components(name).advice):
-                print_line(console, f"where the error of {name} comes from: {advice}")
-        for d in pair.differences:
-            if d.more:
-                print_line(
-                    console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
-                )
+        for line in _worth(pair, comparison.primary):
+            print_line(console, line)
     print_line(
         console,
         f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own."
         f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
         " in 80 % of such comparisons",
     )
+
+
+def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
+    """What more would tell: conversations or epochs, and how many conversations."""
+    for name in primary if pair.epochs > 1 else ():
+        if name in pair.paired and pair[name].changed and (advice := pair.components(name).advice):
+            yield f"where the error of {name} comes from: {advice}"
+    for d in pair.differences:
+        if d.more:
+            yield f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
+
+
+def _show_ranking(console: Console, ranking: Ranking) -> None:
+    show, rows = ranking.measure.show, []
+    for place in ranking.places:
+        interval = "-" if place.interval is None else f"[{show(place.interval[0])}, {show(place.interval[1])}]"
+        low, high = place.ranks
+        ranks = str(low) if low == high else f"{low} to {high}"
+        dominated = f"{place.dominated:.2f}" + (f" by {place.by}" if place.by else "")
+        rows.append([place.flow, show(place.mean), interval, ranks, "yes" if place.front else "", dominated])
+    columns = ["", ranking.measure.name, "95 %, all together", "rank", "on the front", "P(dominated)"]
+    print_table(console, f"ranks in {ranking.measure.name}; the front: {', '.join(ranking.decides)}", columns, rows)
 
 
 def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.ranking import Ranking, rank
 from agentlab.evals.compare.statistics import Interval, cohens_dz, mean_intervals
 from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
 from agentlab.evals.results.graders import check_comparable, identity
@@ -121,6 +122,8 @@ class Comparison:
     primary: tuple[str, ...]
     family: int
     """How many tests are one family, over all pairs."""
+    ranking: Ranking | None = None
+    """Of more than two flows of one run."""
 
     def to_json(self) -> dict[str, Any]:
         pairs = []
@@ -133,7 +136,8 @@ class Comparison:
                     rows[-1]["components"] = pair.components(d.measure.name)._asdict()
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
-        return {"pairs": pairs, "primary": list(self.primary), "family": self.family}
+        ranked = {"ranking": self.ranking.to_json()} if self.ranking else {}
+        return {**ranked, "pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -256,8 +260,12 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str], *, seconds: bool)
                 paired=own,
             )
         )
+    flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
+    ranking = None
+    if len(flows) == len(named) + 1 > 2:
+        ranking = rank({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
     family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
-    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family)
+    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, ranking=ranking)
 
 
 def _difference(
