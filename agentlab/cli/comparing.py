@@ -21,6 +21,7 @@ from agentlab.evals.results.tables import new_console, print_line, print_table
 
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
+PAIRS_CALLED, SLICES_CALLED = 3, 2
 
 
 def show_pairs(
@@ -37,6 +38,8 @@ def show_pairs(
         print_line(console, str(comparison.ranking))
         if everything:
             _show_ranking(console, comparison.ranking)
+    for line in _called(comparison):
+        print_line(console, line)
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         rows = []
@@ -59,6 +62,18 @@ def show_pairs(
         f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
         " in 80 % of such comparisons",
     )
+
+
+def _called(comparison: Comparison) -> Iterator[str]:
+    """What is shown, first of the pairs and then of slices: a few lines that call it by name."""
+    told = [pair for pair in comparison.pairs if any(d.primary and d.is_shown for d in pair.differences)]
+    yield from map(str, told[:PAIRS_CALLED])
+    if len(told) > PAIRS_CALLED:
+        yield f"... and {len(told) - PAIRS_CALLED} more pairs that differ"
+    if not told:
+        yield f"no difference shown in {', '.join(comparison.primary)}"
+    for part in comparison.slices[:SLICES_CALLED]:
+        yield f"only in a part of the turns: {part}"
 
 
 def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:

@@ -3,7 +3,8 @@
     python evals/bench/comparing.py                          # 10,000 conversations of one turn, five flows
     python evals/bench/comparing.py --conversations 2500 --turns 4
 
-Makes a run folder with simulated values and times reading its rows, and `agentlab compare`, which reads them again, in seconds of a core. Memory is the most that the process had.
+Makes a run folder with simulated values and times reading its rows, and then `agentlab compare`, which reads them
+again, in seconds of a core. Memory is the most that the process had.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.slices import Slice, differing, labels, unseen
 from agentlab.evals.compare.verdicts import WORSE, Judged
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
@@ -70,6 +71,8 @@ class Verdict:
     notes: tuple[str, ...]
     stopped: str = ""
     """Of a run that may stop when it knows: how far it went, and what was saved."""
+    slices: tuple[Slice, ...] = ()
+    """Parts of the data in which something that decides is worse, where the whole does not show it."""
 
     @property
     def deciding(self) -> list[Judged]:
@@ -134,6 +137,9 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     primary = header.primary or primary_family(held.values(), declared)
     recorded = seconds_agree(run.result.mode, header.mode)
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
+    deciding = [(j.flow, j.paired) for j in judged if not j.advises]
+    broken = differing(deciding, labels(run), alpha, two_sided=False)
+    shown = [(j.flow, j.measure.name) for j in judged if j.verdict in WORSE]
     return Verdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
@@ -141,6 +147,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
         primary=tuple(primary),
         judged=judged,
         notes=(*notes, *said),
+        slices=tuple(unseen(broken, shown)),
     )
 
 
