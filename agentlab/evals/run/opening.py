@@ -6,7 +6,7 @@ import contextlib
 import logging
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -96,8 +96,13 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
         )
 
 
-def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
-    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things."""
+def open_folder(
+    bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool, plan: Mapping[str, Any] | None = None
+) -> RunFolder:
+    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
+
+    `plan` is that of a run which may stop early.
+    """
     header: dict[str, Any] = {
         "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -114,13 +119,15 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if plan is not None:
+        header["sequential"] = dict(plan)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
-    for part in ("spec", "datasets", "models", "prompt_files"):
+    for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
         may_change = ("concurrency", "budget", "primary") if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
