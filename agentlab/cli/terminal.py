@@ -155,7 +155,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     for line in visible_differences(comparison):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
-    away = sum(flow.memory_unavailable for flow in result.flows.values())
+    away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,
@@ -242,7 +242,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             print_line(console, line, "cyan")
         for score in scores:
             if score.turn == turn:
-                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
     console.print()
 
 
@@ -254,7 +254,8 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         rows = []
-        for d in sorted(pair.differences, key=lambda d: not d.primary):
+        unknown = [d.measure.title for d in pair.differences if d.reading == "unknown"]
+        for d in sorted((d for d in pair.differences if d.reading != "unknown"), key=lambda d: not d.primary):
             show = d.measure.show
             interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
             p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
@@ -263,6 +264,8 @@ def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[An
             title = d.measure.title + (" *" if d.primary else "")
             rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
         print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
+        if unknown:
+            print_line(console, f"not known of both: {', '.join(unknown)}")
         for line in _flipped(pair, comparison.primary, runs):
             print_line(console, line)
         for d in pair.differences:
