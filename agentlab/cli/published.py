@@ -8,6 +8,9 @@ from pathlib import Path
 
 from agentlab.core.errors import ConfigError
 
+SHOWN_AT_MOST = 200_000
+"""Answers: a comparison holds every turn in memory, an import does not."""
+
 
 def score(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
@@ -27,7 +30,12 @@ def import_(arguments: argparse.Namespace) -> None:
     def note(line: str) -> None:
         print(printable(f"note: {line}"), file=sys.stderr)
 
-    show_comparison(import_predictions(source, out, dataset=arguments.dataset, note=note))
+    run = import_predictions(source, out, dataset=arguments.dataset, note=note)
+    if run.result.turns > SHOWN_AT_MOST:
+        print(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
+        print("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
+    else:
+        show_comparison(run)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:

@@ -46,6 +46,7 @@ DETAILS = (
     *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
     *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
     *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
+    *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
 """Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
 _NAMES = {measure.title: measure.name for measure in COSTS} | {
