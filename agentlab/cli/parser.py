@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
+from agentlab.cli import published
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
@@ -181,6 +182,22 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
+
+    score = command("score", published.score)
+    score.add_argument("run", metavar="RUN", help="a run folder")
+    score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
+    score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+
+    taken = command("import", published.import_)
+    taken.add_argument("format", choices=["predictions"], help="answers of other systems, a row each")
+    taken.add_argument("path", metavar="FOLDER", help="with predictions.jsonl or .csv, and conversations.jsonl")
+    taken.add_argument("-o", "--out", metavar="RUN", help="the run folder (default: results/<name of the folder>)")
+    taken.add_argument("--dataset", metavar="DIR", help="the data set they answer, where it stands elsewhere")
+
+    again = command("reproduce", published.reproduce)
+    again.add_argument("pack", nargs="+", metavar="PACK", help="a folder with predictions and published.json")
+    again.add_argument("-o", "--out", metavar="RUN", help="keep the imported run in this folder (of one pack)")
+    again.add_argument("--markdown", metavar="FILE", help="also write the tables as a page")
 
     lint = command("lint", handlers.lint)
     lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")
