@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -64,13 +64,20 @@ class Account:
         self.fold = Fold(names)
         self._cut = self._takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
-        self._grader = Grader(bench.scorers, bench.embedder.embed, str(folder.path))
+        self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path)
+        self.on_row: Callable[[TurnRow], None] = lambda row: None
+        """Told of each turn of a conversation that is finished or being played, with its scores."""
         self._open: dict[Play, Trace] = {}
         self._answered: defaultdict[Play, list[TurnRow]] = defaultdict(list)
 
     def is_finished(self, play: Play) -> bool:
         """Whether an earlier sitting has finished it."""
         return play in self._finished
+
+    @property
+    def finished(self) -> Iterable[Play]:
+        """What earlier sittings have finished."""
+        return self._finished
 
     @property
     def is_complete(self) -> bool:
@@ -93,6 +100,8 @@ class Account:
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
+            for row in rows:
+                self.on_row(row)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
@@ -129,7 +138,9 @@ class Account:
             totals=trace.totals(played.number),
             **costs_of(events),
         )
-        self._answered[play.key].append(await self._graded(row, play.conversation, trace))
+        row = await self._graded(row, play.conversation, trace)
+        self._answered[play.key].append(row)
+        self.on_row(row)
 
     def conversation_ended(self, play: Play) -> None:
         """Check its ledger, fold it in, and let go of it."""

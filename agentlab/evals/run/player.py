@@ -28,6 +28,7 @@ from agentlab.evals.run.account import Account
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
+from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import TurnDriver, log_failure
@@ -38,7 +39,7 @@ MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
 
 
-class _Down(Exception):
+class _Stopped(Exception):
     """The run stops; the conversation that is under way begins again when it is continued."""
 
 
@@ -105,7 +106,9 @@ class Player:
         def left() -> Iterator[Assignment]:
             return (play for play in plays() if not self.account.is_finished(play.key))
 
-        self._left = left
+        self._plays: Callable[[], Iterator[Assignment]] = plays
+        self._left: Callable[[], Iterator[Assignment]] = left
+        self._follower: Follower | None = None
         self._indexes: dict[tuple[str, str], Index | None] = {}
         """By data set and flow."""
         self._unanswered = 0
@@ -115,8 +118,20 @@ class Player:
         )
         self._pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress)
 
-    async def play_all(self) -> None:
-        await self.account.take_up()
+    def _follow(self, watch: Watch) -> None:
+        """Put the conversations into the order of `watch`, and tell it of those that were played before."""
+        place = {name: number for number, name in enumerate(watch.order)}
+        left = sorted(self._left(), key=lambda play: place.get(play.name, len(place)))
+        self._left = lambda: iter(left)
+        self._follower = Follower(watch, [play.key for play in self._plays()])
+        self.account.on_row = self._follower.written
+
+    @property
+    def _is_decided(self) -> bool:
+        return self._follower is not None and self._follower.is_decided
+
+    async def _prepare(self) -> None:
+        """Start models, build indexes, and say which memories will be asked."""
         for play in self._left():
             if (play.dataset.name, play.variant.label) not in self._indexes:
                 await self._bench.model(play.variant.model)
@@ -124,16 +139,27 @@ class Player:
                     play.dataset.documents, play.variant.retrieval, self._pace.report_indexing
                 )
             self._memories.expect(play)
+
+    async def play_all(self, watch: Watch | None = None) -> None:
+        """Play what is left, in the order of `watch` if there is one, until it says that the run may stop."""
+        if watch is not None:
+            self._follow(watch)
+        await self.account.take_up()
+        if self._follower is not None:
+            self._follower.finished(*self.account.finished)
+        await self._prepare()
         self._pace.begin()
         waiting = self._left()
 
         async def worker() -> None:
             for play in waiting:
-                if self._budget.is_spent or self._is_down:
+                if self._is_decided or self._budget.is_spent or self._is_down:
                     return
                 try:
                     await self._play(play)
-                except (BudgetSpent, _Down):
+                    if self._follower is not None:
+                        self._follower.finished(play.key)
+                except (BudgetSpent, _Stopped):
                     return
 
         try:
@@ -158,13 +184,14 @@ class Player:
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play) as memory:
+        async with self._memories.memory(play) as (memory, folder):
             session = await self._bench.session(
                 play.variant,
                 self.account.begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
+                folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
             )
             if self._on_event is not None:
@@ -203,11 +230,13 @@ class Player:
                         "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
                         *(self._unanswered, played.error),
                     )
-                raise _Down
+                raise _Stopped
             if played.failure is not None:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
             self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
+            if self._is_decided:
+                raise _Stopped
 
 
 class Pace:

@@ -24,6 +24,7 @@ from agentlab.evals.run.folder import locked, run_log
 from agentlab.evals.run.opening import check_run, open_folder
 from agentlab.evals.run.player import Player, RunProgress
 from agentlab.evals.run.shards import play_in_shards
+from agentlab.evals.run.watching import Watch
 from agentlab.workbench.workbench import Workbench
 
 
@@ -37,6 +38,7 @@ async def run(
     executor: Any = None,
     workers: int | None = None,
     scheduler: str | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
@@ -44,12 +46,16 @@ async def run(
     shares the conversations out among `workers`; by default they are played in this process. Workers write to `out`,
     which they must be able to reach.
 
+    With `watch` conversations are played in its order, until it says that the run may stop.
+
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
     shards = None if executor is None else (os.cpu_count() or 1) if workers is None else workers
     opened = None if shards is None else opener(executor, shards, scheduler)
     if opened is not None and on_event is not None:
         raise ConfigError("what flows tell while they work does not come from other processes; run without --executor")
+    if opened is not None and watch is not None:
+        raise ConfigError("a gate that looks while flows are played needs them in this process; run without --executor")
     datasets = bench.datasets()
     check_run(bench, datasets, resume)
     if resume and out is None:
@@ -64,11 +70,11 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            folder = open_folder(bench, datasets, path, resume, shards)
+            folder = open_folder(bench, datasets, path, resume, shards=shards, plan=watch.plan if watch else None)
             log_to(folder.path)
             if opened is None:
                 player = Player(bench, datasets, folder, on_progress, on_event)
-                await player.play_all()
+                await player.play_all(watch)
                 fold, is_complete = player.account.fold, player.account.is_complete
             else:
                 fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
