@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
-from agentlab.cli import published
+from agentlab.cli import published, storing
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
@@ -138,11 +138,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
 
-    convert = command("convert", handlers.convert)
+    convert = command("convert", storing.convert)
     convert.add_argument("run", metavar="RUN", help="a run folder of any format, or one that was played in shards")
     convert.add_argument("--out", metavar="DIR", help="the new folder (default: RUN-converted)")
 
-    export = command("export", handlers.export)
+    export = command("export", storing.export)
     export.add_argument("run", metavar="RUN", help="a run folder")
     export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")
     export.add_argument("-o", "--out", metavar="FILE", help="the table (default: RUN.csv or RUN.parquet, here)")
