@@ -47,7 +47,7 @@ from agentlab.core.messages import (
 from agentlab.core.names import NOT_RECORDED, USAGE_UNKNOWN
 from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
-from agentlab.core.schemas import check_arguments
+from agentlab.core.schemas import check_arguments, validators
 from agentlab.core.slot import Slot
 from agentlab.core.stream import Speech, Stream, ToolProgress
 from agentlab.core.trace import Trace
@@ -113,6 +113,8 @@ class Session(MemoryVerbs, BackgroundWork):
         self.token_limit: int | None = None
         """Set by a flow: longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+        if tools:
+            validators()
         self.tools_are_brought = tools_are_brought
         """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
         self.settings = settings

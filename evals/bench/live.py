@@ -2,11 +2,12 @@
 
     python evals/bench/live.py [CASE...] [--rounds 3] [--full]
 
-Every contender is a process of its own, from its start to its end, and is charged what the system says it used (user and
-system time, largest memory), imports included. agentlab is the command line: it reads the data set, plays, keeps the
-whole ledger, grades, folds and prints its table. The bare loops ask the same calls, 100 in flight, and keep nothing:
-the SDK on aiohttp, the same streaming, and the SDK on its own httpx transport. All of them ask `loopback.py`, another
-process, at 50 ms a call. Contenders take turns; figures are medians over the rounds, ratios are ratios of medians.
+Every contender is a process of its own, from its start to its end, and is charged what the system says it used (user
+and system time, largest memory), imports included. agentlab is the command line: it reads the data set, plays, keeps
+the whole ledger, grades, folds and prints its table. The bare loops ask the same calls, 100 in flight, and keep
+nothing: the SDK on aiohttp, the same streaming, and the SDK on its own httpx transport. All of them ask `loopback.py`,
+another process, at 50 ms a call. Contenders take turns; figures are medians over the rounds, ratios are ratios of
+medians.
 
 Cases: `live` (1,000 conversations of two calls), `many` (4,000), `chunks` (300, answers of 200 pieces), `ten`
 (10 conversations), `replay` (10,000 recorded calls in conversations of ten). Inspect AI and promptfoo take part where
@@ -105,7 +106,7 @@ async def bare(transport: str, conversations: int, turns: int) -> None:
 
 
 def inspect_ai(conversations: int, turns: int) -> None:
-    from inspect_ai import Task, eval
+    import inspect_ai
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ChatMessageUser, get_model
     from inspect_ai.solver import solver
@@ -123,14 +124,16 @@ def inspect_ai(conversations: int, turns: int) -> None:
 
     samples = [Sample(input=f"Conversation {number}", id=number) for number in range(conversations)]
     limits = {"max_connections": IN_FLIGHT, "max_samples": IN_FLIGHT}
-    (log,) = eval(Task(dataset=samples, solver=talk()), model="openai/m", display="none", **limits)
+    (log,) = inspect_ai.eval(
+        inspect_ai.Task(dataset=samples, solver=talk()), model="openai/m", display="none", **limits
+    )
     assert log.status == "success", log.error
 
 
 def peers() -> dict[str, str]:
     """Other harnesses, and why each does not take part where it does not."""
     lacking = {} if importlib.util.find_spec("inspect_ai") else {"Inspect AI": "cannot be imported"}
-    # It has no step for conversations of several calls that keep their history, so no case here could be put to it alike.
+    # It has no step for conversations of several calls that keep their history: no case could be put to it alike.
     missing = "does not play these conversations" if shutil.which("promptfoo") else "is not on the PATH"
     return {**lacking, "promptfoo": missing}
 

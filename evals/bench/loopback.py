@@ -3,9 +3,9 @@
     python evals/bench/loopback.py [--latency .05] [--chunks 12] [--allowed 0] [--minute 60]
 
 It prints its port, runs until it is ended, and answers everybody with the same dozen words, in `--chunks` pieces where
-a stream is asked for. With `--allowed` it lets so many requests through in each `--minute` (seconds; a bucket that fills
-evenly and holds a tenth of a minute), names its limits in the usual headers and refuses the others with HTTP 429.
-`GET /counts` tells how many it answered and refused. It parses only what its clients send: it is to cost next to nothing.
+a stream is asked for. With `--allowed` it lets so many requests through in each `--minute` (seconds; a bucket that
+fills evenly and holds a tenth of a minute), names its limits in the usual headers and refuses the others with HTTP 429.
+`GET /counts` tells how many it answered and refused. It parses only what its clients send, to cost next to nothing.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
 
 def _versions() -> dict[str, str]:
     found = {"agentlab": __version__}
-    for name in ("openai", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
+    for name in ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
