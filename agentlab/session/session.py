@@ -383,11 +383,9 @@ class Session(MemoryVerbs, BackgroundWork):
             created=self.now,
         )
 
-    @contextlib.contextmanager
-    def step(self, name: str, text: str = "") -> Iterator[None]:
+    def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:
         """Group the events of the block under a named step."""
-        with self._clock.timed(Step, None, name=name, text=text):
-            yield
+        return self._clock.timed(Step, None, name=name, text=text)
 
 
 def _all(said: str) -> str:

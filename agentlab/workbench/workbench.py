@@ -29,7 +29,7 @@ from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
-from agentlab.session.history import ConversationDatabase
+from agentlab.session.history import ConversationDatabase, ConversationList
 from agentlab.session.session import Generation, Session
 from agentlab.tools.mcp.folder import ToolManager
 from agentlab.tools.mcp.listing import that_fit
@@ -181,6 +181,9 @@ class Workbench:
     @contextlib.asynccontextmanager
     async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
         """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
+        if variant.memory is None:
+            yield None
+            return
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
             opened = await self.open_memory(variant, folder)
             try:
@@ -226,7 +229,7 @@ class Workbench:
         managers = [] if tools else await self.tool_managers(variant, mcp, live=folder is not None)
         built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
-        history = database or ConversationDatabase()
+        history = database or ConversationList()
         generation = variant.generation
         seed = None if generation.seed is None else generation.seed + trace.epoch
         gateway = Gateway(
