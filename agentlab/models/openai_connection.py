@@ -14,7 +14,6 @@ keys, what may go through later.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,12 +39,15 @@ _OWN_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "Op
 
 
 class Connection:
-    """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for a whole answer."""
+    """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for any silence.
+
+    How long a whole answer may take is up to whoever asks.
+    """
 
     def __init__(self, base_url: str | None, keys: KeyRing, timeout: float) -> None:
         self.base_url = base_url
         self.keys = keys
-        self._timeout = timeout
+        self.timeout = timeout
         self._client: BoundedClient | None = None
         self._addresses: dict[str, URL] = {}
 
@@ -60,18 +62,17 @@ class Connection:
 
         client, key = self._connected(), self.keys.take()
         try:
-            async with asyncio.timeout(self._timeout):
-                response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
-                try:
-                    answer = BoundedBody(response)
-                    if response.status < 400:
-                        answered = await read(answer)
-                        await answer.linger()
-                        return answered
-                    told = await answer.read_all(MOST_OF_AN_ERROR)
-                    error = self._refusal(response.status, response.headers, told, model)
-                finally:
-                    response.release()
+            response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
+            try:
+                answer = BoundedBody(response)
+                if response.status < 400:
+                    answered = await read(answer)
+                    await answer.linger()
+                    return answered
+                told = await answer.read_all(MOST_OF_AN_ERROR)
+                error = self._refusal(response.status, response.headers, told, model)
+            finally:
+                response.release()
         except aiohttp.ConnectionTimeoutError:
             error = Unreachable("cannot reach the server in time", model)
         except TimeoutError:
@@ -92,7 +93,7 @@ class Connection:
             for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines():
                 name, colon, value = line.partition(":")
                 headers |= {name.strip(): value.strip()} if colon and name.strip() else {}
-            self._client = BoundedClient(self.base_url or OPENAI, min(self._timeout, SILENCE_SECONDS), headers)
+            self._client = BoundedClient(self.base_url or OPENAI, min(self.timeout, SILENCE_SECONDS), headers)
         return self._client
 
     def _address(self, path: str) -> URL:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,33 +23,40 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-@dataclass
-class _Flight:
-    task: asyncio.Task[Any]
-    waiting: int = 0
-
-
 class Flights:
-    """Work that is under way, by key."""
+    """Work that is under way, by key; each is done by whoever came first, within its own task."""
 
     def __init__(self) -> None:
-        self._flights: dict[str, _Flight] = {}
+        self._waiting: dict[str, list[asyncio.Future[tuple[Any, Exception | None] | None]]] = {}
 
-    async def share(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
-        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's."""
-        flight = self._flights.get(key)
-        joined = flight is not None
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.create_task(work()))
-        flight.waiting += 1
+    async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's.
+
+        Where the other one is broken off, who waited for it does the work.
+        """
+        while (others := self._waiting.get(key)) is not None:
+            own = asyncio.get_running_loop().create_future()
+            others.append(own)
+            outcome = await own
+            if outcome is not None:
+                result, failure = outcome
+                if failure is not None:
+                    raise failure
+                return result, True
+        waiting = self._waiting[key] = []
+        outcome = None
         try:
-            return await asyncio.shield(flight.task), joined
+            result = await work()
+            outcome = result, None
+            return result, False
+        except Exception as failure:
+            outcome = None, failure
+            raise
         finally:
-            flight.waiting -= 1
-            if flight.waiting == 0 or flight.task.done():
-                flight.task.cancel()
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
+            del self._waiting[key]
+            for each in waiting:
+                if not each.done():
+                    each.set_result(outcome)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,12 @@ class Workbench:
     @cached_property
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        return RecordedEmbedder(
-            CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder
-        )
+        given = ("models.embedders", self.spec.embedder) in self._objects
+        provider = None if given else plugins.provider("models.embedders", self.spec.embedder)[0]
+        embedder: Embedder = self._queries
+        if not getattr(provider, "IS_QUICK", False):
+            embedder = CachedEmbedder(embedder, home() / "embeddings")
+        return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit; raises DatasetError."""

@@ -21,6 +21,10 @@ from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
 
+IS_QUICK = True
+"""A vector is computed sooner than it is found on disk."""
+
+
 def connect(name: str) -> Embedder:
     """Build the embedder called `hashing-<dimensions>`, dimensions from 1 to 65536."""
     match = re.fullmatch(r"hashing-([1-9]\d{0,4})", name)

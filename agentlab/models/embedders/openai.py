@@ -6,6 +6,7 @@ connect("text-embedding-3-large", dimensions=256)       # asks the server for sh
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.core.errors import ModelError, ServerFault
+from agentlab.core.errors import ModelError, ServerFault, Unreachable
 from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
@@ -70,10 +71,12 @@ class OpenAIEmbedder:
         if self._wanted is not None:
             body["dimensions"] = self._wanted
         try:
-            answer = json.loads(await self._connection.ask(self.name, "embeddings", body, lambda body: body.read_all()))
-            rows = [
-                [float(n) for n in row["embedding"]] for row in sorted(answer["data"], key=lambda row: row["index"])
-            ]
+            async with asyncio.timeout(self._connection.timeout):
+                said = await self._connection.ask(self.name, "embeddings", body, lambda body: body.read_all())
+            found = sorted(json.loads(said)["data"], key=lambda row: row["index"])
+            rows = [[float(n) for n in row["embedding"]] for row in found]
+        except TimeoutError:
+            raise Unreachable("no answer in time", self.name) from None
         except UNREADABLE as problem:
             raise unreadable(problem, self.name) from None
         if not all(math.isfinite(number) for row in rows for number in row):
