@@ -40,13 +40,18 @@ def _write(descriptor: int, data: bytes) -> None:
 
 def append_whole(path: Path, data: bytes) -> None:
     """Add `data` at the end of a file, or nothing of it. Raises OSError, and then the file is as it was."""
-    with _opened(path, os.O_APPEND) as descriptor:
-        size = os.fstat(descriptor).st_size
-        try:
-            _write(descriptor, data)
-        except BaseException:
-            os.ftruncate(descriptor, size)
-            raise
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o666)
+    written = 0
+    try:
+        # A disk that is full takes a part first, and says so only when asked for the rest.
+        while written < len(data):
+            written += os.write(descriptor, data[written:] if written else data)
+    except BaseException:
+        if written:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -10,7 +10,8 @@ another process, at 50 ms a call. Contenders take turns; figures are medians ove
 medians.
 
 Cases: `live` (1,000 conversations of two calls), `many` (4,000), `chunks` (300, answers of 200 pieces), `ten`
-(10 conversations), `replay` (10,000 recorded calls in conversations of ten). Inspect AI and promptfoo take part where
+(10 conversations), `replay` (10,000 recorded calls in conversations of ten), `opening` (a file of 100,000 recorded
+calls). Inspect AI and promptfoo take part where
 they can be imported or called.
 """
 
@@ -32,6 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopback import serving
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 IN_FLIGHT = 100
 FLOW = '''"""Asks with the whole history."""
@@ -64,6 +67,7 @@ CASES = {
     "ten": Case(10, target=("openai aiohttp", 1.0)),
     "replay": Case(1000, turns=10, contenders=("agentlab",)),
 }
+OPENED = 100_000
 
 
 @dataclass(frozen=True)
@@ -230,9 +234,34 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
         )
 
 
+def opening(rounds: int) -> str:
+    """The line of a table: how long it takes until every recorded call of a file can be found."""
+    from agentlab.core.messages import Completion, Message, Request, Usage, to_json
+    from agentlab.wire.keys import record_request
+    from agentlab.wire.recordings import Recordings
+
+    answer = Completion(message=Message(role="agent", text="An answer. " * 20), usage=Usage(input_tokens=100))
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Recordings.open(Path(scratch), "bench", write=True)
+        for number in range(OPENED):
+            request = Request(messages=(Message(role="user", text=f"Question {number}, " * 20),), seed=7)
+            asked = record_request("openai/m", "compatible", request, 0)
+            row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": to_json(answer)}
+            written.add(asked.key(0), row | {"seconds": 0.05}, asked.parts)
+        seconds = []
+        for _ in range(rounds):
+            began = time.process_time()
+            assert len(Recordings.open(Path(scratch), "bench")) == OPENED
+            seconds.append(time.process_time() - began)
+        size = (Path(scratch) / "bench.jsonl").stat().st_size / 1e6
+    cpu = statistics.median(seconds)
+    per_call = cpu / OPENED * 1000
+    return f"| opening, {OPENED} calls, {size:.0f} MB | agentlab | {cpu:.2f} | {per_call:.3f} | | | (target 2 s) |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}; default: all")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}, opening; default: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--full", action="store_true", help="with httpx and the other harnesses, which are slow")
     parser.add_argument("--as", dest="contender", help=argparse.SUPPRESS)
@@ -246,7 +275,10 @@ def main() -> None:
         return
     print("| case | who | CPU s | CPU ms / call | MB | wall s | agentlab / this one |")
     print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
-    for name in arguments.cases or CASES:
+    for name in arguments.cases or [*CASES, "opening"]:
+        if name == "opening":
+            print(opening(arguments.rounds), flush=True)
+            continue
         for line in measure(name, arguments.rounds, arguments.full):
             print(line, flush=True)
     for peer, why in peers().items():

@@ -20,7 +20,6 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
-
 IS_QUICK = True
 """A vector is computed sooner than it is found on disk."""
 
