@@ -29,7 +29,7 @@ from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected, worst_turn
+from agentlab.evals.results.show import badness, expected, score_text, worst_turn
 from agentlab.evals.results.tables import Cell, print_line, print_table
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
-    failed = Counter(row.error for row in run.played() if row.error is not None)
+    failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
@@ -177,10 +177,10 @@ def _show_next(console: Console, run: Run, more: int) -> None:
     """Commands that look closer, the worst turn first."""
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
-        row, why = found
-        conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
-        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
+    if found := worst_turn(run.figures(badness)):
+        play, turn, why = found
+        flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
@@ -229,8 +229,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
-    rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
-    scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
+    rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
@@ -240,9 +239,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
         for line in expected(gold.turns[turn]) if gold and row else ():
             print_line(console, line, "cyan")
-        for score in scores:
-            if score.turn == turn:
-                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+        for metric, score in ((row and row.scores) or {}).items():
+            print_line(console, f"{metric} {score_text(score.value)}  {score.reason}", "dim")
     console.print()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
@@ -221,9 +221,9 @@ def _columns(kind: str) -> tuple[str, ...]:
     return (*_SHARED, *(f.name for f in fields(EVENTS[kind]) if f.name not in _SHARED))
 
 
-def to_row(event: Event) -> dict[str, Any]:
-    """An event as one JSON record; `revive` is the way back."""
-    return {"kind": event.kind} | {name: to_json(getattr(event, name)) for name in _columns(event.kind)}
+def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
+    """An event as one JSON record, each value as `told` writes it; `revive` is the way back."""
+    return {"kind": event.kind} | {name: told(getattr(event, name)) for name in _columns(event.kind)}
 
 
 def revive(row: Mapping[str, Any]) -> Event:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.results.rows import FlowSummary, MetricSummary
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, TurnFigures
 from agentlab.evals.results.run import Run
 
 Key = tuple[str, int, int]
@@ -87,14 +86,16 @@ def seconds_agree(one: str, other: str) -> bool:
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
     flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
-    for turn in run.played():
-        costs = run.costs(turn)
-        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
-    for score in run.folder.scores():
-        # What a scorer of one's own could not work out, it may call NaN.
-        value = score.value if math.isfinite(score.value) else None
-        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
+    for ((flow, conversation, epoch), turn), values in run.figures(_values):
+        flows[flow][conversation, turn, epoch] = values
     return flows
+
+
+def _values(row: TurnFigures) -> Values:
+    costs = row.costs()
+    # What a scorer of one's own could not work out is not known.
+    scores = {metric: score.value for metric, score in (row.scores or {}).items()}
+    return {name: costs[name] for name in _COSTS} | scores
 
 
 def brief(value: float | None, sign: str = "") -> str:

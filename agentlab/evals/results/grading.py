@@ -1,125 +1,128 @@
-"""The end of a run: its ledger is checked, every turn is graded, and the scores and the summary are written."""
+"""The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
+
+A turn is graded when it has ended, in a thread of its own: a scorer may compute, and the turns of other conversations
+go on meanwhile. What it says does not depend on what comes later.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import math
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
-from agentlab.core.trace import Trace, check_conservation
+from agentlab.core.events import Event, MemoryOp, Notice
+from agentlab.core.messages import CHARACTERS_PER_TOKEN
+from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.core.trace import Trace, by_phase, check_conservation, critical_path
 from agentlab.data.conversations import Conversation
-from agentlab.data.datasets import Dataset, name_of
-from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.results.reuse import UNGRADED
-from agentlab.evals.results.rows import ScoreRow, TurnRow
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.summary import summarise
-from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.results.fold import UNGRADED
+from agentlab.evals.results.rows import Graded, TurnRow
+from agentlab.evals.results.summary import phase_sums
 from agentlab.evals.scorers import Score, TurnOutcome
 
 if TYPE_CHECKING:
     import numpy as np
 
-
-SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
-"""What a score says of its turn."""
+THREADS = 2
 
 
-async def finish(
-    folder: RunFolder,
-    datasets: Sequence[Dataset],
-    scorers: Sequence[Any],
-    embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
-    *,
-    complete: bool,
-) -> Run:
-    """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
-    run = Run(folder)
-    _check_ledger(run, complete)
-    loop = asyncio.get_running_loop()
-    expected = {
-        (dataset.name, name_of(dataset, conversation, datasets)): conversation
-        for dataset in datasets
-        for conversation in dataset.conversations
+def costs_of(events: Sequence[Event]) -> dict[str, Any]:
+    """What a turn row says of the events of its turn, beside their totals."""
+    recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
+    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
+    return {
+        "latency_s": critical_path(events),
+        "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
+        "memory_unavailable": int(away),
+        "phases": phase_sums(by_phase(events)),
     }
 
-    def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
-        return asyncio.run_coroutine_threadsafe(embed(list(texts)), loop).result()
 
-    def grade_all() -> list[ScoreRow]:
-        graded: list[ScoreRow] = []
-        for row in folder.played.turns:
-            if given_up.is_set():
-                break
-            found = _grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
-            of = {name: getattr(row, name) for name in SHARED}
-            graded += [ScoreRow(**of, metric=name, value=s.value, reason=s.reason) for name, s in found.items()]
-        return graded
-
-    # A thread cannot be cancelled, only asked.
-    given_up = threading.Event()
-    try:
-        scores = await asyncio.to_thread(grade_all)
-    finally:
-        given_up.set()
-    folder.write_scores(scores)
-    folder.write_json("summary.json", summarise(run, scores, datasets, complete=complete))
-    return run
-
-
-def _check_ledger(run: Run, complete: bool) -> None:
-    rows = run.folder.played.turns
-    answered = {(*row.play, row.turn) for row in rows}
-    for play, trace in run.traces.items():
-        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
-        check_conservation(whole, "/".join(map(str, play)))
+def check_ledger(trace: Trace, rows: Sequence[TurnRow], *, ended: bool, where: str) -> None:
+    """Raise RunError where the events of a conversation do not add up to its totals, or to those of its turns."""
+    answered = {row.turn for row in rows}
+    # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+    whole = [event for event in trace.events if ended or event.turn in answered]
+    check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
     for row in rows:
-        trace = run.traces.get(row.play, Trace(*row.play))
         if not trace.totals(row.turn).agrees_with(row.totals):
-            raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
+            raise RunError(f"{where}: turn {row.turn} of {row.conversation} does not add up to its calls")
 
 
-def _grade_turn(
-    run: Run,
-    row: TurnRow,
-    conversation: Conversation,
-    scorers: Sequence[Any],
-    embed: Callable[[Sequence[str]], np.ndarray],
-) -> dict[str, Score]:
-    turn = conversation.turns[row.turn]
-    trace = run.traces.get(row.play, Trace(*row.play))
-    before = [event for event in trace.events if event.turn < row.turn]
-    if isinstance(conversation, Question):
-        filled = run.traces.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
-        before = [*(filled.events if filled else ()), *before]
-    scores: dict[str, Score] = {}
-    for scorer in scorers:
-        metrics = scorer.metrics(turn)
-        if not metrics:
-            continue
-        if row.reply is None:
-            failed = Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
-            scores |= dict.fromkeys(metrics, failed)
-            continue
-        outcome = TurnOutcome(
-            reply=row.reply,
-            events=trace.of_turn(row.turn),
-            embed=embed,
-            events_before=before,
-            turns_before=conversation.turns[: row.turn],
-            tools=conversation.tools,
-        )
+class Grader:
+    """Grades the turns of a run with its scorers; what fails in one of them is kept for the end of the run."""
+
+    def __init__(
+        self, scorers: Sequence[Any], embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]], where: str
+    ) -> None:
+        self._scorers = scorers
+        self._embed = embed
+        self._where = where
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        self.failure: RunError | None = None
+
+    async def grade(
+        self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event] = ()
+    ) -> dict[str, Graded] | None:
+        """The scores of a turn, by metric; None where a scorer failed, and with it all grading that is still to come.
+
+        `filled` are the events by which the flow filled the memory that a question is asked against.
+        """
+        if self.failure is not None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
+            return asyncio.run_coroutine_threadsafe(self._embed(list(texts)), loop).result()
+
+        def grade() -> dict[str, Score]:
+            turn = conversation.turns[row.turn]
+            scores: dict[str, Score] = {}
+            for scorer in self._scorers:
+                metrics = scorer.metrics(turn)
+                if not metrics:
+                    continue
+                if row.reply is None:
+                    scores |= dict.fromkeys(
+                        metrics, Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
+                    )
+                    continue
+                outcome = TurnOutcome(
+                    reply=row.reply,
+                    events=events,
+                    embed=embed_on_loop,
+                    events_before=before,
+                    turns_before=conversation.turns[: row.turn],
+                    tools=conversation.tools,
+                )
+                try:
+                    scores |= scorer.score(turn, outcome)
+                except NotRecorded as miss:
+                    scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
+                except Exception as failure:
+                    raise RunError(
+                        f"{self._where}: grading turn {row.turn} of {row.conversation} by {row.flow} for"
+                        f" {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                        " The replies are kept: once the scorer is mended, --resume grades them"
+                    ) from failure
+            return scores
+
+        events = trace.of_turn(row.turn)
+        before = [*filled, *(event for event in trace.events if event.turn < row.turn)]
         try:
-            scores |= scorer.score(turn, outcome)
-        except NotRecorded as miss:
-            scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
-        except Exception as failure:
-            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
-            raise RunError(
-                f"{run.path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
-                " The replies are kept: once the scorer is mended, --resume grades them"
-            ) from failure
-    return scores
+            found = await loop.run_in_executor(self._pool, grade)
+        except RunError as failure:
+            self.failure = failure
+            return None
+        return {metric: _graded(score) for metric, score in found.items()}
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _graded(score: Score) -> Graded:
+    value: Any = score.value
+    return Graded(value if value is None or math.isfinite(value) else None, score.reason)

@@ -1,8 +1,7 @@
 """What stands in a run folder, as types, and the one way from them to JSON.
 
-    turns.jsonl     a TurnRow a line
-    calls.jsonl     an event a line, with flow, conversation, epoch and take
-    scores.jsonl    a ScoreRow a line
+    turns.jsonl     a TurnRow a line, with what it cost and its scores
+    calls.jsonl     an event a line, with flow, conversation, epoch and take (see `agentlab.evals.run.ledger`)
     summary.json    a Summary
 
 Fields are written in the order in which they stand here. What is unknown is None, and null in the file; a field that
@@ -13,6 +12,7 @@ surrogate pair, which a model may write, and NaN.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -27,8 +27,30 @@ Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
-    """A turn that was played: what was said, and what it cost."""
+BEGUN_AGAIN = -1
+"""The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
+
+
+class Graded(Struct, frozen=True):
+    """What a metric says of a turn, and why."""
+
+    value: float | bool | None
+    """None where a scorer could not work it out."""
+    reason: str
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    @property
+    def play(self: Any) -> Play:
+        return self.flow, self.conversation, self.epoch
+
+    def costs(self: Any) -> dict[str, Any]:
+        """What the turn took, by the names under which flows are compared."""
+        return {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+
+
+class TurnRow(_Turn, frozen=True, kw_only=True):
+    """A turn that was played: what was said, what it cost, and how it was graded."""
 
     flow: str
     dataset: str
@@ -45,10 +67,46 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     error: str | None
     wall_seconds: float
     totals: Totals
+    latency_s: float
+    """Seconds of the longest path through its events."""
+    memory_tokens: int
+    """Of facts that were recalled, estimated."""
+    memory_unavailable: int
+    """1 where it had to do without its memory."""
+    phases: dict[str, Sums]
+    """As of a flow's summary."""
+    scores: dict[str, Graded] | None = None
+    """By metric; None where a scorer failed and the turn is still to be graded."""
 
-    @property
-    def play(self) -> Play:
-        return self.flow, self.conversation, self.epoch
+    def graded(self) -> Iterator[ScoreRow]:
+        """A row a metric."""
+        same = {name: getattr(self, name) for name in SHARED}
+        for metric, score in (self.scores or {}).items():
+            yield ScoreRow(**same, metric=metric, value=score.value, reason=score.reason)
+
+
+class Value(Struct, frozen=True):
+    """Of a score what figures need."""
+
+    value: float | bool | None
+
+
+class TurnFigures(_Turn, frozen=True, kw_only=True):
+    """Of a turn row the figures: what tables and comparisons read, without decoding what was said."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    take: int
+    error: str | None
+    totals: Totals
+    latency_s: float
+    scores: dict[str, Value] | None = None
+
+
+SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
+"""What a score says of its turn."""
 
 
 class ScoreRow(Struct, frozen=True, kw_only=True):
@@ -61,7 +119,7 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     turn: int
     epoch: int
     metric: str
-    value: float | bool
+    value: float | bool | None
     reason: str
 
 

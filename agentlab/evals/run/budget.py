@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from agentlab.core.events import Event
 from agentlab.core.messages import Usage
 from agentlab.core.names import Mode
-from agentlab.core.trace import Totals, Trace, add_up, billed
+from agentlab.core.trace import Trace, add_up, billed
 from agentlab.data.datasets import Dataset
+from agentlab.evals.results.fold import Sum
 from agentlab.workbench.spec import BudgetSpec
 from agentlab.workbench.workbench import Workbench
 
@@ -82,27 +83,29 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
 
 
 class Budget:
-    """The limits of a run, and what was paid for; `before` are events of earlier sittings."""
+    """The limits of a run, and what was paid for."""
 
-    def __init__(self, limits: BudgetSpec, before: Iterable[Event]) -> None:
+    def __init__(self, limits: BudgetSpec) -> None:
         self._limits = limits
-        self._paid = billed(before)
+        self._sum = Sum()
 
     def count(self, trace: Trace, event: Event) -> None:
-        """To be called with each new event."""
-        self._paid = Totals.sum([self._paid, billed([event])])
+        """To be called with each new event, and once with those of earlier sittings."""
+        if event.costed and event.origin == "live":
+            self._sum.add(billed([event]))
 
     @property
     def is_spent(self) -> bool:
         usd, calls = self._limits.usd, self._limits.calls
-        paid = self._paid.cost_usd
+        totals = self._sum.totals
+        paid = totals.cost_usd
         if usd is not None and paid is None:
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
         over = (usd is not None and paid is not None and paid >= usd) or (
-            calls is not None and self._paid.llm_calls >= calls
+            calls is not None and totals.llm_calls >= calls
         )
         if over:
-            spent = paid or 0.0, self._paid.llm_calls
+            spent = paid or 0.0, totals.llm_calls
             log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", *spent)
         return over

@@ -125,8 +125,6 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
         if other:
             raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
     folder.mend()
-    # Every turn is graded anew at the end, those of the first sitting too.
-    folder.write_json("run.json", {**before, "graders": header["graders"]})
     return folder
 
 

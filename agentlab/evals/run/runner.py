@@ -14,27 +14,28 @@ import contextlib
 import functools
 import logging
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError, Retryable
 from agentlab.core.messages import ToolSpec, UserTurn
+from agentlab.core.protocols import Index
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, name_of
-from agentlab.evals.results.grading import finish
-from agentlab.evals.results.rows import Play, TurnRow
 from agentlab.evals.results.run import Run
+from agentlab.evals.results.summary import summarise
+from agentlab.evals.run.account import Account
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder, locked, run_log
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.opening import check_run, open_folder
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
+from agentlab.workbench.conversation import TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,9 @@ async def run(
             log_to(folder.path)
             runner = _Runner(bench, datasets, folder, on_progress, on_event)
             await runner.play_all()
-            return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
+            found = summarise(folder.header, runner.account.fold, datasets, complete=runner.account.is_complete)
+            folder.write_json("summary.json", found)
+            return Run(folder)
 
 
 class _Runner:
@@ -101,44 +104,43 @@ class _Runner:
         on_event: Callable[[Trace, Item], None] | None,
     ) -> None:
         self._bench = bench
-        self._folder = folder
         self._on_event = on_event
+
         # Flows take turns on each conversation, so that a machine that slows down slows all of them.
-        self._plays = [
-            Assignment(variant, dataset, conversation, name_of(dataset, conversation, datasets), epoch)
-            for epoch in range(bench.spec.epochs)
-            for dataset in datasets
-            for conversation in dataset.conversations
-            for variant in bench.variants
-        ]
-        self._takes = folder.played.takes
-        finished = self._finished()
-        self._left = [play for play in self._plays if play.key not in finished]
-        # A conversation that was cut off begins anew, and is paid for all the same.
-        played = [event for trace in folder.played.traces.values() for event in trace.events]
-        self._budget = Budget(bench.spec.budget, [*played, *(event for _, event in folder.played.abandoned)])
+        def plays() -> Iterator[Assignment]:
+            for epoch in range(bench.spec.epochs):
+                for dataset in datasets:
+                    for conversation in dataset.conversations:
+                        name = name_of(dataset, conversation, datasets)
+                        yield from (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
+
+        self._budget = Budget(bench.spec.budget)
+        self.account = Account(bench, plays(), folder, self._budget)
+
+        def left() -> Iterator[Assignment]:
+            return (play for play in plays() if not self.account.is_finished(play.key))
+
+        self._left = left
+        self._indexes: dict[tuple[str, str], Index | None] = {}
+        """By data set and flow."""
         self._unanswered = 0
         """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
-        self._memories = Memories(bench, self._begin, lambda: self._budget.is_spent)
-        self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
-
-    @property
-    def is_complete(self) -> bool:
-        return {play.key for play in self._plays} <= self._finished()
-
-    def _finished(self) -> set[Play]:
-        done: dict[Play, set[int]] = defaultdict(set)
-        for row in self._folder.played.turns:
-            done[row.play].add(row.turn)
-        return {play.key for play in self._plays if set(play.conversation.scored_turns) <= done[play.key]}
+        self._memories = Memories(
+            bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
+        )
+        self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress)
 
     async def play_all(self) -> None:
-        for play in self._left:
-            await self._bench.model(play.variant.model)
-            await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
+        await self.account.take_up()
+        for play in self._left():
+            if (play.dataset.name, play.variant.label) not in self._indexes:
+                await self._bench.model(play.variant.model)
+                self._indexes[play.dataset.name, play.variant.label] = await self._bench.index(
+                    play.dataset.documents, play.variant.retrieval, self._pace.report_indexing
+                )
             self._memories.expect(play)
         self._pace.begin()
-        waiting = iter(self._left)
+        waiting = self._left()
 
         async def worker() -> None:
             for play in waiting:
@@ -151,24 +153,21 @@ class _Runner:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._bench.spec.concurrency, len(self._left))):
+                for _ in range(self._bench.spec.concurrency):
                     group.create_task(worker())
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
             await self._memories.close()
+            self.account.let_go()
+        self.account.close()
 
     @property
     def _is_down(self) -> bool:
         return self._unanswered >= MOST_UNANSWERED
 
-    def _begin(self, key: Play) -> Trace:
-        trace = Trace(*key, take=self._takes.get(key, -1) + 1)
-        trace.listeners += [self._folder.append_event, self._budget.count]
-        return trace
-
     async def _play(self, play: Assignment) -> None:
-        index = await self._bench.index(play.dataset.documents, play.variant.retrieval)
+        index = self._indexes[play.dataset.name, play.variant.label]
         conversation = play.conversation
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
@@ -177,7 +176,7 @@ class _Runner:
         async with self._memories.memory(play) as memory:
             session = await self._bench.session(
                 play.variant,
-                self._begin(play.key),
+                self.account.begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
@@ -186,6 +185,7 @@ class _Runner:
             if self._on_event is not None:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
             await self._turns(play, session, stub)
+        self.account.conversation_ended(play.key)
 
     async def _turns(self, play: Assignment, session: Session, stub: StubTools) -> None:
         driver = TurnDriver(session)
@@ -219,29 +219,10 @@ class _Runner:
                         *(self._unanswered, played.error),
                     )
                 raise _Down
-            self._write(play, session, played)
-
-    def _write(self, play: Assignment, session: Session, played: PlayedTurn) -> None:
-        trace = session.trace
-        if played.failure is not None:
-            log_failure(session, played)
-        self._folder.append_turn(
-            TurnRow(
-                flow=trace.flow,
-                dataset=play.dataset.name,
-                conversation=trace.conversation,
-                turn=played.number,
-                category=play.conversation.metadata.get("category"),
-                epoch=trace.epoch,
-                take=trace.take,
-                user=played.asked.text,
-                reply=played.reply,
-                error=played.error,
-                wall_seconds=time.perf_counter() - played.began,
-                totals=trace.totals(played.number),
-            )
-        )
-        self._pace.turn_done(played.failure is not None, f"{trace.flow} · {trace.conversation}")
+            if played.failure is not None:
+                log_failure(session, played)
+            await self.account.turn_ended(play, session.trace, played)
+            self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
 
 
 class _Pace:
