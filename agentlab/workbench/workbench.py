@@ -23,7 +23,7 @@ from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory, Tool
 from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace
-from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.data.datasets import Dataset, load_dataset, stamp
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
@@ -68,6 +68,7 @@ class Workbench:
         self._indexes: dict[tuple[int, str], DocumentIndex] = {}
         self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
+        self._loaded: tuple[Any, tuple[Dataset, ...]] | None = None
 
     @property
     def asks_first(self) -> bool:
@@ -94,7 +95,13 @@ class Workbench:
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     def datasets(self) -> tuple[Dataset, ...]:
-        """The data sets of the spec, cut to its limit; raises DatasetError."""
+        """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
+        found = [stamp(path) for path in self.spec.datasets]
+        if self._loaded is None or self._loaded[0] != found:
+            self._loaded = found, self._load()
+        return self._loaded[1]
+
+    def _load(self) -> tuple[Dataset, ...]:
         loaded = tuple(load_dataset(path) for path in self.spec.datasets)
         names = [dataset.name for dataset in loaded]
         if len(set(names)) < len(names):

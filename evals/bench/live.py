@@ -10,9 +10,8 @@ another process, at 50 ms a call. Contenders take turns; figures are medians ove
 medians.
 
 Cases: `live` (1,000 conversations of two calls), `many` (4,000), `chunks` (300, answers of 200 pieces), `ten`
-(10 conversations), `replay` (10,000 recorded calls in conversations of ten), `opening` (a file of 100,000 recorded
-calls). Inspect AI and promptfoo take part where
-they can be imported or called.
+(10 conversations), `replay` (10,000 recorded calls in conversations of ten, nothing to grade), `opening` (a file of
+100,000 recorded calls). Inspect AI and promptfoo take part where they can be imported or called.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ class Case:
     turns: int = 2
     chunks: int = 12
     contenders: tuple[str, ...] = ("agentlab", "openai aiohttp")
+    graded: bool = True
     target: tuple[str, float] | None = None
     """The contender that agentlab is held against, and its share of that one's CPU at most."""
 
@@ -65,7 +65,7 @@ CASES = {
     "many": Case(4000, target=("openai aiohttp", 0.65)),
     "chunks": Case(300, chunks=200, contenders=("agentlab", "openai stream"), target=("openai stream", 0.35)),
     "ten": Case(10, target=("openai aiohttp", 1.0)),
-    "replay": Case(1000, turns=10, contenders=("agentlab",)),
+    "replay": Case(1000, turns=10, contenders=("agentlab",), graded=False),
 }
 OPENED = 100_000
 
@@ -148,7 +148,8 @@ def write_data(folder: Path, case: Case) -> Path:
     with (data / "conversations.jsonl").open("w", encoding="utf-8") as file:
         for number in range(case.conversations):
             turns = [
-                {"user": f"Conversation {number}, question {turn}", "reference_answers": ["a dozen words"]}
+                {"user": f"Conversation {number}, question {turn}"}
+                | ({"reference_answers": ["a dozen words"]} if case.graded else {})
                 for turn in range(case.turns)
             ]
             row = {"id": f"c{number}", "source": "bench", "licence": "none", "turns": turns}

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
@@ -200,6 +201,17 @@ class Summary(Struct, frozen=True, kw_only=True):
 def columns(record: Struct) -> dict[str, Any]:
     """The fields of a record in order, without those that are UNSET."""
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(record: Any) -> bytes:
+    """A record as a line of JSON; of half a surrogate pair, which a model may write, its escape."""
+    try:
+        return _encode(record) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        return encode(record).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def encode(record: Any, indent: int | None = None) -> str:

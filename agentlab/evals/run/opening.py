@@ -32,7 +32,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         for variant in bench.variants:
             _check_needs(variant, dataset, bench.spec.mode)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
-        found = list(lint(dataset))
+        found = lint(dataset)
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s%s; agentlab lint names them all", found[0], more)
