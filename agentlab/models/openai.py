@@ -18,6 +18,7 @@ from agentlab.models.bounded_http import BoundedBody
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection, ServerSent
 from agentlab.models.provider import Provider, wired_tools
+from agentlab.wire.limits import Limits
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _FINISH: dict[str | None, FinishReason] = {
@@ -108,6 +109,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         self.name = f"openai/{model}"
         self.timeout = timeout
         self._model = model
+        self.limits = Limits()
         self._connection = Connection(base_url, keys, timeout)
 
     def translate(self, request: Request) -> dict[str, Any]:
@@ -145,7 +147,9 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         return body
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        return await self._connection.ask(self.name, "chat/completions", wired, lambda body: self._read(body, emit))
+        return await self._connection.ask(
+            self.name, "chat/completions", wired, lambda body: self._read(body, emit), self.limits
+        )
 
     async def _read(self, body: BoundedBody, emit: Emit) -> StreamedChat:
         read, events, piece = StreamedChat(self._model), ServerSent(), b" "

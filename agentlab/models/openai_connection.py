@@ -25,6 +25,7 @@ from agentlab.core.version import __version__
 from agentlab.models.bounded_http import BoundedBody, BoundedClient
 from agentlab.models.keys import KeyRing
 from agentlab.models.provider import error_of_status, seconds_in
+from agentlab.wire.limits import Limits
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -52,7 +53,12 @@ class Connection:
         self._addresses: dict[str, URL] = {}
 
     async def ask(
-        self, model: str, path: str, body: Mapping[str, Any], read: Callable[[BoundedBody], Awaitable[Answered]]
+        self,
+        model: str,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[BoundedBody], Awaitable[Answered]],
+        limits: Limits | None = None,
     ) -> Answered:
         """What `read` makes of the server's answer to the next key; what goes wrong there is a ModelError of `model`.
 
@@ -60,10 +66,12 @@ class Connection:
         """
         import aiohttp
 
-        client, key = self._connected(), self.keys.take()
+        client, key = self._connected(), self.keys.take(limits.rank if limits else None)
         try:
             response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
             try:
+                if limits is not None:
+                    limits.learn(key, response.headers)
                 answer = BoundedBody(response)
                 if response.status < 400:
                     answered = await read(answer)

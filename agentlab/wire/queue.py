@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from agentlab.core.errors import RateLimited
 from agentlab.core.protocols import Embedder, Model
+from agentlab.wire.limits import Limits
 from agentlab.wire.retries import Attempts
 
 if TYPE_CHECKING:
@@ -80,8 +82,10 @@ class Queued(Generic[C]):
     `name` is what it answers under, `endpoint` what beside its name and the request decides its answers.
     """
 
-    def __init__(self, name: str, endpoint: str, connect: Callable[[], C]) -> None:
+    def __init__(self, name: str, endpoint: str, connect: Callable[[], C], limits: Limits | None = None) -> None:
         self.name = name
+        self.limits = limits
+        """Those of the spec, or of an adapter that learns them from its provider."""
         self.endpoint = endpoint
         self._connecting = connect
         self._connected: C | None = None
@@ -95,6 +99,8 @@ class Queued(Generic[C]):
             self._connected = self._connecting()
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
+            if hasattr(self._connected, "limits"):
+                self.limits = self._connected.limits = self.limits or self._connected.limits
         return self._connected
 
     async def start(self) -> None:
@@ -106,12 +112,25 @@ class Queued(Generic[C]):
             self._started = True
 
     @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[tuple[C, float]]:
-        """The thing itself, once it is our turn, and the seconds waited for that."""
-        await self.start()
+    async def slot(self, flow: str = "", tokens: int = 0) -> AsyncIterator[tuple[C, float]]:
+        """The thing itself, once it is the turn of a call of `flow`, and the seconds waited for that."""
+        if not self._started:
+            await self.start()
         queued = time.perf_counter()
         async with self._slots:
-            yield self.connect(), time.perf_counter() - queued
+            if self.limits is None:
+                yield self.connect(), time.perf_counter() - queued
+                return
+            await self.limits.enter(flow, tokens)
+            outcome: dict[str, Any] = {}
+            try:
+                yield self.connect(), time.perf_counter() - queued
+                outcome = {"answered": True}
+            except RateLimited as refusal:
+                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0}
+                raise
+            finally:
+                self.limits.leave(**outcome)
 
     async def close(self) -> None:
         """End what was connected, where it has an end."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from agentlab.session.session import Generation, Session
 from agentlab.tools.mcp.folder import ToolManager
 from agentlab.tools.mcp.listing import that_fit
 from agentlab.wire.gateway import Gateway
+from agentlab.wire.limits import Limits
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
@@ -56,7 +58,7 @@ class Workbench:
             raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
         named = {variant.model for variant in self.variants}
-        self._models = {name: QueuedModel(*self._behind("models", name)) for name in named}
+        self._models = {name: self._queued(name) for name in named}
         self._queries = QueuedEmbedder(*self._behind("models.embedders", spec.embedder))
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
@@ -117,10 +119,19 @@ class Workbench:
     async def model(self, name: str) -> QueuedModel:
         """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
         if name not in self._models:
-            self._models[name] = QueuedModel(*self._behind("models", name))
+            self._models[name] = self._queued(name)
         if self.asks_first:
             await self._models[name].start()
         return self._models[name]
+
+    def _queued(self, name: str) -> QueuedModel:
+        given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
+        return QueuedModel(*self._behind("models", name), Limits(**given[0].model_dump()) if given else None)
+
+    def limits(self) -> dict[str, Limits]:
+        """What was learnt of the limits of each model that was asked."""
+        known = {name: queued.limits for name, queued in self._models.items()}
+        return {name: limits for name, limits in known.items() if limits is not None and limits.answered}
 
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
@@ -249,6 +260,7 @@ class Workbench:
             flow=trace.flow,
             conversation=trace.conversation,
             epoch=trace.epoch,
+            call_seconds=self.spec.timeouts.call,
         )
         session = Session(
             trace=trace,
