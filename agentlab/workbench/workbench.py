@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fnmatch
 import logging
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -51,7 +52,7 @@ class Workbench:
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
         self.spec = spec
-        self._objects = objects
+        self.objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
         if spec.files is not None and not Path(spec.files).is_dir():
@@ -89,7 +90,7 @@ class Workbench:
     @cached_property
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        given = ("models.embedders", self.spec.embedder) in self._objects
+        given = ("models.embedders", self.spec.embedder) in self.objects
         provider = None if given else plugins.provider("models.embedders", self.spec.embedder)[0]
         embedder: Embedder = self._queries
         if not getattr(provider, "IS_QUICK", False):
@@ -135,7 +136,7 @@ class Workbench:
 
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
-        given = self._objects.get((room, name))
+        given = self.objects.get((room, name))
         if given is not None:
             return name, getattr(given, "endpoint", ""), lambda: given
         provider, rest = plugins.provider(room, name)
@@ -148,7 +149,7 @@ class Workbench:
             return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
         models = [name for name, answering in self.answering().items() if name == answering]
-        given = {name for _, name in self._objects}
+        given = {name for _, name in self.objects}
         named = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
 
@@ -158,7 +159,7 @@ class Workbench:
 
     def seconds_per_call(self, model: str) -> float | None:
         """How long a call takes by the provider's own rough word; None where it has none."""
-        if ("models", model) in self._objects:
+        if ("models", model) in self.objects:
             return None
         provider, name = plugins.provider("models", model)
         pace = getattr(provider, "seconds_per_call", None)
@@ -200,15 +201,22 @@ class Workbench:
         return home() / "indexes" if self.spec.mode == "live" else folder_of(self)
 
     @contextlib.asynccontextmanager
-    async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
-        """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
-        if variant.memory is None:
-            yield None
+    async def memory(
+        self, variant: Variant, begins_with: Path | None = None
+    ) -> AsyncIterator[tuple[Memory | None, Path | None]]:
+        """A long-term memory for one conversation and its folder, gone with the block; None for a flow without one.
+
+        It is empty, or what is in the folder `begins_with`.
+        """
+        if variant.memory is None and begins_with is None:
+            yield None, None
             return
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+            if begins_with is not None:
+                shutil.copytree(begins_with, folder, dirs_exist_ok=True)
             opened = await self.open_memory(variant, folder)
             try:
-                yield opened
+                yield opened, Path(folder)
             finally:
                 if opened is not None:
                     # On a server the store outlives the folder it is named after.
@@ -235,10 +243,12 @@ class Workbench:
         now: datetime | None = None,
         stream: Stream | None = None,
         mcp: Path | None = None,
-        keeps_files: bool = False,
+        live: bool = False,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
-        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top."""
+        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top, in place of the
+        spec's. A `live` one, of a chat, takes up what servers change, tells what is odd about them, and works in the
+        folder `files` of the spec itself."""
 
         def offered(name: str) -> bool:
             if name == LOOKUP_DOCUMENTS:
@@ -247,7 +257,7 @@ class Workbench:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
-        managers = [] if tools else await self.tool_managers(variant, mcp, live=folder is not None)
+        managers = [] if tools else await self.tool_managers(variant, mcp, live=live)
         built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationList()
@@ -275,7 +285,7 @@ class Workbench:
             memory_min_score=getattr(variant.settings, "memory_min_score", None),
             folder=folder,
             files=None if self.spec.files is None else Path(self.spec.files),
-            keeps_files=keeps_files,
+            keeps_files=live,
             tools=[*built_in.values(), *brought],
             tools_are_brought=bool(tools),
             settings=variant.settings,
@@ -285,7 +295,7 @@ class Workbench:
         )
         for manager in managers:
             manager.offer_to(session, variant.fitting)
-            for problem in _problems(manager, variant) if folder is not None else ():
+            for problem in _problems(manager, variant) if live else ():
                 session.notify("systemError", problem, title="tools")
         self._check_tools(variant, session.tools)
         return session
@@ -301,12 +311,14 @@ class Workbench:
     async def tool_managers(
         self, variant: Variant, mcp: Path | None = None, *, live: bool = False
     ) -> list[ToolManager]:
-        """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions.
+        """The tools of the flow's data folder and of the servers in the file `mcp`, or the spec's, opened once for all.
 
         `live` ones, for chats, take up what servers change.
         """
         reserved = tuple(tool.spec.name for tool in variant.tools)
         found = []
+        if mcp is None and self.spec.mcp is not None:
+            mcp = Path(self.spec.mcp)
         for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
             if path is None:
                 continue

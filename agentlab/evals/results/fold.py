@@ -158,14 +158,14 @@ class FlowFold:
     def abandon(self, events: Sequence[Event]) -> None:
         """A take that a later one replaced: nothing counts it but the bill."""
         self.bill(events)
-        self.counts["new"] += billed(events).llm_calls
+        self.counts["new"] += billed(events).llm_calls or 0
 
     def _take_turn(self, row: TurnRow, place: int) -> None:
         self.counts["turns"] += 1
         self.counts["errors"] += row.error is not None
-        self.counts["memory_tokens"] += row.memory_tokens
-        self.counts["memory_unavailable"] += row.memory_unavailable
-        self.latencies.add(place, row.latency_s)
+        self.counts["memory_tokens"] += row.memory_tokens or 0
+        self.counts["memory_unavailable"] += row.memory_unavailable or 0
+        self.latencies.add(place, row.latency_s or 0.0)
         for position, (metric, score) in enumerate((row.scores or {}).items()):
             self.scores[metric].add(place, math.nan if score.value is None else score.value)
             self.first_scored[metric] = min(self.first_scored.get(metric, (place, position)), (place, position))

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
@@ -17,7 +18,7 @@ from agentlab.core.events import Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Trace, by_phase, check_conservation, critical_path
-from agentlab.data.conversations import Conversation
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.fold import UNGRADED
 from agentlab.evals.results.rows import Graded, TurnRow
 from agentlab.evals.results.summary import phase_sums
@@ -52,15 +53,49 @@ def check_ledger(trace: Trace, rows: Sequence[TurnRow], *, ended: bool, where: s
             raise RunError(f"{where}: turn {row.turn} of {row.conversation} does not add up to its calls")
 
 
+class NotSaid(Exception):
+    """A scorer asked for what the source of an imported answer does not say."""
+
+
+def grade(
+    path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
+) -> dict[str, Graded]:
+    """What each scorer says of a turn of the run in `path`, by metric; `outcome` is None of a turn that failed.
+
+    Raises RunError where a scorer fails.
+    """
+    scores: dict[str, Graded] = {}
+    for scorer in scorers:
+        metrics = scorer.metrics(turn)
+        if not metrics:
+            continue
+        if outcome is None:
+            scores |= dict.fromkeys(metrics, Graded(0.0, f"the turn failed: {str(row.error)[:200]}"))
+            continue
+        try:
+            scores |= {metric: _graded(score) for metric, score in scorer.score(turn, outcome).items()}
+        except NotRecorded as miss:
+            scores |= dict.fromkeys(metrics, Graded(0.0, f"{UNGRADED}: {miss}"))
+        except NotSaid as unknown:
+            scores |= dict.fromkeys(metrics, Graded(None, str(unknown)))
+        except Exception as failure:
+            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
+            raise RunError(
+                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                " The replies are kept: once the scorer is mended, --resume grades them"
+            ) from failure
+    return scores
+
+
 class Grader:
     """Grades the turns of a run with its scorers; what fails in one of them is kept for the end of the run."""
 
     def __init__(
-        self, scorers: Sequence[Any], embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]], where: str
+        self, scorers: Sequence[Any], embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]], path: Path
     ) -> None:
         self._scorers = scorers
         self._embed = embed
-        self._where = where
+        self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
         self.failure: RunError | None = None
 
@@ -85,46 +120,22 @@ class Grader:
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
             return asyncio.run_coroutine_threadsafe(self._embed(list(texts)), loop).result()
 
-        def grade() -> dict[str, Score]:
-            turn = conversation.turns[row.turn]
-            scores: dict[str, Score] = {}
-            for scorer in self._scorers:
-                metrics = scorer.metrics(turn)
-                if not metrics:
-                    continue
-                if row.reply is None:
-                    scores |= dict.fromkeys(
-                        metrics, Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
-                    )
-                    continue
-                outcome = TurnOutcome(
-                    reply=row.reply,
-                    events=events,
-                    embed=embed_on_loop,
-                    events_before=before,
-                    turns_before=conversation.turns[: row.turn],
-                    tools=conversation.tools,
-                )
-                try:
-                    scores |= scorer.score(turn, outcome)
-                except NotRecorded as miss:
-                    scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
-                except Exception as failure:
-                    raise RunError(
-                        f"{self._where}: grading turn {row.turn} of {row.conversation} by {row.flow} for"
-                        f" {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
-                        " The replies are kept: once the scorer is mended, --resume grades them"
-                    ) from failure
-            return scores
-
-        events = trace.of_turn(row.turn)
-        before = [*filled, *(event for event in trace.events if event.turn < row.turn)]
+        outcome = None
+        if row.reply is not None:
+            outcome = TurnOutcome(
+                reply=row.reply,
+                events=trace.of_turn(row.turn),
+                embed=embed_on_loop,
+                events_before=[*filled, *(event for event in trace.events if event.turn < row.turn)],
+                turns_before=conversation.turns[: row.turn],
+                tools=conversation.tools,
+            )
+        turn = conversation.turns[row.turn]
         try:
-            found = await loop.run_in_executor(self._pool, grade)
+            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, self._scorers, outcome)
         except RunError as failure:
             self.failure = failure
             return None
-        return {metric: _graded(score) for metric, score in found.items()}
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

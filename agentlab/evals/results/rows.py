@@ -36,8 +36,12 @@ class Graded(Struct, frozen=True):
     """What a metric says of a turn, and why."""
 
     value: float | bool | None
-    """None where a scorer could not work it out."""
+    """None where a scorer could not work it out, or the source of an imported answer does not say."""
     reason: str
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.value is None else f"{float(self.value):.2f}"
 
 
 class _Turn(Struct, frozen=True, kw_only=True):
@@ -47,11 +51,12 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
     def costs(self: Any) -> dict[str, Any]:
         """What the turn took, by the names under which flows are compared."""
-        return {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        found = {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        return found if self.retrieval_steps is UNSET else found | {"retrieval_steps": self.retrieval_steps}
 
 
 class TurnRow(_Turn, frozen=True, kw_only=True):
-    """A turn that was played: what was said, what it cost, and how it was graded."""
+    """A turn that was played, or imported: what was said, what it cost, and how it was graded."""
 
     flow: str
     dataset: str
@@ -66,18 +71,23 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
     reply: Reply | None
     """None where the turn failed; `error` then says why."""
     error: str | None
-    wall_seconds: float
+    wall_seconds: float | None
+    """None of an imported answer."""
     totals: Totals
-    latency_s: float
-    """Seconds of the longest path through its events."""
-    memory_tokens: int
+    latency_s: float | None
+    """Seconds of the longest path through its events; of an imported answer, as its source says."""
+    memory_tokens: int | None
     """Of facts that were recalled, estimated."""
-    memory_unavailable: int
+    memory_unavailable: int | None
     """1 where it had to do without its memory."""
     phases: dict[str, Sums]
     """As of a flow's summary."""
     scores: dict[str, Graded] | None = None
     """By metric; None where a scorer failed and the turn is still to be graded."""
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Only of an imported answer, as its source says."""
+    published: dict[str, Any] | UnsetType = UNSET
+    """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
 
     def graded(self) -> Iterator[ScoreRow]:
         """A row a metric."""
@@ -102,7 +112,8 @@ class TurnFigures(_Turn, frozen=True, kw_only=True):
     take: int
     error: str | None
     totals: Totals
-    latency_s: float
+    latency_s: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
     scores: dict[str, Value] | None = None
 
 
@@ -125,7 +136,8 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
-    mean: float
+    mean: float | None
+    """None where a value is unknown."""
     ci95: tuple[float, float] | None
     """None where there are too few conversations for an interval."""
     n: int
@@ -136,25 +148,27 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     turns: int
     errors: int
-    llm_calls: int
-    embedding_calls: int
-    tool_calls: int
-    memory_ops: int
-    llm_calls_per_turn: float
-    embedding_calls_per_turn: float
-    tool_calls_per_turn: float
+    llm_calls: int | None
+    embedding_calls: int | None
+    tool_calls: int | None
+    memory_ops: int | None
+    llm_calls_per_turn: float | None
+    embedding_calls_per_turn: float | None
+    tool_calls_per_turn: float | None
     memory_tokens_per_turn: float | None = None
     """Of facts that were recalled, estimated; None in runs of format 1."""
-    memory_unavailable: int = 0
+    memory_unavailable: int | None = 0
     """Turns that had to do without their memory."""
-    fallback_rate: float
+    fallback_rate: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Only of imported answers."""
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
     """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
-    latency_s: dict[str, float]
+    latency_s: dict[str, float | None]
     """`mean`, `p50` and `p95` of its turns, in seconds."""
     phases: dict[str, Sums]
     """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
@@ -164,8 +178,8 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     def per_turn(self, name: str) -> float | None:
         """The sum `name` in shares of a turn."""
-        total: float | None = getattr(self, name)
-        return None if total is None else total / self.turns
+        total: float | UnsetType | None = getattr(self, name)
+        return None if total is None or total is UNSET else total / self.turns
 
 
 class Reuse(Struct, frozen=True, kw_only=True):

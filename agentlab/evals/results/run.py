@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import ModelCall
@@ -23,7 +25,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
-from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, columns
+from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -121,6 +123,30 @@ class Run:
         page: Page = import_module("agentlab.evals.report.page").report(self, other)
         return page
 
+    def variance(self, metric: str) -> pd.DataFrame:
+        """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
+
+        Raises RunError where no turn has the metric.
+        """
+        return self._of_epochs("variance", metric)
+
+    def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:
+        """Of each flow pass@k (right in one of k epochs) and pass^k (in all of k), with intervals at 95 %.
+
+        Raises RunError where the run has fewer epochs, or no turn has the metric.
+        """
+        return self._of_epochs("passing", metric, k)
+
+    def _of_epochs(self, name: str, *arguments: Any) -> pd.DataFrame:
+        found: pd.DataFrame = getattr(import_module("agentlab.evals.compare.epochs"), name)(self, *arguments)
+        return found
+
+    def played(self) -> list[TurnRow]:
+        """The turns with all that was said; raises RunError where the summary counts others."""
+        rows = self.folder.turns()
+        self._check_count(len(rows))
+        return rows
+
     def figures(self, make: Callable[[TurnFigures], _Made]) -> list[tuple[tuple[Play, int], _Made]]:
         """What `make` makes of the figures of each turn, with its place; raises RunError where the summary counts
         other turns."""
@@ -138,10 +164,8 @@ class Run:
         import pandas as pd
 
         rows = []
-        apart = ("reply", "totals", "phases", "scores")
-        played = self.folder.turns()
-        self._check_count(len(played))
-        for row in played:
+        apart = ("reply", "totals", "phases", "scores", "published")
+        for row in self.played():
             said = {name: value for name, value in columns(row).items() if name not in apart}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
         return pd.DataFrame(rows)
@@ -210,6 +234,7 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
         "fallback rate": flow.fallback_rate,
         "input tokens / turn": flow.per_turn("input_tokens"),
         "output tokens / turn": flow.per_turn("output_tokens"),
+        **({} if flow.retrieval_steps is UNSET else {"retrieval steps / turn": flow.per_turn("retrieval_steps")}),
         "cost USD": flow.cost_usd,
         "latency mean s": flow.latency_s["mean"],
         "latency p95 s": flow.latency_s["p95"],

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.core.events import printable
-from agentlab.core.trace import tokens
+from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import Play, TurnFigures, TurnRow
 from agentlab.evals.results.tables import print_line
@@ -111,13 +111,9 @@ def expected(turn: Turn | None) -> Iterator[str]:
 
 
 def _figures(row: TurnRow) -> list[str]:
-    spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {row.latency_s:.2f} s"
+    spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
     scores = (row.scores or {}).items()
-    return [*(f"{printable(metric)} {score_text(score.value)}" for metric, score in scores), spent]
-
-
-def score_text(value: float | None) -> str:
-    return "-" if value is None else f"{float(value):.2f}"
+    return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent]
 
 
 Badness = tuple[int, float, str]

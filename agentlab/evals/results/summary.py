@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,12 @@ import numpy as np
 from msgspec import UNSET
 
 from agentlab.core.events import PHASES
-from agentlab.core.trace import Totals
+from agentlab.core.trace import Totals, add_up
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.fold import FlowFold, Fold
 from agentlab.evals.results.reuse import reuse
-from agentlab.evals.results.rows import FlowSummary, MetricSummary, Summary, Sums
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
 def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset], *, complete: bool) -> Summary:
@@ -37,7 +38,8 @@ def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset]
 
 def _summarise_flow(flow: FlowFold) -> FlowSummary:
     n = flow.counts["turns"]
-    sums, paid = vars(flow.totals.totals), flow.billed.totals
+    sums: dict[str, Any] = vars(flow.totals.totals)
+    paid = flow.billed.totals
     latencies, _ = flow.latencies.in_order()
     return FlowSummary(
         turns=n,
@@ -63,7 +65,7 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
     """What of each phase is told, in the order of `PHASES`."""
     return {
         phase: {
-            "calls": part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
+            "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
             **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
         }
         for phase in PHASES
@@ -77,4 +79,19 @@ def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
     return {
         metric: MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
         for metric, (mean, interval) in zip(metrics, mean_intervals(columns), strict=True)
+    }
+
+
+def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+    """Mean, interval and n of each metric, of the scores of one flow, in the order of its turns."""
+    by_metric: defaultdict[str, list[ScoreRow]] = defaultdict(list)
+    for score in scores:
+        by_metric[score.metric].append(score)
+    columns = [
+        by_cluster([float(s.value or 0.0) for s in graded], [s.conversation for s in graded])
+        for graded in by_metric.values()
+    ]
+    return {
+        metric: MetricSummary(mean=mean, ci95=interval, n=len(by_metric[metric]))
+        for metric, (mean, interval) in zip(by_metric, mean_intervals(columns), strict=True)
     }

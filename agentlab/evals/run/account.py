@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,9 +33,17 @@ from agentlab.workbench.workbench import Workbench
 
 
 class Account:
-    """Of the conversations `plays`, as far as they are in `folder` and are being played."""
+    """Of the conversations `plays`, as far as they are in `folder` and are being played; `names` are those of the
+    whole run, so that every share of it numbers them alike."""
 
-    def __init__(self, bench: Workbench, plays: Iterable[Assignment], folder: RunFolder, budget: Budget) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        names: Iterable[str],
+        plays: Iterable[Assignment],
+        folder: RunFolder,
+        budget: Budget,
+    ) -> None:
         self._bench = bench
         self._folder = folder
         self._budget = budget
@@ -45,9 +53,7 @@ class Account:
             self._takes[play] = max(take, self._takes.get(play, 0))
         self._finished: dict[Play, Assignment] = {}
         self._left = 0
-        names = set()
         for assigned in plays:
-            names.add(assigned.name)
             key, answered = assigned.key, set[int]()
             if key in self._takes:
                 answered = {row.turn for row in self._rows_of(key)}
@@ -58,13 +64,20 @@ class Account:
         self.fold = Fold(names)
         self._cut = self._takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
-        self._grader = Grader(bench.scorers, bench.embedder.embed, str(folder.path))
+        self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path)
+        self.on_row: Callable[[TurnRow], None] = lambda row: None
+        """Told of each turn of a conversation that is finished or being played, with its scores."""
         self._open: dict[Play, Trace] = {}
         self._answered: defaultdict[Play, list[TurnRow]] = defaultdict(list)
 
     def is_finished(self, play: Play) -> bool:
         """Whether an earlier sitting has finished it."""
         return play in self._finished
+
+    @property
+    def finished(self) -> Iterable[Play]:
+        """What earlier sittings have finished."""
+        return self._finished
 
     @property
     def is_complete(self) -> bool:
@@ -87,6 +100,8 @@ class Account:
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
+            for row in rows:
+                self.on_row(row)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
@@ -123,7 +138,9 @@ class Account:
             totals=trace.totals(played.number),
             **costs_of(events),
         )
-        self._answered[play.key].append(await self._graded(row, play.conversation, trace))
+        row = await self._graded(row, play.conversation, trace)
+        self._answered[play.key].append(row)
+        self.on_row(row)
 
     def conversation_ended(self, play: Play) -> None:
         """Check its ledger, fold it in, and let go of it."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agentlab.core.events import Event
 from agentlab.core.messages import Usage
 from agentlab.core.names import Mode
-from agentlab.core.trace import Trace, add_up, billed
+from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
 from agentlab.evals.results.fold import Sum
 from agentlab.workbench.spec import BudgetSpec
@@ -85,17 +85,24 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
 class Budget:
     """The limits of a run, and what was paid for."""
 
-    def __init__(self, limits: BudgetSpec) -> None:
+    def __init__(self, limits: BudgetSpec, is_over: Callable[[], bool] = lambda: False) -> None:
+        """`is_over` says whether somebody else, who counts, wants no more conversations to begin."""
         self._limits = limits
+        self._is_over = is_over
         self._sum = Sum()
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
         if event.costed and event.origin == "live":
-            self._sum.add(billed([event]))
+            self.pay(billed([event]))
+
+    def pay(self, totals: Totals) -> None:
+        self._sum.add(totals)
 
     @property
     def is_spent(self) -> bool:
+        if self._is_over():
+            return True
         usd, calls = self._limits.usd, self._limits.calls
         totals = self._sum.totals
         paid = totals.cost_usd
@@ -103,7 +110,7 @@ class Budget:
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
         over = (usd is not None and paid is not None and paid >= usd) or (
-            calls is not None and totals.llm_calls >= calls
+            calls is not None and (totals.llm_calls or 0) >= calls
         )
         if over:
             spent = paid or 0.0, totals.llm_calls

@@ -11,8 +11,9 @@ import contextlib
 import json
 import logging
 import sys
+import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -79,6 +80,17 @@ class RunFolder:
         """Replace a file in one step, so that it is never half-written."""
         with self._writing(name):
             replace_file(self.path / name, encode(content, indent=2) + "\n")
+
+    def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        """Replace a file in one step with lines that need not fit in memory."""
+        fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
+        try:
+            with self._writing(name):
+                with fresh.open("wb") as file:
+                    file.writelines(lines)
+                fresh.replace(self.path / name)
+        finally:
+            fresh.unlink(missing_ok=True)
 
     def append_event(self, trace: Trace, event: Event) -> None:
         """Take an event into the ledger, where it stands at once if it was paid for, and else with its turn's row."""
@@ -149,8 +161,9 @@ class RunFolder:
             raise RunError(f"{self.path / name} cannot be read: {problem}") from None
 
     def files(self, name: str) -> list[Path]:
-        """The files of rows called `name`: the run's own, and those of its shards. No other place lists them."""
-        return [file for file in (self.path / name, *sorted(self.path.glob(f"shards/*/{name}"))) if file.exists()]
+        """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
+        # What is graded anew stands in the run's own, and is read last.
+        return [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
 
     def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
         """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
