@@ -110,6 +110,9 @@ class Session(MemoryVerbs, BackgroundWork):
         """Whether they work in it, or in a copy that goes with the session."""
         self.folder = folder
         """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
+        self.turn_seconds: float | None = None
+        """How long a turn may take, and all of them, by the clock on the wall; kept by whoever drives the flow."""
+        self.conversation_seconds: float | None = None
         self.token_limit: int | None = None
         """Set by a flow: longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}

@@ -25,6 +25,7 @@ from typing import Any
 PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
 LONGEST_PAUSE = 60.0
+NEAR, SMALL_STEP = 0.8, 0.05
 MOST_STEPS = 200
 """Of the course of the concurrency that is kept."""
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -38,6 +39,8 @@ class Meter:
     rate: float
     level: float
     at: float
+    reserve: float = 0.0
+    """What is left to others who use the same key; it grows when a call is refused all the same."""
     told: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     """Rates that the last answers spoke of."""
 
@@ -75,7 +78,9 @@ class Limits:
         self._is_probing = True
         self._meters: dict[str, dict[str, Meter]] = {}
         """By key, then `requests` or `tokens`."""
-        self._closed_until = self._halved_at = -math.inf
+        self._closed_until = self._slowed_at = -math.inf
+        self._too_many = math.inf
+        """How many were in flight when the last one was refused; towards that the steps are small."""
         self._began: float | None = None
         self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = defaultdict(deque)
         """By flow; whose turn it is stands first."""
@@ -103,18 +108,19 @@ class Limits:
         self.waited += waited
         return waited
 
-    def leave(self, *, answered: bool = False, refused: float | None = None) -> None:
-        """A call has ended; `refused` are the seconds to stay away for, of a provider that wants no more for now."""
+    def leave(self, *, answered: bool = False, refused: float | None = None, sent: float = math.inf) -> None:
+        """A call has ended; `refused` are the seconds to stay away for, of a provider that wants no more for now.
+
+        `sent` is when it was sent, by the clock.
+        """
         now = self._clock()
         self.in_flight -= 1
         if refused is not None:
             self.refused += 1
             self._closed_until = max(self._closed_until, now + min(refused, LONGEST_PAUSE))
-            if not self._meters and self._sent_at_least(now):
-                self._window = max(1.0, min(self._window, self.in_flight + 1) / 2)
-                self._halved_at = now
-                self._is_probing = False
-                self._note(now)
+            # Of those that were in flight together only the first one tells something new.
+            if sent > self._slowed_at:
+                self._slow_down(now)
         elif answered:
             self.answered += 1
             if self._is_probing:
@@ -123,14 +129,26 @@ class Limits:
                 self._note(now)
             elif self._window < self._most:
                 before = int(self._window)
-                self._window = min(self._most, self._window + 1 / self._window)
+                step = 1.0 if self._window < NEAR * self._too_many else SMALL_STEP
+                self._window = min(self._most, self._window + step / self._window)
                 if int(self._window) > before:
                     self._note(now)
         self._pump()
 
-    def _sent_at_least(self, now: float) -> bool:
-        """Whether a call that is refused now was sent after the last time the window was halved."""
-        return now - self._halved_at > 1.0
+    def _slow_down(self, now: float) -> None:
+        self._slowed_at = now
+        for meters in self._meters.values():
+            for meter in meters.values():
+                meter.reserve = min(meter.most / 4, 2 * meter.reserve + 1)
+        if not self._meters:
+            self._too_many = min(self._window, float(self.in_flight + 1))
+            self._window = max(1.0, self._too_many / 2)
+            self._is_probing = False
+            self._note(now)
+
+    @property
+    def now(self) -> float:
+        return self._clock()
 
     def learn(self, key: str, headers: Mapping[str, str]) -> None:
         """Take up what an answer to `key` says of the limits."""
@@ -145,7 +163,7 @@ class Limits:
                 continue
             meter = self._meters.setdefault(key, {}).get(what)
             if meter is None:
-                meter = self._meters[key][what] = Meter(limit, limit / 60, limit, now)
+                meter = self._meters[key][what] = Meter(limit, limit / 60, limit, now, limit / 100)
             meter.most = limit
             reset = seconds_of(headers.get(f"x-ratelimit-reset-{what}", ""))
             if reset and remaining < limit:
@@ -155,7 +173,7 @@ class Limits:
             meter.rate = given / 60 if given else max(limit / 60, min(meter.told, default=0.0))
             # Some of those in flight are counted already; to think that none is costs nothing in the long run.
             ahead = self.in_flight - 1 if what == "requests" else 0
-            meter.level = min(meter.fill(now), max(remaining - ahead, -meter.most))
+            meter.level = min(meter.fill(now), max(remaining - ahead - meter.reserve, -meter.most))
 
     def rank(self, key: str) -> float:
         """How much is left of a key, for whoever chooses among several."""
@@ -164,7 +182,7 @@ class Limits:
 
     def _room(self, now: float, tokens: int) -> float:
         """Seconds until a call of so many tokens may go; 0 at once, infinity for after somebody has left."""
-        if self.in_flight >= int(self._window):
+        if self.in_flight + 1 > self._window:
             return math.inf
         wait = max(0.0, self._closed_until - now)
         if not self._meters:

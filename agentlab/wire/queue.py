@@ -122,12 +122,13 @@ class Queued(Generic[C]):
                 yield self.connect(), time.perf_counter() - queued
                 return
             await self.limits.enter(flow, tokens)
+            sent = self.limits.now
             outcome: dict[str, Any] = {}
             try:
                 yield self.connect(), time.perf_counter() - queued
                 outcome = {"answered": True}
             except RateLimited as refusal:
-                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0}
+                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0, "sent": sent}
                 raise
             finally:
                 self.limits.leave(**outcome)

@@ -293,6 +293,8 @@ class Workbench:
             price=self.prices.cost,
             stream=stream,
         )
+        session.turn_seconds = self.spec.timeouts.turn
+        session.conversation_seconds = self.spec.timeouts.conversation
         for manager in managers:
             manager.offer_to(session, variant.fitting)
             for problem in _problems(manager, variant) if live else ():

@@ -1,10 +1,10 @@
 """A server on this machine that speaks OpenAI's chat completions and answers after a fixed time, as benchmarks need it.
 
-    python evals/bench/loopback.py [--latency .05] [--chunks 12] [--allowed 0] [--minute 60]
+    python evals/bench/loopback.py [--latency .05] [--chunks 12] [--allowed 0] [--minute 60] [--silent 1]
 
 It prints its port, runs until it is ended, and answers everybody with the same dozen words, in `--chunks` pieces where
 a stream is asked for. With `--allowed` it lets so many requests through in each `--minute` (seconds; a bucket that
-fills evenly and holds a tenth of a minute), names its limits in the usual headers and refuses the others with HTTP 429.
+fills evenly), names its limits in the usual headers, unless it is `--silent`, and refuses the others with HTTP 429.
 `GET /counts` tells how many it answered and refused. It parses only what its clients send, to cost next to nothing.
 """
 
@@ -27,17 +27,18 @@ BURSTS = 10
 
 
 class Bucket:
-    """`allowed` requests in `minute` seconds, evenly; what was not used is kept up to a tenth of a minute's."""
+    """`allowed` requests in `minute` seconds, evenly; what is not used is kept, up to a minute's. It begins at a tenth."""
 
-    def __init__(self, allowed: int, minute: float) -> None:
+    def __init__(self, allowed: int, minute: float, silent: bool) -> None:
         self.allowed = allowed
-        self.minute = minute
-        self.most = max(1.0, allowed / 10)
-        self._level = self.most
-        self._at = 0.0
+        self.rate = allowed / minute
+        self.silent = silent
+        self._level = allowed / 10
+        self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        self._level = min(self.most, self._level + (now - self._at) * self.allowed / self.minute)
+        passed = 0.0 if self._at is None else now - self._at
+        self._level = min(float(self.allowed), self._level + passed * self.rate)
         self._at = now
         if self._level < 1:
             return False
@@ -45,18 +46,18 @@ class Bucket:
         return True
 
     def headers(self) -> str:
-        rate = self.allowed / self.minute
+        if self.silent:
+            return ""
         return (
             f"x-ratelimit-limit-requests: {self.allowed}\r\nx-ratelimit-remaining-requests: {int(self._level)}\r\n"
-            f"x-ratelimit-reset-requests: {(self.most - self._level) / rate:.3f}s\r\n"
-            f"x-ratelimit-window: {self.minute}\r\n"
+            f"x-ratelimit-reset-requests: {(self.allowed - self._level) / self.rate:.3f}s\r\n"
         )
 
     def refusal(self) -> bytes:
-        wait = (1 - self._level) * self.minute / self.allowed
+        wait = "" if self.silent else f"retry-after: {(1 - self._level) / self.rate:.3f}\r\n"
         return response(
             b'{"error": {"message": "too many requests", "code": "rate_limit_exceeded"}}',
-            f"{self.headers()}retry-after: {wait:.3f}\r\n",
+            f"{self.headers()}{wait}",
             "429 Too Many Requests",
         )
 
@@ -86,6 +87,8 @@ class Server:
         self.latency = latency
         self.bucket = bucket
         self.answered = self.refused = 0
+        self.first = self.last = 0.0
+        """When the first request came and the last was answered, by the loop's clock."""
         whole = {
             "id": "c",
             "object": "chat.completion",
@@ -119,15 +122,18 @@ class Connection(asyncio.Protocol):
             return
         self.received = b""
         if head.startswith(b"GET"):
-            told = {"answered": self.server.answered, "refused": self.server.refused}
+            seconds = self.server.last - self.server.first
+            told = {"answered": self.server.answered, "refused": self.server.refused, "seconds": seconds}
             self.transport.write(response(json.dumps(told).encode()))
             return
         bucket = self.server.bucket
+        self.server.first = self.server.first or self.loop.time()
         if bucket is not None and not bucket.take(self.loop.time()):
             self.server.refused += 1
             self.transport.write(bucket.refusal())
             return
         self.server.answered += 1
+        self.server.last = self.loop.time() + self.server.latency
         limits = "" if bucket is None else bucket.headers()
         if b'"stream":true' in body.replace(b" ", b""):
             head_of_stream = (
@@ -145,7 +151,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    bucket = Bucket(arguments.allowed, arguments.minute) if arguments.allowed else None
+    bucket = Bucket(arguments.allowed, arguments.minute, bool(arguments.silent)) if arguments.allowed else None
     server = Server(arguments.latency, arguments.chunks, bucket)
     listening = await asyncio.get_running_loop().create_server(lambda: Connection(server), "127.0.0.1", 0, backlog=1000)
     print(listening.sockets[0].getsockname()[1], flush=True)
@@ -167,10 +173,10 @@ def serving(**options: float) -> Iterator[str]:
         process.communicate()
 
 
-def counts(address: str) -> dict[str, int]:
-    """How many requests were answered and refused."""
+def counts(address: str) -> dict[str, float]:
+    """How many requests were answered and refused, and in how many seconds."""
     with urllib.request.urlopen(f"{address}/counts") as told:  # noqa: S310 - our own server
-        found: dict[str, int] = json.load(told)
+        found: dict[str, float] = json.load(told)
     return found
 
 
@@ -180,6 +186,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=12)
     parser.add_argument("--allowed", type=int, default=0)
     parser.add_argument("--minute", type=float, default=60.0)
+    parser.add_argument("--silent", type=int, default=0)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(parser.parse_args()))
 

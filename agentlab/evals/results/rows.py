@@ -210,6 +210,10 @@ class Summary(Struct, frozen=True, kw_only=True):
     recordings: Reuse | None = None
     """None for a live run."""
     flows: dict[str, FlowSummary]
+    limits: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
+    `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call
+    and the most in flight from then on, 0 for any number."""
 
 
 def columns(record: Struct) -> dict[str, Any]:
