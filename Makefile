@@ -54,8 +54,8 @@ format: .venv/.dev ## mend what the linter can mend
 notebooks: .venv/.dev ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
-bench: .venv/.dev ## measure retrieval on sets of yours: make bench SETS="DIR DIR"
-	@$(BIN)/python evals/bench/retrieval.py $(SETS)
+bench: .venv/.bench ## measure speed against bare loops and write results/speed.md (minutes)
+	@$(BIN)/python evals/bench/all.py
 
 clean: ## remove the environment and what tests left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -72,6 +72,10 @@ clean: ## remove the environment and what tests left behind
 
 .venv/.dev: .venv/.installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.bench: .venv/.dev
+	@$(PIP) --editable '.[bench]'
 	@touch $@
 
 .venv/.browser: .venv/.dev
