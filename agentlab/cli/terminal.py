@@ -238,7 +238,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             print_line(console, line, "cyan")
         for score in scores:
             if score.turn == turn:
-                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
     console.print()
 
 

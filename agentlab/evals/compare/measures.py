@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,9 +99,7 @@ def values_of(
         costs = costs_of(turn, traces.get(turn.play))
         flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
     for score in scores:
-        # What a scorer of one's own could not work out, it may call NaN.
-        value = score.value if math.isfinite(score.value) else None
-        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
+        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = score.value
     return dict(flows)
 
 
@@ -156,7 +153,7 @@ def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
 
 
 def _score(score: MetricSummary | None) -> str:
-    if score is None:
+    if score is None or score.mean is None:
         return "-"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
     return f"{score.mean:.2f}{interval}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,10 @@ class Grader:
                     break
                 found = self._grade_turn(row, traces)
                 of = {name: getattr(row, name) for name in SHARED}
-                graded += [ScoreRow(**of, metric=name, value=s.value, reason=s.reason) for name, s in found.items()]
+                for name, score in found.items():
+                    # What a scorer of one's own could not work out, it may call NaN.
+                    value = score.value if math.isfinite(score.value) else None
+                    graded.append(ScoreRow(**of, metric=name, value=value, reason=score.reason))
             return graded
 
         # A thread cannot be cancelled, only asked.

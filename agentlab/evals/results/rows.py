@@ -61,12 +61,18 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     turn: int
     epoch: int
     metric: str
-    value: float | bool
+    value: float | bool | None
+    """None where the scorer did not know it."""
     reason: str
+
+    @property
+    def shown(self) -> str:
+        return "-" if self.value is None else f"{float(self.value):.2f}"
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
-    mean: float
+    mean: float | None
+    """None where the scorer did not know a turn, for a part is not the whole."""
     ci95: tuple[float, float] | None
     """None where there are too few conversations for an interval."""
     n: int
