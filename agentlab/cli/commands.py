@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := sum(1 for _ in lint(dataset)):
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
-        _fetch(lab.local_weights())
+        fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
@@ -58,7 +58,7 @@ def chat(arguments: argparse.Namespace) -> None:
         data=arguments.data,
         mcp=arguments.mcp,
         speaker=arguments.speaker,
-        prepare=_fetch,
+        prepare=fetch,
     )
 
 
@@ -239,7 +239,7 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
     if Path(arguments.run).is_dir():
         raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
     with Lab(arguments.run, **_overrides(arguments)) as lab:
-        _fetch(lab.local_weights())
+        fetch(lab.local_weights())
         with RunDisplay() as display:
             return lab.gate_sync(
                 arguments.baseline,
@@ -336,12 +336,12 @@ def pull(arguments: argparse.Namespace) -> None:
 
     named = [name.removeprefix("local/") for name in arguments.model]
     wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
-    _fetch(wanted)
+    fetch(wanted)
     for name in wanted:
         print(f"{name}: {weights.home() / 'weights' / name}")
 
 
-def _fetch(names: Iterable[str]) -> None:
+def fetch(names: Iterable[str]) -> None:
     from agentlab.cli.terminal import DownloadDisplay
     from agentlab.models import weights
 

@@ -43,7 +43,8 @@ def show_pairs(
     for pair in comparison.pairs:
         columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
         rows = []
-        for d in sorted(pair.differences, key=lambda d: not d.primary):
+        unknown = [d.measure.title for d in pair.differences if d.reading == "unknown"]
+        for d in sorted((d for d in pair.differences if d.reading != "unknown"), key=lambda d: not d.primary):
             show = d.measure.show
             interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
             p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
@@ -52,6 +53,8 @@ def show_pairs(
             title = d.measure.title + (" *" if d.primary else "")
             rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
         print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
+        if unknown:
+            print_line(console, f"not known of both: {', '.join(unknown)}")
         for line in _flipped(pair, comparison.primary, runs):
             print_line(console, line)
         for line in _worth(pair, comparison.primary):

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
+from agentlab.cli import published
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
 from agentlab.core.errors import AgentlabError
 from agentlab.core.names import Mode
@@ -141,6 +143,17 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--all", action="store_true", help="of more than two flows also the table of ranks")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
+    judging = command("judge", judge)
+    judging.add_argument("run", metavar="RUN", help="a run folder")
+    judging.add_argument("--rubric", default="correct", metavar="R", help="correct (the default), grounded, or a file")
+    judging.add_argument("--model", metavar="M", help="provider/model (default: local/qwen2.5-coder-1.5b)")
+    judging.add_argument("--mode", choices=get_args(Mode), help="of its calls (default: auto)")
+    judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
+    judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
+    judging.add_argument("--stress", type=int, default=8, metavar="N", help="turns with known answers (default: 8)")
+    judging.add_argument("--labels", metavar="FILE", help="a CSV file of what people say of replies")
+    judging.add_argument("--next", type=int, default=0, metavar="N", help="turns to add to that file for people")
+
     cache = command("cache", handlers.cache)
     cache.add_argument("run", metavar="RUN", help="a run folder")
     cache.add_argument("--block", type=int, default=1, metavar="N", help="tokens that are cached together (default: 1)")
@@ -169,6 +182,22 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
+
+    score = command("score", published.score)
+    score.add_argument("run", metavar="RUN", help="a run folder")
+    score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
+    score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+
+    taken = command("import", published.import_)
+    taken.add_argument("format", choices=["predictions"], help="answers of other systems, a row each")
+    taken.add_argument("path", metavar="FOLDER", help="with predictions.jsonl or .csv, and conversations.jsonl")
+    taken.add_argument("-o", "--out", metavar="RUN", help="the run folder (default: results/<name of the folder>)")
+    taken.add_argument("--dataset", metavar="DIR", help="the data set they answer, where it stands elsewhere")
+
+    again = command("reproduce", published.reproduce)
+    again.add_argument("pack", nargs="+", metavar="PACK", help="a folder with predictions and published.json")
+    again.add_argument("-o", "--out", metavar="RUN", help="keep the imported run in this folder (of one pack)")
+    again.add_argument("--markdown", metavar="FILE", help="also write the tables as a page")
 
     lint = command("lint", handlers.lint)
     lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")

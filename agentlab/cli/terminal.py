@@ -38,6 +38,7 @@ DETAILS = (
     *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
     *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
     *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
+    *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
 """Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
 _NAMES = {measure.title: measure.name for measure in COSTS} | {
@@ -147,7 +148,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     for line in (*reliabilities(run), *visible_differences(comparison)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
-    away = sum(flow.memory_unavailable for flow in result.flows.values())
+    away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,

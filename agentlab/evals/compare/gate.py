@@ -47,6 +47,7 @@ from agentlab.evals.compare.measures import (
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
 from agentlab.evals.compare.verdicts import WORSE, Judged
+from agentlab.evals.judge.standing import check_judges
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
@@ -116,7 +117,8 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
 
     `margins` by measure: absolute for quality (default .05), a share of the baseline's mean for costs (.05, latency
     .20); infinity leaves a measure out. Raises RunError where a flow or a turn of the baseline is missing in the run,
-    data or graders are others, another family decides, the run is not complete, or the baseline cannot be read.
+    data or graders are others, another family or a judge that may not decides, the run is not complete, or the baseline
+    cannot be read.
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()
@@ -135,6 +137,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
     primary = header.primary or primary_family(held.values(), declared)
+    check_judges(run, primary)
     recorded = seconds_agree(run.result.mode, header.mode)
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
     deciding = [(j.flow, j.paired) for j in judged if not j.advises]

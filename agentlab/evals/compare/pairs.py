@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
@@ -198,8 +199,8 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         if len(chosen) < 2:
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
-        named = [_Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        return _compare(named, declared, labels(a), seconds=True)
+        named = [Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
+        return compare_sides(named, declared, labels(a), seconds=True)
     for run in (a, b):
         run.check_complete()
     check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
@@ -215,14 +216,14 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     if not sides:
         raise RunError(f"{a.path} and {b.path} share no flow; name one of each: --flow {next(iter(mine))} --flow ...")
     left, right = (run.run_id if a.run_id != b.run_id else str(run.path) for run in (a, b))
-    named = [
-        _Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
-    ]
+    named = [Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides]
     agree = seconds_agree(a.result.mode, b.result.mode)
-    return _compare(named, declared or _primary(b), labels(b), seconds=agree)
+    return compare_sides(named, declared or _primary(b), labels(b), seconds=agree)
 
 
-class _Sides(NamedTuple):
+class Sides(NamedTuple):
+    """Two columns of turns to be compared, by the names they are to have."""
+
     a_name: str
     a: dict[Key, Values]
     b_name: str
@@ -241,12 +242,17 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _compare(
-    named: Sequence[_Sides], declared: Sequence[str], places: Mapping[Place, set[str]], *, seconds: bool
+def compare_sides(
+    named: Sequence[Sides],
+    declared: Sequence[str],
+    places: Mapping[Place, set[str]] = MappingProxyType({}),
+    *,
+    seconds: bool,
 ) -> Comparison:
-    """`seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift.
+    """All pairs as one question; each has the same turns on both sides, and `declared` decides.
 
-    `places`: the slices that each turn lies in.
+    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift. `places`: the
+    slices that each turn lies in.
     """
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
 from agentlab.core.trace import Trace, check_conservation
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.results.reuse import UNGRADED
@@ -22,6 +23,10 @@ from agentlab.evals.scorers import Score, TurnOutcome
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+class NotSaid(Exception):
+    """A scorer asked for what the source of an imported answer does not say."""
 
 
 SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
@@ -54,12 +59,9 @@ class Grader:
             for row in rows:
                 if given_up.is_set():
                     break
-                found = self._grade_turn(row, traces)
-                of = {name: getattr(row, name) for name in SHARED}
-                for name, score in found.items():
-                    # What a scorer of one's own could not work out, it may call NaN.
-                    value = score.value if math.isfinite(score.value) else None
-                    graded.append(ScoreRow(**of, metric=name, value=value, reason=score.reason))
+                conversation = self._expected[row.dataset, row.conversation]
+                outcome = self._outcome(row, conversation, traces)
+                graded += grade(self._path, row, conversation.turns[row.turn], self._scorers, outcome)
             return graded
 
         # A thread cannot be cancelled, only asked.
@@ -72,42 +74,23 @@ class Grader:
     def _embed_on_loop(self, texts: Sequence[str]) -> np.ndarray:
         return asyncio.run_coroutine_threadsafe(self._embed(list(texts)), self._loop).result()
 
-    def _grade_turn(self, row: TurnRow, traces: Mapping[Play, Trace]) -> dict[str, Score]:
-        conversation = self._expected[row.dataset, row.conversation]
-        turn = conversation.turns[row.turn]
+    def _outcome(self, row: TurnRow, conversation: Conversation, traces: Mapping[Play, Trace]) -> TurnOutcome | None:
+        """None of a turn that failed."""
+        if row.reply is None:
+            return None
         trace = traces.get(row.play, Trace(*row.play))
         before = [event for event in trace.events if event.turn < row.turn]
         if isinstance(conversation, Question):
             filled = traces.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
             before = [*(filled.events if filled else ()), *before]
-        scores: dict[str, Score] = {}
-        for scorer in self._scorers:
-            metrics = scorer.metrics(turn)
-            if not metrics:
-                continue
-            if row.reply is None:
-                failed = Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
-                scores |= dict.fromkeys(metrics, failed)
-                continue
-            outcome = TurnOutcome(
-                reply=row.reply,
-                events=trace.of_turn(row.turn),
-                embed=self._embed_on_loop,
-                events_before=before,
-                turns_before=conversation.turns[: row.turn],
-                tools=conversation.tools,
-            )
-            try:
-                scores |= scorer.score(turn, outcome)
-            except NotRecorded as miss:
-                scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
-            except Exception as failure:
-                where = f"turn {row.turn} of {row.conversation} by {row.flow}"
-                raise RunError(
-                    f"{self._path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}:"
-                    f" {failure}. The replies are kept: once the scorer is mended, --resume grades them"
-                ) from failure
-        return scores
+        return TurnOutcome(
+            reply=row.reply,
+            events=trace.of_turn(row.turn),
+            embed=self._embed_on_loop,
+            events_before=before,
+            turns_before=conversation.turns[: row.turn],
+            tools=conversation.tools,
+        )
 
 
 async def finish(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader, *, complete: bool) -> Run:
@@ -131,3 +114,40 @@ def _check_ledger(run: Run, complete: bool) -> None:
         trace = run.traces.get(row.play, Trace(*row.play))
         if not trace.totals(row.turn).agrees_with(row.totals):
             raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
+
+
+def grade(
+    path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
+) -> Iterator[ScoreRow]:
+    """What each scorer says of a turn of the run in `path`."""
+    of = {name: getattr(row, name) for name in SHARED}
+
+    def scored(found: Mapping[str, Score]) -> Iterator[ScoreRow]:
+        for name, given in found.items():
+            # What a scorer of one's own could not work out, it may call NaN.
+            value = given.value if math.isfinite(given.value) else None
+            yield ScoreRow(**of, metric=name, value=value, reason=given.reason)
+
+    for scorer in scorers:
+        metrics = scorer.metrics(turn)
+        if not metrics:
+            continue
+        if outcome is None:
+            failed = Score(value=0.0, reason=f"the turn failed: {str(row.error)[:200]}")
+            yield from scored(dict.fromkeys(metrics, failed))
+            continue
+        try:
+            found = scorer.score(turn, outcome)
+        except NotRecorded as miss:
+            found = dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
+        except NotSaid as unknown:
+            for name in metrics:
+                yield ScoreRow(**of, metric=name, value=None, reason=str(unknown))
+            continue
+        except Exception as failure:
+            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
+            raise RunError(
+                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                " The replies are kept: once the scorer is mended, `agentlab score` grades them"
+            ) from failure
+        yield from scored(found)

@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import UNSET
+
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import MemoryOp, ModelCall, Notice
@@ -155,7 +157,7 @@ class Run:
 
         rows = []
         for row in self.played():
-            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals")}
+            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals", "published")}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **self.costs(row)})
         return pd.DataFrame(rows)
 
@@ -213,12 +215,16 @@ class Run:
 
 def costs_of(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
     """What a turn took, by name: its totals, latency in seconds, and tokens of recalled facts, estimated."""
+    failed = int(row.error is not None)
+    if row.latency_s is not UNSET:
+        said = {"latency_s": row.latency_s, "memory_tokens": None, "memory_unavailable": None}
+        return {**vars(row.totals), "failed": failed, **said, "retrieval_steps": row.retrieval_steps}
     events = trace.of_turn(row.turn) if trace else []
     recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
     away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
     return {
         **vars(row.totals),
-        "failed": int(row.error is not None),
+        "failed": failed,
         "latency_s": critical_path(events),
         "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
         "memory_unavailable": int(away),
@@ -237,6 +243,7 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
         "fallback rate": flow.fallback_rate,
         "input tokens / turn": flow.per_turn("input_tokens"),
         "output tokens / turn": flow.per_turn("output_tokens"),
+        **({} if flow.retrieval_steps is UNSET else {"retrieval steps / turn": flow.per_turn("retrieval_steps")}),
         "cost USD": flow.cost_usd,
         "latency mean s": flow.latency_s["mean"],
         "latency p95 s": flow.latency_s["p95"],
