@@ -156,7 +156,7 @@ class Stopping:
             raise RunError(f"looks is {looks}; it must be 1 or more")
         names = sorted({key[0] for rows in self._held.values() for key in rows})
         self.order: Sequence[str] = random.Random(seed).sample(names, len(names))
-        self._looks = [] if until_decided else planned_looks(len(names), looks)
+        self._looks = [] if until_decided else planned_looks(len(names), looks, alpha)
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
@@ -269,7 +269,7 @@ class Stopping:
 
     def _told(self, cut: bool, run: Run) -> str:
         """How far the run went, and what was not played, by the baseline's figures."""
-        many = f"{len(self._folded)} of {len(self.order)} conversations"
+        count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         looks = "looked at after each one"
         if self._looks:
             done = sum(look <= len(self._folded) for look in self._looks)
@@ -284,13 +284,13 @@ class Stopping:
             if (flow, key[0], key[2], key[1]) not in played
         ]
         if not left:
-            return f"all {many} were played, {looks}; nothing was saved"
+            return f"all {count} conversations were played, {looks}; nothing was saved"
         calls, seconds, usd = (add_up(row.get(name) for row in left) for name in ("llm_calls", "latency_s", "cost_usd"))
         parts = [f"{calls:.0f} model calls"] if calls is not None else []
         parts += [f"{seconds / 60:.1f} min of them"] if seconds else []
         parts += [f"${usd:.2f}"] if usd else []
         free = " (a replay pays for none)" if run.result.mode == "replay" else ""
-        saved = len(self.order) - len(self._folded)
+        saved = count - len(self._folded)
         return (
             f"stopped after {many}, {looks}; saved {saved} conversations, {', '.join(parts)} by the baseline's figures"
             + free
