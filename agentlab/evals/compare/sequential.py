@@ -26,7 +26,7 @@ SEED = 0
 DRAWS = 9999
 ROOM = 4
 """The first look is worth it where so many draws as clear as the clearest may raise an alarm."""
-EARLY = 1.25
+EARLY = 1.6
 """How alpha is spent: at 1 evenly, which stops soonest; at 2 late, which loses least power. Chosen by simulation."""
 STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
 """What is put on each conversation, as shares of what may be lost without ruin."""
