@@ -27,6 +27,7 @@ from agentlab.evals.compare.pairs import Comparison, Pair, compare
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected, worst_turn
@@ -153,7 +154,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in visible_differences(comparison):
+    for line in (*poor_turns(run), *visible_differences(comparison)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
@@ -231,6 +232,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
     rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
     scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
@@ -239,7 +241,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in expected(gold.turns[turn]) if gold and row else ():
+        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
         for score in scores:
             if score.turn == turn:

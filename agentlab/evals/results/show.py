@@ -38,11 +38,13 @@ class Shown:
         played: Sequence[tuple[TurnRow, Mapping[str, Any]]],
         scores: Iterable[ScoreRow],
         gold: Conversation | None,
+        causes: Mapping[tuple[str, int, int], Any],
     ) -> None:
         self.conversation = conversation
         self._played = played
         self._scores = [score for score in scores if score.conversation == conversation]
         self._gold = gold
+        self._causes = causes
 
     def print_to(self, console: Console) -> None:
         gold, played = self._gold, {row.turn for row, _ in self._played}
@@ -64,7 +66,9 @@ class Shown:
         place = (row.flow, row.turn, row.epoch)
         scores = [score for score in self._scores if (score.flow, score.turn, score.epoch) == place]
         spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {seconds(costs['latency_s'])}"
-        return [*(f"{printable(score.metric)} {score.shown}" for score in scores), spent]
+        cause = self._causes.get(place)
+        why = [f"cause: {cause.cause}"] if cause else []
+        return [*(f"{printable(score.metric)} {score.shown}" for score in scores), spent, *why]
 
     def __repr__(self) -> str:
         written = io.StringIO()
