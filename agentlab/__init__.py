@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentlab.data.documents import load_documents
     from agentlab.evals.published.importing import import_predictions
     from agentlab.evals.results.run import open_run
+    from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
     from agentlab.lab.regrading import score
     from agentlab.models.scripted import Scripted
@@ -39,6 +40,7 @@ _WHERE = {
     "ToolSpec": "agentlab.core.messages",
     "UserTurn": "agentlab.core.messages",
     "import_predictions": "agentlab.evals.published.importing",
+    "judge": "agentlab.lab.judging",
     "load_dataset": "agentlab.data.datasets",
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
@@ -59,6 +61,7 @@ __all__ = [
     "UserTurn",
     "__version__",
     "import_predictions",
+    "judge",
     "load_dataset",
     "load_documents",
     "load_spec",

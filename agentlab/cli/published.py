@@ -39,11 +39,10 @@ def import_(arguments: argparse.Namespace) -> None:
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import new_console
     from agentlab.evals.compare.report import save
     from agentlab.evals.published.page import markdown, sections
     from agentlab.evals.published.reproduce import reproduce
-    from agentlab.evals.results.tables import print_line, print_table
+    from agentlab.evals.results.tables import new_console, print_line, print_table
 
     if arguments.out and len(arguments.pack) > 1:
         raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")

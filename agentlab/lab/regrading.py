@@ -10,7 +10,7 @@ from typing import Any
 from agentlab.core.errors import RunError
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
-from agentlab.evals.results.grading import finish
+from agentlab.evals.results.grading import Grader, finish
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, grade_rows, read_turns
 from agentlab.evals.run.folder import FORMAT, locked
@@ -53,9 +53,14 @@ def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
             else:
                 missed = run.result.recordings is not None and run.result.recordings.missing > 0
                 ended = missed or run.result.status == "complete"
-                lab.wait(finish(run.folder, datasets, lab.scorers, lab.embedder.embed, complete=ended))
+                lab.wait(_grade(lab, run, datasets, ended))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
+
+
+async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool) -> None:
+    grader = Grader(run.path, datasets, lab.scorers, lab.embedder.embed)
+    await finish(run.folder, datasets, grader, complete=complete)
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:

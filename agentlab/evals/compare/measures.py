@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +12,9 @@ from msgspec import UNSET
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.results.rows import FlowSummary, MetricSummary
-from agentlab.evals.results.run import Run
+from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, Play, ScoreRow, TurnRow
+from agentlab.evals.results.run import Run, costs_of
 
 Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
@@ -91,17 +93,24 @@ def seconds_agree(one: str, other: str) -> bool:
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
-    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
-    for turn in run.played():
-        costs = run.costs(turn)
+    return {label: {} for label in run.result.flows} | values_of(run.played(), run.folder.scores(), run.traces)
+
+
+def values_of(
+    turns: Iterable[TurnRow], scores: Iterable[ScoreRow], traces: Mapping[Play, Trace]
+) -> dict[str, dict[Key, Values]]:
+    """Flow label -> turn -> its measures."""
+    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
+    for turn in turns:
+        costs = costs_of(turn, traces.get(turn.play))
         flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {
             name: costs[name] for name in _COSTS if name in costs
         }
-    for score in run.folder.scores():
+    for score in scores:
         # What a scorer of one's own could not work out, it may call NaN.
         value = score.value if score.value is not None and math.isfinite(score.value) else None
         flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
-    return flows
+    return dict(flows)
 
 
 def brief(value: float | None, sign: str = "") -> str:

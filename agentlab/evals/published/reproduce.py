@@ -26,7 +26,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader, rb_agg
+from agentlab.evals.published.graders import APPROXIMATE, GRADERS, WITH_ALIASES, Grader, rb_agg
 from agentlab.evals.published.importing import import_predictions
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.streaming import read_turns, stored_numbers
@@ -82,6 +82,8 @@ class Single:
         best = next(iter(self.alike.values()), 0)
         if best == self.n:
             return "reproduced"
+        if next(iter(self.alike)) in APPROXIMATE:
+            return "cannot be had"
         return "differs" if best >= FEWEST_ALIKE * self.n else "cannot be had"
 
 

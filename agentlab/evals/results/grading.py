@@ -14,7 +14,7 @@ from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.results.reuse import UNGRADED
-from agentlab.evals.results.rows import ScoreRow, TurnRow
+from agentlab.evals.results.rows import Play, ScoreRow, TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.folder import RunFolder
@@ -32,43 +32,71 @@ SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
 """What a score says of its turn."""
 
 
-async def finish(
-    folder: RunFolder,
-    datasets: Sequence[Dataset],
-    scorers: Sequence[Any],
-    embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
-    *,
-    complete: bool,
-) -> Run:
+class Grader:
+    """Grades turns off the loop on which `embed` works; to be made on that loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        datasets: Sequence[Dataset],
+        scorers: Sequence[Any],
+        embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+    ) -> None:
+        self._path, self._scorers, self._embed = path, scorers, embed
+        self._loop = asyncio.get_running_loop()
+        self._expected = {
+            (dataset.name, name_of(dataset, conversation, datasets)): conversation
+            for dataset in datasets
+            for conversation in dataset.conversations
+        }
+
+    async def grade(self, rows: Sequence[TurnRow], traces: Mapping[Play, Trace]) -> list[ScoreRow]:
+        """Of every turn, by every scorer that has a say over it; raises RunError where a scorer fails."""
+
+        def grade_all() -> list[ScoreRow]:
+            graded: list[ScoreRow] = []
+            for row in rows:
+                if given_up.is_set():
+                    break
+                conversation = self._expected[row.dataset, row.conversation]
+                outcome = self._outcome(row, conversation, traces)
+                graded += grade(self._path, row, conversation.turns[row.turn], self._scorers, outcome)
+            return graded
+
+        # A thread cannot be cancelled, only asked.
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(grade_all)
+        finally:
+            given_up.set()
+
+    def _embed_on_loop(self, texts: Sequence[str]) -> np.ndarray:
+        return asyncio.run_coroutine_threadsafe(self._embed(list(texts)), self._loop).result()
+
+    def _outcome(self, row: TurnRow, conversation: Conversation, traces: Mapping[Play, Trace]) -> TurnOutcome | None:
+        """None of a turn that failed."""
+        if row.reply is None:
+            return None
+        trace = traces.get(row.play, Trace(*row.play))
+        before = [event for event in trace.events if event.turn < row.turn]
+        if isinstance(conversation, Question):
+            filled = traces.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
+            before = [*(filled.events if filled else ()), *before]
+        return TurnOutcome(
+            reply=row.reply,
+            events=trace.of_turn(row.turn),
+            embed=self._embed_on_loop,
+            events_before=before,
+            turns_before=conversation.turns[: row.turn],
+            tools=conversation.tools,
+        )
+
+
+async def finish(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader, *, complete: bool) -> Run:
     """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
     run = Run(folder)
     _check_ledger(run, complete)
-    loop = asyncio.get_running_loop()
-    expected = {
-        (dataset.name, name_of(dataset, conversation, datasets)): conversation
-        for dataset in datasets
-        for conversation in dataset.conversations
-    }
-
-    def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
-        return asyncio.run_coroutine_threadsafe(embed(list(texts)), loop).result()
-
-    def grade_all() -> list[ScoreRow]:
-        graded: list[ScoreRow] = []
-        for row in folder.played.turns:
-            if given_up.is_set():
-                break
-            conversation = expected[row.dataset, row.conversation]
-            outcome = _outcome(run, row, conversation, embed_on_loop)
-            graded += grade(run.path, row, conversation.turns[row.turn], scorers, outcome)
-        return graded
-
-    # A thread cannot be cancelled, only asked.
-    given_up = threading.Event()
-    try:
-        scores = await asyncio.to_thread(grade_all)
-    finally:
-        given_up.set()
+    scores = await grader.grade(folder.played.turns, run.traces)
     folder.write_scores(scores)
     folder.write_json("summary.json", summarise(run, scores, datasets, complete=complete))
     return run
@@ -85,27 +113,6 @@ def _check_ledger(run: Run, complete: bool) -> None:
         trace = run.traces.get(row.play, Trace(*row.play))
         if not trace.totals(row.turn).agrees_with(row.totals):
             raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
-
-
-def _outcome(
-    run: Run, row: TurnRow, conversation: Conversation, embed: Callable[[Sequence[str]], np.ndarray]
-) -> TurnOutcome | None:
-    """None of a turn that failed."""
-    if row.reply is None:
-        return None
-    trace = run.traces.get(row.play, Trace(*row.play))
-    before = [event for event in trace.events if event.turn < row.turn]
-    if isinstance(conversation, Question):
-        filled = run.traces.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
-        before = [*(filled.events if filled else ()), *before]
-    return TurnOutcome(
-        reply=row.reply,
-        events=trace.of_turn(row.turn),
-        embed=embed,
-        events_before=before,
-        turns_before=conversation.turns[: row.turn],
-        tools=conversation.tools,
-    )
 
 
 def grade(

@@ -75,7 +75,7 @@ def _summarise_flow(run: Run, label: str, scores: Sequence[ScoreRow]) -> FlowSum
             }
             for phase, part in _phases(traces).items()
         },
-        scores=_summarise_scores(scores),
+        scores=summarise_scores(scores),
         ingest=_summarise_ingest(filled) if filled else UNSET,
     )
 
@@ -88,7 +88,8 @@ def _phases(traces: Sequence[Trace]) -> dict[str, Totals]:
     return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
 
 
-def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+    """Mean, interval and n of each metric, of the scores of one flow."""
     by_metric: dict[str, list[ScoreRow]] = defaultdict(list)
     for score in scores:
         by_metric[score.metric].append(score)
