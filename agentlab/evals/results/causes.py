@@ -277,6 +277,6 @@ def _cut(case: Case) -> list[ModelCall]:
     return [call for call in calls if call.completion and call.completion.finish_reason == "length"]
 
 
-def _names(text: str) -> set[str]:
+def _names(text: str) -> frozenset[str]:
     """Stems of what is written with a capital or a digit: names, dates and numbers."""
     return content(" ".join(re.findall(r"\b(?:[A-Z]\w+|\d[\w.,:]*)", text)))
