@@ -100,7 +100,7 @@ def stem(word: str) -> str:
     """A number as its digits; else without the endings of plurals and verbs."""
     if word in NUMBERS:
         return str(NUMBERS[word])
-    if number := re.fullmatch(r"(\d+)(st|nd|rd|th|s)?", word):
+    if number := re.fullmatch(r"(\d{1,30})(st|nd|rd|th|s)?", word):
         return str(int(number[1]))
     for ending in ("ing", "ies", "es", "ed", "ly", "s", "e", "y"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
