@@ -21,6 +21,7 @@ from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, T
 from agentlab.core.trace import Trace
 from agentlab.evals.compare.measures import COSTS, summary_rows
 from agentlab.evals.compare.pairs import Comparison, compare
+from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import badness, expected, worst_turn
@@ -146,7 +147,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in (*reliabilities(run), *visible_differences(comparison)):
+    for line in (*reliabilities(run), *poor_turns(run), *visible_differences(comparison)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
@@ -228,6 +229,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
     rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
@@ -235,7 +237,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in expected(gold.turns[turn]) if gold and row else ():
+        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
         for metric, score in ((row and row.scores) or {}).items():
             print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")

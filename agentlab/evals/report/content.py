@@ -21,6 +21,7 @@ from agentlab.evals.compare.measures import Key, Values, in_order, measure, meas
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.report.packing import Texts, deflated
+from agentlab.evals.results.causes import RULES, causes
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
@@ -193,6 +194,7 @@ class Content:
         """What went wrong, most frequent first: of each cause its kind and the flow and row of every turn it struck."""
         struck: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         number = {place: row for row, place in enumerate(self.rows)}
+        why = {id(run): causes(run) for run in self.runs}
         for flow, played in enumerate(self._played):
             traces = self.sides[flow].run.traces
             for key, row in played.items():
@@ -202,6 +204,9 @@ class Content:
                 trace = traces.get(row.play)
                 for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
+            for each in why[id(self.sides[flow].run)]:
+                if each.flow == self.sides[flow].flow and each.cause != "error":
+                    struck[each.cause, RULES[each.cause][1]].append((flow, number[each.conversation, each.turn]))
         for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*places})}
 

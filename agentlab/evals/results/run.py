@@ -4,6 +4,7 @@ run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
 run.show("laws-001")                    # the same conversation as every flow answered it
+run.causes()                            # why turns went wrong, by stated rules
 run.report().save("run.html")           # all of it as a page for the browser
 """
 
@@ -112,7 +113,15 @@ class Run:
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
         played.sort(key=lambda row: order.index(row.flow))
-        return Shown(conversation, played, self.conversations.get(conversation))
+        why = {(each.flow, each.turn, each.epoch): each for each in _causes(self) if each.conversation == conversation}
+        return Shown(conversation, played, self.conversations.get(conversation), why)
+
+    def causes(self) -> pd.DataFrame:
+        """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
+        import pandas as pd
+
+        names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
+        return pd.DataFrame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
 
     def report(self, other: Run | None = None) -> Page:
         """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
@@ -220,6 +229,12 @@ class Run:
     def _repr_html_(self) -> str:
         frame: Any = self.table()
         return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+
+
+def _causes(run: Run) -> list[Any]:
+    # By name: the rules read a run.
+    found: list[Any] = import_module("agentlab.evals.results.causes").causes(run)
+    return found
 
 
 def _column(flow: FlowSummary) -> dict[str, float | None]:
