@@ -171,6 +171,36 @@ def report(arguments: argparse.Namespace) -> None:
     print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
 
 
+def view(arguments: argparse.Namespace) -> None:
+    import asyncio
+    import contextlib
+    import webbrowser
+
+    from agentlab.evals.report.live import Watched
+    from agentlab.evals.report.server import View
+
+    async def serve() -> None:
+        server = View(Watched(arguments.run or _newest_run()), arguments.port)
+        try:
+            await server.start()
+            print(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it", flush=True)
+            if arguments.open:
+                await asyncio.to_thread(webbrowser.open, server.url)
+            await asyncio.Event().wait()
+        finally:
+            await server.close()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+
+
+def _newest_run() -> Path:
+    runs = list(Path("results").glob("*/run.json"))
+    if not runs:
+        raise ConfigError("there is no run in results/; name the folder of one: agentlab view RUN")
+    return max(runs, key=lambda file: file.stat().st_mtime).parent
+
+
 def compare(arguments: argparse.Namespace) -> None:
     import json
 

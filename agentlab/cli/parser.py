@@ -133,6 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
 
+    view = command("view", handlers.view)
+    view.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run folder (default: the newest of results/)")
+    view.add_argument("--port", type=int, default=0, metavar="N", help="where it listens (default: a free port)")
+    view.add_argument("--open", action="store_true", help="open it in your browser")
+
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")

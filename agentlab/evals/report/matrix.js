@@ -1,18 +1,10 @@
 // The page from the top down: verdict, what went wrong, slices, the matrix of turns and flows, where it is from. Rows
 // come as one scrolls, and their texts are inflated when they do.
-const BATCH = 40;
+const BATCH = 40, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
-const qualities = all(D.measures.length).filter((m) => D.measures[m].quality);
-const deciding = qualities.filter((m) => D.measures[m].decides);
-const failedAt = D.measures.findIndex((measure) => measure.name === "failed");
+let qualities = [], deciding = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
-const struck = {};
-for (const cause of D.causes) {
-  const rows = (struck[cause.kind] ??= new Map());
-  cause.rows = new Map();
-  for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
-}
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
 
 async function inflated(packed) {
@@ -63,7 +55,7 @@ function found() {
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), D.live ? h("p", { id: "live", class: "live", role: "status" }, D.live.says) : "", flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict;
   byId("verdict").className = v.kind;
   byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.notes.length ? h("ul", {}, v.notes.map((note) => h("li", {}, note))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
@@ -94,6 +86,7 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const of = (cause) => D.flows.map((name, flow) => [name, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count).map(([name, count]) => `${name} ${count}`).join(", ");
   const buttons = D.causes.slice(0, 12).map((cause, i) => h("button", { type: "button", class: "cause", onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), ` ${cause.text} `, h("small", {}, of(cause))));
+  const spots = weakest();
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
   byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
@@ -145,6 +138,15 @@ function drawMatrix() {
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
   more(end);
   watcher.observe(end);
+  idle = () => { if (rowsDrawn < Math.min(rowsFound.length, AHEAD)) { more(end); soon(); } };
+  soon();
+}
+
+// What few turns there are is drawn while nothing else goes on: for the search of the browser, and for paper.
+let idle = () => {}, waiting = 0;
+function soon() {
+  cancelIdleCallback(waiting);
+  waiting = requestIdleCallback(() => idle(), { timeout: 2000 });
 }
 
 function more(end) {
@@ -163,6 +165,12 @@ function chips(play, row, m) {
   });
 }
 
+// Of two flows that are looked at, the play of the other one: a trace opens beside it.
+function partner(flow, row) {
+  const others = chosen().filter((other) => other !== flow);
+  return others.length === 1 ? playsOf[others[0]].find((play) => at(D.plays[play].there, row)) ?? "" : "";
+}
+
 function drawRow(row) {
   const name = D.rows.conversations[D.rows.conversation[row]], turn = D.rows.turn[row];
   const question = h("p", { class: "asked" }, "…"), gold = h("div", { class: "gold" });
@@ -173,10 +181,10 @@ function drawRow(row) {
       const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), said = h("div", { class: "reply" }, "…");
       boxes.push([play, said]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
-      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play) }, "trace");
+      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
       const cut = D.causes.some((cause) => cause.kind === "cut off" && cause.rows.get(row)?.has(flow));
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${number(get("latency_s"))} s`, open));
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });

@@ -53,9 +53,7 @@ async def finish(
         for row in folder.played.turns:
             if given_up.is_set():
                 break
-            found = _grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
-            of = {name: getattr(row, name) for name in SHARED}
-            graded += [ScoreRow(**of, metric=name, value=s.value, reason=s.reason) for name, s in found.items()]
+            graded += grade_turn(run, row, expected[row.dataset, row.conversation], scorers, embed_on_loop)
         return graded
 
     # A thread cannot be cancelled, only asked.
@@ -65,7 +63,7 @@ async def finish(
     finally:
         given_up.set()
     folder.write_scores(scores)
-    folder.write_json("summary.json", summarise(run, scores, datasets, complete=complete))
+    folder.write_json("summary.json", summarise(run, scores, complete=complete))
     return run
 
 
@@ -82,13 +80,14 @@ def _check_ledger(run: Run, complete: bool) -> None:
             raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
 
 
-def _grade_turn(
+def grade_turn(
     run: Run,
     row: TurnRow,
     conversation: Conversation,
     scorers: Sequence[Any],
     embed: Callable[[Sequence[str]], np.ndarray],
-) -> dict[str, Score]:
+) -> list[ScoreRow]:
+    """What the scorers say of a turn; raises RunError where one of them fails."""
     turn = conversation.turns[row.turn]
     trace = run.traces.get(row.play, Trace(*row.play))
     before = [event for event in trace.events if event.turn < row.turn]
@@ -122,4 +121,5 @@ def _grade_turn(
                 f"{run.path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
                 " The replies are kept: once the scorer is mended, --resume grades them"
             ) from failure
-    return scores
+    of = {name: getattr(row, name) for name in SHARED}
+    return [ScoreRow(**of, metric=name, value=s.value, reason=s.reason) for name, s in scores.items()]

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from agentlab.core.events import PHASES, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
 from agentlab.core.trace import Totals, Trace, billed
-from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.reuse import UNGRADED, reuse
@@ -19,7 +18,7 @@ from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Su
 from agentlab.evals.results.run import Run
 
 
-def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+def summarise(run: Run, scores: Sequence[ScoreRow], *, complete: bool) -> Summary:
     header, played = run.folder.header, run.folder.played
     spec = header["spec"]
     labels = {row.flow for row in played.turns}
@@ -29,8 +28,8 @@ def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset],
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
-        datasets=[dataset.name for dataset in datasets],
-        conversations=sum(len(dataset.conversations) for dataset in datasets),
+        datasets=list(header["datasets"]),
+        conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
         turns=len(played.turns),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
