@@ -2,10 +2,10 @@
 
     python evals/bench/report.py [--turns 10000] [--keep FOLDER]
 
-The turns are those of evals/recorded/assistant.yaml, replayed by its five flows and multiplied, each copy with words of
-its own in questions, replies and prompts, so that no two are deflated as one. Opening is timed from the navigation to
-the first replies on the screen, filters from the press to the next frame that is painted. Then the pages of all recorded
-specs, as `make gate` leaves their runs. Needs the extra `browser` and a Chromium on the PATH.
+The pages of all recorded specs, as `make gate` leaves their runs, and a large one: the turns of
+evals/recorded/assistant.yaml, replayed by its five flows and multiplied, each copy with words of its own in questions,
+replies and prompts, so that no two are deflated as one. Opening is timed from the navigation to the first replies on
+the screen, filters from the press to the next frame that is painted. Needs the extra `browser` and a Chromium on the PATH.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 
-WORDS = "amber brook cedar delta ember fjord grove heath islet joint knoll ledge marsh north orbit pearl quill ridge".split()
+WORDS = ("amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "joint", "knoll", "ledge")
 FILTERS = ("flipped", "disagree", "failed", "cut off", "all turns")
 FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 
@@ -82,7 +82,9 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
 
 def timed(page: Any, action: str) -> float:
     """Milliseconds from `action` to the frame after it."""
-    spent: float = page.evaluate(f"(async () => {{ const began = performance.now(); {action}; return (await {FRAME}) - began; }})()")
+    spent: float = page.evaluate(
+        f"(async () => {{ const began = performance.now(); {action}; return (await {FRAME}) - began; }})()"
+    )
     return spent
 
 
@@ -98,7 +100,9 @@ def look(browser: Any, file: Path) -> Iterator[tuple[str, float]]:
             page.close()
     yield "opens in, s", median(opened)
     for name in FILTERS:
-        button = f"[...document.querySelectorAll('#filters button')].find((b) => b.textContent.startsWith('{name}')).click()"
+        button = (
+            f"[...document.querySelectorAll('#filters button')].find((b) => b.textContent.startsWith('{name}')).click()"
+        )
         yield f"filter {name}, ms", median(timed(page, button) for _ in range(3))
     flow = "document.querySelectorAll('#plot .point')[1].dispatchEvent(new MouseEvent('click'))"
     yield "one flow, ms", median(timed(page, flow) for _ in range(3))

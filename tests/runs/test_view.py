@@ -1,4 +1,4 @@
-"""`agentlab view`: the page of a run that goes on, served on this machine alone and to nobody who comes by another name."""
+"""`agentlab view`: the page of a run that goes on, served on this machine alone, under its own name alone."""
 
 from __future__ import annotations
 
@@ -19,24 +19,13 @@ from agentlab.cli.parser import main
 from agentlab.evals.report.live import Watched
 from agentlab.evals.report.server import View
 from support.places import ROOT
-from support.small_runs import Answering, play, write_set
+from support.small_runs import Answering, cut, go_on, play, write_set
 
 
 @pytest.fixture
 def run(tmp_path: Path, own_home: Path) -> Path:
     flows = Answering("right"), Answering("wrong", wrong=[("c00", 0), ("c01", 0)], failing=[("c02", 1)])
     return play(write_set(tmp_path / "set", 3), tmp_path / "run", *flows).path
-
-
-def cut(run: Path, turns: int) -> Path:
-    """The same run as it stood after so many turns."""
-    going_on = run.with_name("going-on")
-    shutil.copytree(run, going_on)
-    for name in ("summary.json", "scores.jsonl"):
-        (going_on / name).unlink()
-    lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
-    (going_on / "turns.jsonl").write_text("".join(lines[:turns]))
-    return going_on
 
 
 def test_a_run_that_goes_on_shows_the_turns_that_are_there_with_their_scores(run):
@@ -81,9 +70,7 @@ async def test_what_is_written_is_told_and_a_page_that_knows_it_waits(view, run)
         more = asyncio.create_task(client.get(f"{view.url}data", params={"after": version}))
         done, _ = await asyncio.wait([more], timeout=0.5)
         assert not done
-        lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
-        with (view.path / "turns.jsonl").open("a") as file:
-            file.write("".join(lines[4:9]))
+        go_on(run, view.path, (4, 9))
         answer = await asyncio.wait_for(more, 20)
         assert (await answer.json())["live"]["says"].startswith("Not ended yet: 9 of 12")
         for name in ("scores.jsonl", "turns.jsonl", "summary.json"):
@@ -117,7 +104,9 @@ def test_ctrl_c_ends_it_without_a_word_and_nothing_is_opened(run):
     # A browser that would be opened writes this file.
     browser = run.parent / "opened"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "BROWSER": f"touch {browser} %s"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
         assert server.stdout and server.stderr
         assert re.match(r"http://127\.0\.0\.1:\d+/ ", server.stdout.readline())
         server.send_signal(signal.SIGINT)

@@ -176,7 +176,7 @@ function drawPhases() {
         return part;
       }));
       const told = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
-      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, number(total(flow))));
+      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, word === "seconds" ? took(total(flow)) : number(total(flow))));
     });
     return [h("h3", {}, `${word} a turn`), lines];
   });

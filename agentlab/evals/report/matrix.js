@@ -116,7 +116,7 @@ function drawSlices() {
 function drawFilters() {
   const set = (change) => { Object.assign(state, change); render(); };
   const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
-  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set({ show: name }) }, text + count(name)));
+  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
   const slices = Object.entries(D.rows.slices).flatMap(([name, values]) => [...new Set(values)].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),

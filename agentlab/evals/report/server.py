@@ -53,7 +53,9 @@ class View:
             await site.start()
         except OSError as problem:
             await self._runner.cleanup()
-            raise ConfigError(f"port {self._port} cannot be used: {problem.strerror}; --port 0 takes a free one") from None
+            raise ConfigError(
+                f"port {self._port} cannot be used: {problem.strerror}; --port 0 takes a free one"
+            ) from None
         self._port = self._runner.addresses[0][1]
         self.url = f"http://{ADDRESS}:{self._port}/"
         self._watching = asyncio.create_task(self._watch())
