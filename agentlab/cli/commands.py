@@ -219,7 +219,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
-        show_pairs(comparison, runs, found)
+        show_pairs(comparison, runs, found, arguments.all)
 
 
 def cache(arguments: argparse.Namespace) -> None:

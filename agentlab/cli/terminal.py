@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, printable, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
@@ -23,10 +22,12 @@ from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, Pair, compare
+from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.report.verdict import Verdict as Judgement
+from agentlab.evals.report.verdict import read_off, verdict_on
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected, worst_turn
@@ -136,7 +137,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     console = new_console()
     result = run.result
     costs, scores = summary_rows(list(result.flows.values()))
-    comparison = compared(run)
+    verdict, comparison = verdict_on(run)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
@@ -152,8 +153,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in visible_differences(comparison):
-        print_line(console, line)
+    _show_judgement(console, verdict)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
@@ -184,6 +184,7 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
+    steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
     if more:
         steps.append((f"show {folder} --all", f"{more} more measures"))
     if steps:
@@ -192,12 +193,11 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
 
 
-def compared(run: Run) -> Comparison | None:
-    """The first flow with each other one; None for a single flow, or turns that are not there yet."""
-    try:
-        return compare(run)
-    except RunError:
-        return None
+def _show_judgement(console: Console, verdict: Judgement) -> None:
+    """What to ship, and what that rests on, a line a pair."""
+    print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
+    for note in verdict.notes:
+        print_line(console, f"  {note}")
 
 
 def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
@@ -246,40 +246,58 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     console.print()
 
 
-def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
-    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
+def show_pairs(
+    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), everything: bool = False
+) -> None:
+    """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
+
+    `everything`: a row for every measure, and every turn whose answer crossed .5.
+    """
     console = new_console()
     for answer in answers:
         print_line(console, str(answer))
+    columns = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "", *(("p", "d_z", "visible") if everything else ())]
+    more = 0
     for pair in comparison.pairs:
-        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
-        rows = []
-        for d in sorted(pair.differences, key=lambda d: not d.primary):
-            show = d.measure.show
-            interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-            p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
-            d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-            means = (show(d.a), show(d.b), brief(d.difference, "+"))
-            title = d.measure.title + (" *" if d.primary else "")
-            rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
+        print_line(console, read_off(pair), "bold")
+        shown = [d for d in pair.differences if d.primary or everything]
+        rows = [_difference(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary)]
         print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
-        for line in _flipped(pair, comparison.primary, runs):
+        for line in _flipped(pair, comparison.primary, runs, FLIPS_SHOWN if everything else 0):
             print_line(console, line)
         for d in pair.differences:
             if d.more:
                 print_line(
                     console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
                 )
-    print_line(
-        console,
-        f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own."
-        f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
-        " in 80 % of such comparisons",
-    )
+        more = max(more, len(pair.differences) - len(shown))
+    told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
+    told += f" {max(1, comparison.family)}, all pairs together"
+    told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
+    print_line(console, told, "dim")
+    if not everything:
+        folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
+        print_line(console, "next:", "bold")
+        for command, does in (
+            (f"compare {folders} --all", f"{more} more measures, and more turns"),
+            (f"report {folders} -o run.html", "all of it as a page for the browser"),
+        ):
+            console.print(Text(printable(f"  agentlab {command}  # {does}")), soft_wrap=True)
 
 
-def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
-    """The turns whose answers crossed .5 and those that cost most more, worst first, and why, of what decides."""
+def _difference(d: PairedDifference) -> list[Cell]:
+    """A measure of a pair as a row; what was shown is green or red."""
+    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
+    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
+    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
+    title = d.measure.title + (" *" if d.primary else "")
+    reading = Text(d.reading, style={"B better": "green", "B worse": "red"}.get(d.reading, ""))
+    d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
+    return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
+
+
+def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run], most: int) -> Iterator[str]:
+    """Of what decides the turns that turned or cost most more, worst first, and why; then at most `most` others."""
     sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
     primary = [name for name in primary if name in pair.paired]
     dearer = [name for name in primary if pair[name].measure in COSTS]
@@ -290,10 +308,10 @@ def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterato
         shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
         for line in told(shown, sides) if shown else ():
             yield line if line.startswith(" ") else f"{word}: {line}"
-        rest = [flip for flip in flips if flip not in shown]
-        yield from (f"{word}: {flip}" for flip in rest[:FLIPS_SHOWN])
-        if len(rest) > FLIPS_SHOWN:
-            yield f"... and {len(rest) - FLIPS_SHOWN} more {word} (--json has all)"
+        rest = [flip for flip in flips if flip not in shown] if most else []
+        yield from (f"{word}: {flip}" for flip in rest[:most])
+        if len(rest) > most:
+            yield f"... and {len(rest) - most} more {word} (--json has all)"
 
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
@@ -340,25 +358,3 @@ def new_console() -> Console:
     # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
     width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
     return Console(width=width, highlight=False, markup=False, emoji=False)
-
-
-def visible_differences(comparison: Comparison | None) -> list[str]:
-    """For each pair the smallest difference in what decides that could have been shown with so few turns."""
-    if comparison is None:
-        return []
-    lines, equal = [], []
-    for pair in comparison.pairs:
-        for d in pair.differences:
-            if not d.primary or d.measure in COSTS:
-                continue
-            if not d.changed:
-                equal.append(d.measure.name)
-                continue
-            shown = f"none, {d.clusters} conversations are too few"
-            if d.visible is not None:
-                shown = f"{d.visible:.2f} (80 % power, in a family of {max(1, comparison.family)})"
-            lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
-    if equal and not lines:
-        names = ", ".join(dict.fromkeys(equal))
-        lines = [f"smallest visible difference in {names}: unknown, as it does not differ"]
-    return lines

@@ -5,7 +5,7 @@
 The pages of all recorded specs, as `make gate` leaves their runs, and a large one: the turns of
 evals/recorded/assistant.yaml, replayed by its five flows and multiplied, each copy with words of its own in questions,
 replies and prompts, so that no two are deflated as one. Opening is timed from the navigation to the first replies on
-the screen, filters from the press to the next frame that is painted. Needs the extra `browser` and a Chromium on the PATH.
+the screen, filters from the press to the next frame that is painted. Needs the extra `browser` and a Chromium.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: the way to a cause, filters, matrix, drawer, keyboard, themes, widths, attacks."""
+"""The page of a run in a real browser: the way to a cause, filters, drawer, keyboard, themes, widths, attacks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.measures import COSTS, brief, measure
+from agentlab.evals.compare.measures import COSTS, brief, measure, measured
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, PairedDifference, compare
 from agentlab.evals.compare.signs import POWER
@@ -63,12 +63,26 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     command = f"agentlab compare {folders}"
     if best is None:
         return Verdict(
-            "undecided", _undecided(comparison), (*_shown(comparison), *_limits(comparison)), command
+            "undecided", _undecided(comparison), (*map(read_off, comparison.pairs), *_limits(comparison)), command
         ), comparison
     parts = [_quality(comparison, best), *_savings(comparison, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
-    return Verdict("ship", sentence, (*_shown(comparison), *_limits(comparison)), command, best), comparison
+    return Verdict(
+        "ship", sentence, (*map(read_off, comparison.pairs), *_limits(comparison)), command, best
+    ), comparison
+
+
+def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
+    """`decide` for one run; raises RunError where it has not ended."""
+    means: dict[str, dict[str, float | None]] = {}
+    for flow, turns in measured(run).items():
+        columns: dict[str, list[float | None]] = {}
+        for row in turns.values():
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        means[flow] = {name: None if None in found else float(np.mean(found)) for name, found in columns.items()}  # type: ignore[arg-type]
+    return decide([run], list(means), means)
 
 
 def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict | None:
@@ -206,15 +220,14 @@ def _weakness(best: str, means: Means, comparison: Comparison) -> str:
     return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
 
 
-def _shown(comparison: Comparison) -> list[str]:
-    """Of each pair, what was shown of what decides."""
-    lines = []
-    for pair in comparison.pairs:
-        found = [_said(d) for d in pair.differences if d.primary and d.reading in ("B better", "B worse")]
-        rest = [d.measure.name for d in pair.differences if d.primary and d.reading not in ("B better", "B worse")]
-        found += [f"no difference shown in {', '.join(rest)}"] if rest else []
-        lines.append(f"{pair.b} against {pair.a}: {'; '.join(found)}")
-    return lines
+def read_off(pair: Pair) -> str:
+    """What a pair showed of what decides, as a line."""
+    found = [_said(d) for d in pair.differences if d.primary and d.reading in ("B better", "B worse")]
+    equal = [d.measure.name for d in pair.differences if d.primary and d.reading == "unchanged"]
+    rest = [d.measure.name for d in pair.differences if d.primary and d.reading in ("no difference shown", "unknown")]
+    found += [f"no difference shown in {', '.join(rest)}"] if rest else []
+    found += [f"equal on every turn in {', '.join(equal)}"] if equal else []
+    return f"{pair.b} against {pair.a}: {'; '.join(found)}"
 
 
 def _said(d: PairedDifference) -> str:
