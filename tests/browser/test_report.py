@@ -12,6 +12,7 @@ import pytest
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Usage
+from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted, call
 from support.attacks import ATTACKS, write_hostile_set
 from support.places import ROOT
@@ -39,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         return {name: run.report().save(folder / f"{name}.html") for name, run in runs.items()}
 
 
-def troubled(folder: Path) -> al.Run:
+def troubled(folder: Path) -> Run:
     """Sixty conversations of one turn in two epochs; of the two flows one fails, is cut off and gets things wrong."""
     (folder / "set").mkdir()
     rows = [
@@ -80,7 +81,7 @@ def troubled(folder: Path) -> al.Run:
         return lab.run_sync(out=folder / "troubled")
 
 
-def hostile(folder: Path) -> al.Run:
+def hostile(folder: Path) -> Run:
     write_hostile_set(folder / "hostile-set")
     attack = " ".join(ATTACKS)
 

@@ -20,9 +20,28 @@ function textOf(row) {
 }
 
 // The mean over the repeats of a flow; null where the measure says nothing of the turn.
+const columns = new Map(), groups = new Map();
 function cell(flow, row, m) {
-  const found = playsOf[flow].map((play) => at(D.plays[play].values[m], row)).filter((value) => value != null);
-  return found.length ? found.reduce((a, b) => a + b) / found.length : null;
+  const plays = playsOf[flow], key = flow * D.measures.length + m;
+  if (plays.length === 1) return at(D.plays[plays[0]].values[m], row);
+  if (!columns.has(key)) columns.set(key, all(D.rows.turn.length).map((each) => mean(plays.map((play) => at(D.plays[play].values[m], each)))));
+  return columns.get(key)[row];
+}
+
+function mean(values) {
+  let sum = 0, count = 0;
+  for (const value of values) if (value != null) { sum += value; count += 1; }
+  return count ? sum / count : null;
+}
+
+// The rows of each value of a property.
+function rowsBy(name) {
+  if (!groups.has(name)) {
+    const found = new Map();
+    D.rows.slices[name].forEach((value, row) => { if (!found.has(value)) found.set(value, []); found.get(value).push(row); });
+    groups.set(name, found);
+  }
+  return groups.get(name);
 }
 
 function matches(row) {
@@ -41,15 +60,21 @@ function matches(row) {
 }
 
 function found() {
-  const flows = chosen(), keys = new Map();
-  const rows = all(D.rows.turn.length).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
+  const flows = chosen(), count = D.rows.turn.length;
+  const rows = all(count).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
+  const [failed, worst, spread] = [new Uint8Array(count), new Float64Array(count), new Float64Array(count)];
+  const higher = D.measures[state.measure].higher;
   for (const row of rows) {
-    const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null);
-    const low = Math.min(...values), worst = D.measures[state.measure].higher ? low : -Math.max(...values);
-    keys.set(row, [isStruck(struck.failed, row) ? 0 : 1, values.length ? worst : 9, values.length ? low - Math.max(...values) : 0]);
+    let low = Infinity, high = -Infinity;
+    for (const flow of flows) {
+      const value = cell(flow, row, state.measure);
+      if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
+    }
+    failed[row] = isStruck(struck.failed, row) ? 0 : 1;
+    worst[row] = low === Infinity ? 9 : higher ? low : -high;
+    spread[row] = low === Infinity ? 0 : low - high;
   }
-  const order = (a, b) => keys.get(a).map((key, i) => key - keys.get(b)[i]).find((gap) => gap) || a - b;
-  return rows.sort(order);
+  return rows.sort((a, b) => failed[a] - failed[b] || worst[a] - worst[b] || spread[a] - spread[b] || a - b);
 }
 
 function drawTop() {
@@ -65,9 +90,8 @@ function drawTop() {
 function weakest() {
   const spots = [];
   for (const m of deciding.length ? deciding : qualities)
-    for (const [name, values] of Object.entries(D.rows.slices))
-      for (const value of new Set(values)) {
-        const inside = all(values.length).filter((row) => values[row] === value);
+    for (const name of Object.keys(D.rows.slices))
+      for (const [value, inside] of rowsBy(name)) {
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
         const means = graded.map((known) => (known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length));
         means.forEach((own, flow) => {
@@ -96,28 +120,27 @@ function drawSlices() {
   const names = Object.keys(D.rows.slices), m = state.measure, measure = D.measures[m];
   if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "Nothing divides these turns."));
   if (!names.includes(state.by)) state.by = names.find((name) => name.includes("kind") || name.includes("category")) || names[0];
-  const values = D.rows.slices[state.by], flows = chosen();
-  const line = (value) => {
-    const rows = all(values.length).filter((row) => values[row] === value), key = JSON.stringify([state.by, value]);
+  const flows = chosen();
+  const line = ([value, rows]) => {
+    const key = JSON.stringify([state.by, value]);
     const cells = flows.map((flow) => {
-      const known = rows.map((row) => cell(flow, row, m)).filter((v) => v != null);
-      const mean = known.length ? known.reduce((a, b) => a + b) / known.length : null;
-      const shown = h("td", {}, h("span", { class: "meter" }), number(mean, measure));
-      if (measure.quality && mean != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, mean)) * 100}%`;
+      const found = mean(rows.map((row) => cell(flow, row, m)));
+      const shown = h("td", {}, h("span", { class: "meter" }), number(found, measure));
+      if (measure.quality && found != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, found)) * 100}%`;
       return shown;
     });
-    const act = () => { state.slice = state.slice === key ? "" : key; render(); };
+    const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
     return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
   };
-  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...new Set(values)].sort().map(line)));
-  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; render(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
 }
 
 function drawFilters() {
-  const set = (change) => { Object.assign(state, change); render(); };
+  const set = (change) => { Object.assign(state, change); refilter(); };
   const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
   const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
-  const slices = Object.entries(D.rows.slices).flatMap(([name, values]) => [...new Set(values)].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
+  const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
     D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`.slice(0, 80)])], state.cause, (v) => set({ cause: v })) : "",

@@ -2,16 +2,26 @@
 // there is more of it. What was chosen stays, by its name; an open trace is left alone until it is closed.
 const OFTEN = 1000;
 
+// After another choice of flows.
 function render() {
-  const focused = document.activeElement?.closest("#filters, #slices, #trouble") && document.activeElement.textContent;
+  const label = document.activeElement?.closest("svg") && document.activeElement.getAttribute("aria-label");
   drawTop();
   drawPlot();
   drawForest();
   drawPhases();
+  refilter();
+  if (label) document.querySelector(`svg [aria-label="${CSS.escape(label)}"]`)?.focus({ preventScroll: true });
+}
+
+// After another choice of turns; what had the focus has it again.
+function refilter() {
+  const element = document.activeElement?.closest("#filters, #slices") && document.activeElement;
+  const [kind, text] = element ? [element.tagName, (element.closest("label") || element).firstChild.textContent] : [];
   drawSlices();
   drawFilters();
   drawMatrix();
-  if (focused) [...document.querySelectorAll("#filters button, #slices button")].find((button) => button.textContent === focused)?.focus();
+  const same = (each) => (each.closest("label") || each).firstChild.textContent === text;
+  if (element) [...document.querySelectorAll(`#filters ${kind}, #slices ${kind}`)].find(same)?.focus();
 }
 
 function derive(data) {
@@ -26,7 +36,7 @@ function derive(data) {
     cause.rows = new Map();
     for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
   }
-  for (const cache of [chunks, pages, conversations]) cache.clear();
+  for (const cache of [chunks, pages, conversations, columns, groups]) cache.clear();
 }
 
 const known = (m) => D.means.every((means) => means[m]?.[0] != null);

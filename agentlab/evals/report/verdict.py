@@ -134,7 +134,7 @@ def _outcome(pair: Pair) -> str:
 def _undecided(comparison: Comparison) -> str:
     ahead = [pair.b for pair in comparison.pairs if _outcome(pair) == "b"]
     if len(ahead) > 1:
-        return f"Undecided between {' and '.join(ahead)}: each is better than {comparison.pairs[0].a}; compare the two."
+        return f"Undecided between {', '.join(ahead)}: each is better than {comparison.pairs[0].a}; compare them."
     trades = [pair for pair in comparison.pairs if _outcome(pair) == "trade"]
     if trades:
         pair = trades[0]
