@@ -143,7 +143,7 @@ def _undecided(comparison: Comparison) -> str:
     open_ = [pair for pair in comparison.pairs if _outcome(pair) == "open"] or list(comparison.pairs)
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
     conversations = max((d.clusters for pair in open_ for d in pair.differences), default=0)
-    between = f"between {', '.join(sides)}: {conversations} conversations"
+    between = f"between {', '.join(sides)}: {conversations} conversation{'' if conversations == 1 else 's'}"
     if not any(d.changed for pair in open_ for d in pair.differences if d.primary):
         return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
     needed = [
@@ -156,6 +156,10 @@ def _undecided(comparison: Comparison) -> str:
     more = f"; to see a difference of {TARGET:.2f} you need about {max(known)}" if known else ""
     if known and max(known) <= conversations:
         more = f"; a difference of {TARGET:.2f} would have been seen"
+    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n.
+    least = math.ceil(math.log2(2 * max(1, comparison.family) / ALPHA))
+    if conversations < least:
+        more = f"; fewer than {least} can show nothing" + (more.replace("; to", ", to") if known else "")
     return f"Undecided {between}{more}."
 
 
