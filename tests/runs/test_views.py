@@ -56,7 +56,7 @@ def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(s
     for picture in (pareto, forest):
         assert set(picture) == {"image/svg+xml", "text/plain"}
         assert "n=" in picture["text/plain"]
-    assert "B worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
+    assert "-0.25  worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
 
 
 def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):

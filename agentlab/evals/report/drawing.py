@@ -19,6 +19,7 @@ INK, SOFT, LINE, GOOD, BAD = "#1d1f24", "#5c616b", "#dfddd6", "#17693c", "#ad1f2
 WIDTH = 640
 LETTER = 6.7
 """Width of a letter at 12 px, about."""
+READINGS = {"B better": "better", "B worse": "worse", "no difference shown": "not shown", "unchanged": "equal"}
 Mean = tuple[float | None, Interval, int]
 
 
@@ -108,7 +109,7 @@ def forest(comparison: Comparison) -> Picture:
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
             place = middle + half * max(-1.0, min(1.0, center / most))
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)}  {d.reading}", colour))
+            parts.append(_text(middle + half + 14, y, f"{_change(d)}  {READINGS.get(d.reading, d.reading)}", colour))
             told.append(_in_words(pair, d))
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22

@@ -32,7 +32,7 @@ Only = Literal["all", "failed", "flipped", "disagree"]
 SHOWN_OF_A_REPLY = 400
 APART = 0.5
 """How far two scores of a turn are from each other that disagree; and where a score flips."""
-CELL = "text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere"
+CELL = "min-width: 9em; text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere"
 
 
 class Views:
