@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentlab.evals.compare.gate import Verdict
     from agentlab.evals.results.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := sum(1 for _ in lint(dataset)):
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
-        _fetch(lab.local_weights())
+        fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
@@ -57,7 +58,7 @@ def chat(arguments: argparse.Namespace) -> None:
         data=arguments.data,
         mcp=arguments.mcp,
         speaker=arguments.speaker,
-        prepare=_fetch,
+        prepare=fetch,
     )
 
 
@@ -126,85 +127,10 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
     return given
 
 
-def trace(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_trace
-    from agentlab.core.events import printable
-    from agentlab.core.plugins import unknown
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(arguments.run)
-    # A flow that failed before it did anything has turns and no trace.
-    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
-    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
-    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
-        if name is not None and name not in known:
-            raise ConfigError(unknown(f"{what} of this run", name, known))
-    if arguments.id is None:
-        for flow, conversation, epoch in every:
-            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
-        return
-    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
-    if not plays:
-        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for play in sorted(plays, key=lambda play: play[2]):
-        show_trace(run, play, arguments.full)
-
-
-def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console, show_comparison
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(arguments.run)
-    if arguments.id is None:
-        show_comparison(run, arguments.all)
-    else:
-        run.show(arguments.id).print_to(new_console())
-
-
-def report(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.run import open_run
-
-    if len(arguments.run) > 2:
-        raise ConfigError("report takes one run or two")
-    run, *others = map(open_run, arguments.run)
-    saved = run.report(*others).save(arguments.out)
-    print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
-
-
-def view(arguments: argparse.Namespace) -> None:
-    import asyncio
-    import contextlib
-    import webbrowser
-
-    from agentlab.evals.report.live import Watched
-    from agentlab.evals.report.server import View
-
-    async def serve() -> None:
-        server = View(Watched(arguments.run or _newest_run()), arguments.port)
-        try:
-            await server.start()
-            print(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it", flush=True)
-            if arguments.open:
-                await asyncio.to_thread(webbrowser.open, server.url)
-            await asyncio.Event().wait()
-        finally:
-            await server.close()
-
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve())
-
-
-def _newest_run() -> Path:
-    runs = list(Path("results").glob("*/run.json"))
-    if not runs:
-        raise ConfigError("there is no run in results/; name the folder of one: agentlab view RUN")
-    return max(runs, key=lambda file: file.stat().st_mtime).parent
-
-
 def compare(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.cli.terminal import show_pairs
+    from agentlab.cli.comparing import show_pairs
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
     from agentlab.evals.results.run import open_run
@@ -219,7 +145,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
-        show_pairs(comparison, runs, found, arguments.all)
+        show_pairs(comparison, runs, found, everything=arguments.all)
 
 
 def cache(arguments: argparse.Namespace) -> None:
@@ -232,18 +158,22 @@ def cache(arguments: argparse.Namespace) -> None:
 
 
 def gate(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import show_verdict
+    from agentlab.cli.comparing import show_verdict
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
     from agentlab.evals.compare.report import junit, leave, markdown, save
     from agentlab.evals.results.run import open_run
 
-    run = open_run(arguments.run)
-    if arguments.update:
-        write_baseline(run, arguments.baseline)
-        print(f"wrote {arguments.baseline} from {run.run_id}")
-        return 0
-    verdict = gate(run, arguments.baseline, margins=_margins("--margin", arguments.margin), alpha=arguments.alpha)
+    margins = _margins("--margin", arguments.margin)
+    if arguments.sequential:
+        run, verdict = _gate_while_running(arguments, margins)
+    else:
+        run = open_run(arguments.run)
+        if arguments.update:
+            write_baseline(run, arguments.baseline)
+            print(f"wrote {arguments.baseline} from {run.run_id}")
+            return 0
+        verdict = gate(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     leave(verdict, run.path)
     show_verdict(verdict, run, explain=arguments.explain)
     if arguments.junit:
@@ -252,6 +182,30 @@ def gate(arguments: argparse.Namespace) -> int:
     if summary:
         save(markdown(verdict), summary, append=True)
     return verdict.exit_code
+
+
+def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, Verdict]:
+    from agentlab.cli.terminal import RunDisplay
+    from agentlab.lab.lab import Lab
+
+    if arguments.update:
+        raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
+    if Path(arguments.run).is_dir():
+        raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
+    with Lab(arguments.run, **_overrides(arguments)) as lab:
+        fetch(lab.local_weights())
+        with RunDisplay() as display:
+            return lab.gate_sync(
+                arguments.baseline,
+                margins=margins,
+                alpha=arguments.alpha,
+                looks=arguments.looks,
+                until_decided=arguments.until_decided,
+                seed=arguments.order_seed,
+                out=arguments.out,
+                resume=arguments.resume,
+                on_progress=display.update,
+            )
 
 
 def tools(arguments: argparse.Namespace) -> None:
@@ -336,12 +290,12 @@ def pull(arguments: argparse.Namespace) -> None:
 
     named = [name.removeprefix("local/") for name in arguments.model]
     wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
-    _fetch(wanted)
+    fetch(wanted)
     for name in wanted:
         print(f"{name}: {weights.home() / 'weights' / name}")
 
 
-def _fetch(names: Iterable[str]) -> None:
+def fetch(names: Iterable[str]) -> None:
     from agentlab.cli.terminal import DownloadDisplay
     from agentlab.models import weights
 

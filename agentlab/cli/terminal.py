@@ -1,13 +1,12 @@
-"""What the command line shows: progress with an ETA, tables of runs, pairs and verdicts, download bars."""
+"""What the command line shows: progress with an ETA, tables of runs, traces, download bars."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import rich.progress as bars
@@ -15,31 +14,23 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
+from agentlab.cli.comparing import reliabilities
 from agentlab.core.events import Decision, printable, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
-from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.flips import told, worst
-from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.measures import COSTS, brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
-from agentlab.evals.compare.questions import Answer
-from agentlab.evals.compare.report import FILES, lines
-from agentlab.evals.compare.verdicts import WORSE
-from agentlab.evals.report.verdict import Verdict as Judgement
-from agentlab.evals.report.verdict import read_off, verdict_on
+from agentlab.evals.compare.measures import COSTS, summary_rows
+from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.report.verdict import Verdict, verdict_on
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected, worst_turn
-from agentlab.evals.results.tables import Cell, print_line, print_table
+from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 if TYPE_CHECKING:
     from agentlab.evals.run.runner import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
-FLIPS_SHOWN = 10
-FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 """Rows of a run's table that are always shown; of these, less is better."""
@@ -47,6 +38,7 @@ DETAILS = (
     *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
     *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
     *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
+    *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
 """Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
 _NAMES = {measure.title: measure.name for measure in COSTS} | {
@@ -141,9 +133,11 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
+    # Where there are none but these they are what the run was graded for.
+    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
     for title, values in (*costs, *scores):
         name = _NAMES.get(title) or title.partition(" (n=")[0]
-        finding = (title, values) in scores and name not in DETAILS
+        finding = (title, values) in scores and name not in details
         if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
         elif finding or everything or name in HEADLINE_COSTS:
@@ -154,8 +148,10 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
     _show_judgement(console, verdict)
+    for line in reliabilities(run):
+        print_line(console, line)
     print_line(console, f"run folder: {run.path}")
-    away = sum(flow.memory_unavailable for flow in result.flows.values())
+    away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,
@@ -168,13 +164,17 @@ def show_comparison(run: Run, everything: bool = False) -> None:
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
-    if result.status != "complete" and not (result.recordings and result.recordings.missing):
-        print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
     _show_next(console, run, more)
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:
-    """Commands that look closer, the worst turn first."""
+    """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
+    result = run.result
+    if result.status != "complete" and not (result.recordings and result.recordings.missing):
+        why = "the budget is spent. Go on with --resume and a larger one."
+        if "sequential" in run.folder.header:
+            why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
+        print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
     if found := worst_turn(run.folder.played.turns, run.folder.scores()):
@@ -187,13 +187,10 @@ def _show_next(console: Console, run: Run, more: int) -> None:
     steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
     if more:
         steps.append((f"show {folder} --all", f"{more} more measures"))
-    if steps:
-        print_line(console, "next:", "bold")
-    for command, does in steps:
-        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
+    print_commands(console, steps)
 
 
-def _show_judgement(console: Console, verdict: Judgement) -> None:
+def _show_judgement(console: Console, verdict: Verdict) -> None:
     """What to ship, and what that rests on, a line a pair."""
     print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
     for note in verdict.notes:
@@ -242,76 +239,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             print_line(console, line, "cyan")
         for score in scores:
             if score.turn == turn:
-                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
     console.print()
-
-
-def show_pairs(
-    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), everything: bool = False
-) -> None:
-    """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
-
-    `everything`: a row for every measure, and every turn whose answer crossed .5.
-    """
-    console = new_console()
-    for answer in answers:
-        print_line(console, str(answer))
-    columns = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "", *(("p", "d_z", "visible") if everything else ())]
-    more = 0
-    for pair in comparison.pairs:
-        print_line(console, read_off(pair), "bold")
-        shown = [d for d in pair.differences if d.primary or everything]
-        rows = [_difference(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary)]
-        print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
-        for line in _flipped(pair, comparison.primary, runs, FLIPS_SHOWN if everything else 0):
-            print_line(console, line)
-        for d in pair.differences:
-            if d.more:
-                print_line(
-                    console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
-                )
-        more = max(more, len(pair.differences) - len(shown))
-    told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
-    told += f" {max(1, comparison.family)}, all pairs together"
-    told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
-    print_line(console, told, "dim")
-    if not everything:
-        folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
-        print_line(console, "next:", "bold")
-        for command, does in (
-            (f"compare {folders} --all", f"{more} more measures, and more turns"),
-            (f"report {folders} -o run.html", "all of it as a page for the browser"),
-        ):
-            console.print(Text(printable(f"  agentlab {command}  # {does}")), soft_wrap=True)
-
-
-def _difference(d: PairedDifference) -> list[Cell]:
-    """A measure of a pair as a row; what was shown is green or red."""
-    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
-    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
-    title = d.measure.title + (" *" if d.primary else "")
-    reading = Text(d.reading, style={"B better": "green", "B worse": "red"}.get(d.reading, ""))
-    d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-    return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
-
-
-def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run], most: int) -> Iterator[str]:
-    """Of what decides the turns that turned or cost most more, worst first, and why; then at most `most` others."""
-    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
-    primary = [name for name in primary if name in pair.paired]
-    dearer = [name for name in primary if pair[name].measure in COSTS]
-    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
-        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
-        if word == "lost":
-            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
-        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
-        for line in told(shown, sides) if shown else ():
-            yield line if line.startswith(" ") else f"{word}: {line}"
-        rest = [flip for flip in flips if flip not in shown] if most else []
-        yield from (f"{word}: {flip}" for flip in rest[:most])
-        if len(rest) > most:
-            yield f"... and {len(rest) - most} more {word} (--json has all)"
 
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
@@ -331,30 +260,3 @@ def _cell_text(cell: Any) -> str:
     if cell is None:
         return "-"
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
-
-
-def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
-    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
-    console = new_console()
-    style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
-    first, *rest = lines(verdict)
-    print_line(console, first, style)
-    for line in rest:
-        print_line(console, line)
-    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
-    if explain:
-        for judged in moved:
-            flips = worst(judged.paired, FLIPS_SHOWN)
-            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
-                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
-    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
-        shown = "; ".join(map(str, flips))
-        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
-    print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
-
-
-def new_console() -> Console:
-    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
-    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
-    width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
-    return Console(width=width, highlight=False, markup=False, emoji=False)

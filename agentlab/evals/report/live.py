@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
-from agentlab.core.errors import AgentlabError, NotRecorded, RunError
+from agentlab.core.errors import AgentlabError, RunError
 from agentlab.data.conversations import Conversation
 from agentlab.evals.report.content import Content
 from agentlab.evals.report.page import contents, described
 from agentlab.evals.report.verdict import Verdict
-from agentlab.evals.results.grading import grade_turn
-from agentlab.evals.results.reuse import UNGRADED
+from agentlab.evals.results.grading import NotSaid, grade, outcome_of
 from agentlab.evals.results.rows import Play, ScoreRow, Summary
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.summary import summarise
@@ -86,8 +85,10 @@ class _GoingOn(Run):
             if key not in graded and row.conversation in conversations:
                 graded[key] = []
                 with contextlib.suppress(RunError):  # a scorer that fails says so when the run ends
-                    found = grade_turn(self, row, conversations[row.conversation], scorers, _no_embedder)
-                    graded[key] = [score for score in found if not score.reason.startswith(UNGRADED)]
+                    conversation = conversations[row.conversation]
+                    outcome = outcome_of(row, conversation, self.traces, _no_embedder)
+                    found = grade(self.path, row, conversation.turns[row.turn], scorers, outcome)
+                    graded[key] = [score for score in found if score.value is not None]
             rows += graded.get(key, [])
         read.graded = rows
 
@@ -116,4 +117,4 @@ def _scorers(names: str | Sequence[str]) -> list[Any]:
 
 
 def _no_embedder(texts: Sequence[str]) -> np.ndarray:
-    raise NotRecorded("texts are embedded when the run ends", cause="the run goes on")
+    raise NotSaid("texts are embedded when the run ends")

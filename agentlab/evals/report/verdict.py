@@ -16,7 +16,7 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.measures import COSTS, brief, measure, measured
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, PairedDifference, compare
+from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
 from agentlab.evals.results.run import Run
 
@@ -61,16 +61,14 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
     best = _winner(comparison)
     command = f"agentlab compare {folders}"
+    ranks = (str(comparison.ranking),) if comparison.ranking else ()
+    notes = (*ranks, *map(str, comparison.pairs), *_limits(comparison))
     if best is None:
-        return Verdict(
-            "undecided", _undecided(comparison), (*map(read_off, comparison.pairs), *_limits(comparison)), command
-        ), comparison
+        return Verdict("undecided", _undecided(comparison), notes, command), comparison
     parts = [_quality(comparison, best), *_savings(comparison, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
-    return Verdict(
-        "ship", sentence, (*map(read_off, comparison.pairs), *_limits(comparison)), command, best
-    ), comparison
+    return Verdict("ship", sentence, notes, command, best), comparison
 
 
 def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
@@ -81,7 +79,10 @@ def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
         for row in turns.values():
             for name, value in row.items():
                 columns.setdefault(name, []).append(value)
-        means[flow] = {name: None if None in found else float(np.mean(found)) for name, found in columns.items()}  # type: ignore[arg-type]
+        means[flow] = {}
+        for name, found in columns.items():
+            known = [value for value in found if value is not None]
+            means[flow][name] = float(np.mean(known)) if len(known) == len(found) else None
     return decide([run], list(means), means)
 
 
@@ -222,21 +223,6 @@ def _weakness(best: str, means: Means, comparison: Comparison) -> str:
     decide = [name for name in comparison.primary if name in held and measure(name).better == "higher"]
     worst = min(decide, key=held.__getitem__, default="")
     return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
-
-
-def read_off(pair: Pair) -> str:
-    """What a pair showed of what decides, as a line."""
-    found = [_said(d) for d in pair.differences if d.primary and d.reading in ("B better", "B worse")]
-    equal = [d.measure.name for d in pair.differences if d.primary and d.reading == "unchanged"]
-    rest = [d.measure.name for d in pair.differences if d.primary and d.reading in ("no difference shown", "unknown")]
-    found += [f"no difference shown in {', '.join(rest)}"] if rest else []
-    found += [f"equal on every turn in {', '.join(equal)}"] if equal else []
-    return f"{pair.b} against {pair.a}: {'; '.join(found)}"
-
-
-def _said(d: PairedDifference) -> str:
-    word = "better" if d.reading == "B better" else "worse"
-    return f"{word} in {d.measure.name} ({d.measure.show(d.a)} -> {d.measure.show(d.b)}, p = {d.p_adjusted:.2g})"
 
 
 def _limits(comparison: Comparison) -> list[str]:

@@ -24,7 +24,7 @@ from agentlab.evals.compare.measures import brief, measure, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content
 from agentlab.evals.report.drawing import Picture, forest, pareto
-from agentlab.evals.report.verdict import decide, read_off
+from agentlab.evals.report.verdict import decide
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
 
@@ -184,7 +184,7 @@ def comparison_markdown(comparison: Comparison) -> str:
                 means = [d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+")]
                 rows.append([d.measure.title, str(d.n), *means, interval, p, d.reading])
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
-        lines += [f"**{plain(read_off(pair))}**", "", *_table(heads, rows), ""]
+        lines += [f"**{plain(str(pair))}**", "", *_table(heads, rows), ""]
     advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
     return "\n".join([*lines, f"{advised} more measures advise: `comparison.table`"])
 

@@ -1,0 +1,158 @@
+"""What the command line shows of pairs of flows, and of a gate's verdict."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliability
+from agentlab.evals.compare.family import ASSUMED
+from agentlab.evals.compare.flips import told, worst
+from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.compare.measures import COSTS, brief, measure, measured, primary_family
+from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
+from agentlab.evals.compare.questions import Answer
+from agentlab.evals.compare.ranking import Ranking
+from agentlab.evals.compare.report import FILES, lines
+from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.results.run import Run
+from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
+
+FLIPS_SHOWN = 10
+FLIPS_OF_A_MEASURE = 2
+SLICES_CALLED = 2
+
+
+def show_pairs(
+    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, everything: bool = False
+) -> None:
+    """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
+
+    `everything`: a row for every measure, more turns, and the ranks of more than two flows, otherwise one sentence.
+    """
+    console = new_console()
+    for answer in answers:
+        print_line(console, str(answer))
+    if comparison.ranking is not None:
+        print_line(console, str(comparison.ranking))
+        if everything:
+            _show_ranking(console, comparison.ranking)
+    if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
+        print_line(console, f"no difference shown in {', '.join(comparison.primary)}")
+    for part in comparison.slices[:SLICES_CALLED]:
+        print_line(console, f"only in a part of the turns: {part}")
+    for pair in comparison.pairs:
+        _show_pair(console, pair, comparison.primary, runs, everything)
+    told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
+    told += f" {max(1, comparison.family)}, all pairs together"
+    told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
+    print_line(console, told, "dim")
+    if not everything:
+        more = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
+        folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
+        steps = [(f"compare {folders} --all", f"{more} more measures, and more turns")]
+        print_commands(console, [*steps, (f"report {folders} -o run.html", "all of it as a page for the browser")])
+
+
+def _show_pair(console: Console, pair: Pair, primary: Sequence[str], runs: Sequence[Run], everything: bool) -> None:
+    print_line(console, str(pair), "bold")
+    columns = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "", *(("p", "d_z", "visible") if everything else ())]
+    shown = [d for d in pair.differences if d.primary or everything]
+    unknown = [d.measure.title for d in shown if d.reading == "unknown"]
+    rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.reading != "unknown"]
+    print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
+    if unknown:
+        print_line(console, f"not known of both: {', '.join(unknown)}")
+    for line in (*_flipped(pair, primary, runs, FLIPS_SHOWN if everything else 0), *_worth(pair, primary)):
+        print_line(console, line)
+
+
+def _row(d: PairedDifference) -> list[Cell]:
+    """A measure of a pair; what was shown is green or red."""
+    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
+    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
+    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
+    title = d.measure.title + (" *" if d.primary else "")
+    reading = Text(d.reading, style={"B better": "green", "B worse": "red"}.get(d.reading, ""))
+    d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
+    return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
+
+
+def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
+    """What more would tell: conversations or epochs, and how many conversations."""
+    for name in primary if pair.epochs > 1 else ():
+        if name in pair.paired and pair[name].changed and (advice := pair.components(name).advice):
+            yield f"where the error of {name} comes from: {advice}"
+    for d in pair.differences:
+        if d.more:
+            yield f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
+
+
+def _show_ranking(console: Console, ranking: Ranking) -> None:
+    show, rows = ranking.measure.show, []
+    for place in ranking.places:
+        interval = "-" if place.interval is None else f"[{show(place.interval[0])}, {show(place.interval[1])}]"
+        low, high = place.ranks
+        ranks = str(low) if low == high else f"{low} to {high}"
+        dominated = f"{place.dominated:.2f}" + (f" by {place.by}" if place.by else "")
+        rows.append([place.flow, show(place.mean), interval, ranks, "yes" if place.front else "", dominated])
+    columns = ["", ranking.measure.name, "95 %, all together", "rank", "on the front", "P(dominated)"]
+    print_table(console, f"ranks in {ranking.measure.name}; the front: {', '.join(ranking.decides)}", columns, rows)
+
+
+def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run], most: int) -> Iterator[str]:
+    """Of what decides the turns that turned or cost most more, worst first, and why; then at most `most` others."""
+    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
+    primary = [name for name in primary if name in pair.paired]
+    dearer = [name for name in primary if pair[name].measure in COSTS]
+    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
+        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
+        if word == "lost":
+            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
+        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
+        for line in told(shown, sides) if shown else ():
+            yield line if line.startswith(" ") else f"{word}: {line}"
+        rest = [flip for flip in flips if flip not in shown] if most else []
+        yield from (f"{word}: {flip}" for flip in rest[:most])
+        if len(rest) > most:
+            yield f"... and {len(rest) - most} more {word} (--json has all)"
+
+
+def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
+    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
+    console = new_console()
+    style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
+    first, *rest = lines(verdict)
+    print_line(console, first, style)
+    for line in rest:
+        print_line(console, line)
+    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
+    if explain:
+        for judged in moved:
+            flips = worst(judged.paired, FLIPS_SHOWN)
+            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
+                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
+    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
+        shown = "; ".join(map(str, flips))
+        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
+    print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
+
+
+def reliabilities(run: Run) -> list[str]:
+    """Of a run of several epochs, for each quality that decides, how often a turn is right in all, or in one."""
+    epochs = epochs_of(run)
+    if epochs < 2:
+        return []
+    flows, lines = measured(run), []
+    for name in primary_family(flows.values(), run.folder.header["spec"].get("primary", ())):
+        for label, rows in flows.items() if measure(name) not in COSTS else ():
+            found = reliability(known_of(rows, name), epochs)
+            parts = [
+                f"{estimator[:-1]}{epochs} {mean:.2f}" + (" [{:.2f}, {:.2f}]".format(*interval) if interval else "")
+                for estimator, (mean, interval) in found.items()
+            ]
+            lines.append(f"{name} of {label} from {SOLVED:g} on: {', '.join(parts)}")
+    return lines
