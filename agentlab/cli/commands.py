@@ -36,11 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
         for note in environment_notes(lab.spec, lab.variants):
             print(note, file=sys.stderr)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
-            if doubts := sum(1 for _ in lint(dataset)):
+            if doubts := len(lint(dataset)):
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         fetch(lab.local_weights())
         with RunDisplay() as display:
-            told = {"on_event": display.tell} if arguments.events else {}
+            told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
+            told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         missed = _show_reuse(run)
         show_comparison(run, arguments.all)
@@ -131,11 +132,13 @@ def trace(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_trace
     from agentlab.core.events import printable
     from agentlab.core.plugins import unknown
+    from agentlab.evals.results.rows import TurnFigures
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
     # A flow that failed before it did anything has turns and no trace.
-    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
+    answered = run.folder.latest(TurnFigures, lambda row: None)
+    every = dict.fromkeys([*run.traces, *(play for (play, _), _ in answered)])
     flows, conversations = {play[0] for play in every}, {play[1] for play in every}
     for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
         if name is not None and name not in known:
@@ -323,7 +326,7 @@ def lint(arguments: argparse.Namespace) -> int:
     doubts = 0
     for folder in arguments.dataset:
         dataset = load_dataset(folder)
-        found = list(lint(dataset))
+        found = lint(dataset)
         doubts += len(found)
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"

@@ -97,8 +97,8 @@ def test_csv_is_read_alike(folder, tmp_path):
     run = al.import_predictions("answers.csv", "run", dataset="theirs")
     assert run.table()["a"]["published_em"] == 1
     assert run.table().isna()["a"]["LLM calls / turn"]
-    assert run.folder.played.turns[0].reply.text == "red, or\nblue"
-    assert run.folder.played.turns[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
+    assert run.folder.turns()[0].reply.text == "red, or\nblue"
+    assert run.folder.turns()[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
 
 
 def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
@@ -170,7 +170,7 @@ def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_pat
 def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):
     rewrite(folder, lambda lines: lines.__setitem__(0, lines[0].replace("It is", "\\ud83d")))
     run = al.import_predictions(folder, "run")
-    assert run.folder.played.turns[-24].reply.text.endswith("blue.")
+    assert run.folder.turns()[-24].reply.text.endswith("blue.")
 
 
 def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tmp_path):

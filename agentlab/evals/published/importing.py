@@ -149,6 +149,9 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]
                 wall_seconds=None,
                 totals=Totals(**{field.name: getattr(row, field.name) for field in fields(Totals)}),
                 latency_s=row.seconds,
+                memory_tokens=None,
+                memory_unavailable=None,
+                phases={},
                 retrieval_steps=steps,
                 published=row.published,
             )

@@ -22,7 +22,7 @@ from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.report.packing import Texts, deflated
 from agentlab.evals.results.causes import RULES, causes
-from agentlab.evals.results.rows import Play, ScoreRow, TurnRow
+from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
 
@@ -73,7 +73,7 @@ class Content:
             side.name: {name: found[0] for name, found in zip(self.measures, line, strict=True)}
             for side, line in zip(self.sides, self.intervals, strict=True)
         }
-        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.played.turns}
+        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.turns()}
         self._played: list[dict[Key, TurnRow]] = [
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
             for side, rows in zip(self.sides, self.values, strict=True)
@@ -240,11 +240,6 @@ class Content:
         """
         texts, traces, used = Texts(), {}, 0
         conversations = self._worst_first(primary)
-        scores: dict[tuple[int, Play, int], list[ScoreRow]] = defaultdict(list)
-        for run in self.runs:
-            for score in run.folder.scores():
-                place = (score.flow, score.conversation, score.epoch)
-                scores[id(run), place, score.turn].append(score)
         for name in conversations:
             if used + texts.bytes > TRACES_AT_MOST:
                 break
@@ -259,7 +254,8 @@ class Content:
                             turn: {
                                 "events": [_event(e) for e in (trace.of_turn(turn) if trace else ()) if _is_told(e)],
                                 "scores": [
-                                    [s.metric, _short(s.value), s.reason] for s in scores[id(side.run), play, turn]
+                                    [metric, _short(score.value), score.reason]
+                                    for metric, score in (rows[name, turn, epoch].scores or {}).items()
                                 ],
                             }
                             for turn in turns
