@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -180,9 +181,9 @@ class Comparison:
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>"
 
-    def _repr_html_(self) -> str:
-        frame: Any = self.table
-        return str(frame.to_html(index=False, float_format=lambda value: f"{value:.3g}", na_rep="-"))
+    def _repr_markdown_(self) -> str:
+        # By name: how it is shown stands on what it is.
+        return str(import_module("agentlab.evals.report.views").comparison_markdown(self))
 
 
 def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparison:

@@ -132,6 +132,26 @@ class Run:
         page: Page = import_module("agentlab.evals.report.page").report(self, other)
         return page
 
+    @cached_property
+    def _views(self) -> Any:
+        # By name, as the page: they stand on comparisons.
+        return import_module("agentlab.evals.report.views").Views(self)
+
+    def pareto(self, x: str = "", y: str = "") -> Any:
+        """A picture of cost against quality: flows by their means of two measures, with intervals at 95 %.
+
+        Raises ConfigError for a measure that the run does not have.
+        """
+        return self._views.pareto(x, y)
+
+    def forest(self) -> Any:
+        """A picture of the paired differences in what decides; None where there is nothing to compare."""
+        return self._views.forest()
+
+    def matrix(self, only: str = "all", by: str = "", limit: int = 20) -> Any:
+        """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
+        return self._views.matrix(only, by, limit)
+
     def variance(self, metric: str) -> pd.DataFrame:
         """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
 
@@ -218,17 +238,21 @@ class Run:
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 
     def table(self) -> pd.DataFrame:
-        """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
-        import pandas as pd
+        """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""
+        from agentlab.evals.results.frames import run_table
 
-        return pd.DataFrame({label: _column(flow) for label, flow in self.result.flows.items()})
+        flows = self.result.flows
+        return run_table(flows, {label: _column(flow) for label, flow in flows.items()})
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id}: {self.path}>"
 
-    def _repr_html_(self) -> str:
-        frame: Any = self.table()
-        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+    def _ipython_display_(self) -> None:
+        """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""
+        if (self.path / "summary.json").exists():
+            self._views.display()
+        else:
+            print(repr(self))  # noqa: T201 - what a cell shows
 
 
 def _causes(run: Run, conversation: str | None = None) -> list[Any]:

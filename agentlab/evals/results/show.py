@@ -56,12 +56,15 @@ class Shown:
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
-            _print_beside(console, [(_title(row), _said(row), [*_figures(row), *self._cause(row)]) for row in answers])
+            _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
             console.print()
 
-    def _cause(self, row: TurnRow) -> list[str]:
+    def _figures(self, row: TurnRow) -> list[str]:
+        spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        scores = (row.scores or {}).items()
         cause = self._causes.get((row.flow, row.turn, row.epoch))
-        return [f"cause: {cause}"] if cause else []
+        why = [f"cause: {cause}"] if cause else []
+        return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:
         written = io.StringIO()
@@ -114,12 +117,6 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected: {call.name}({accepted})"
     for memory in turn.expected_memory or ():
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
-
-
-def _figures(row: TurnRow) -> list[str]:
-    spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
-    scores = (row.scores or {}).items()
-    return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent]
 
 
 Badness = tuple[int, float, str]

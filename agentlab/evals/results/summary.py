@@ -11,14 +11,13 @@ from msgspec import UNSET
 
 from agentlab.core.events import PHASES
 from agentlab.core.trace import Totals, add_up
-from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.fold import FlowFold, Fold
 from agentlab.evals.results.reuse import reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
-def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool) -> Summary:
     spec = header["spec"]
     reused = reuse([*fold.flows.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
@@ -26,8 +25,8 @@ def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset]
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
-        datasets=[dataset.name for dataset in datasets],
-        conversations=sum(len(dataset.conversations) for dataset in datasets),
+        datasets=list(header["datasets"]),
+        conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
         turns=sum(flow.counts["turns"] for flow in fold.flows.values()),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
