@@ -229,7 +229,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
     rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
-    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run, conversation) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")

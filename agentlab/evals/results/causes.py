@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.data.conversations import Turn
@@ -28,6 +28,8 @@ from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
 POOR = 0.5
+LOW = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact", "format")
+"""Measures of which anything below 1 makes a turn poor."""
 LIMIT = "limit reached"
 """How the decisions of flows end that say they must answer now."""
 ANSWERING = ("answer", "fallback")
@@ -72,10 +74,16 @@ class Case:
         return strip_markers(self.row.reply.text) if self.row.reply else ""
 
     @property
+    def is_poor(self) -> bool:
+        return self.row.error is not None or self.is_wrong or any(map(self.low, LOW)) or bool(_missed_refusal(self))
+
+    @property
     def is_wrong(self) -> bool:
         """Whether there is a reference and the reply has less than half of it."""
         if not has_reference(self.turn):
             return False
+        if "answer_correctness" in self.scores:
+            return self.low("answer_correctness", POOR)
         return max(correctness(self.said, reference) for reference in self.turn.reference_answers) < POOR
 
     def last(self, kind: type[Event]) -> Event | None:
@@ -242,19 +250,22 @@ def cause_of(case: Case) -> tuple[str, Found] | None:
     return ("not told", (None, "the source has no trace")) if imported and case.is_wrong else None
 
 
-def causes(run: Run) -> list[Cause]:
+def causes(run: Run, conversation: str | None = None) -> list[Cause]:
     """Of every failed or poor turn; where the data set is not here, or has changed since, only of turns that failed."""
-    found = []
-    for row in run.folder.turns():
-        conversation = run.conversations.get(row.conversation)
-        turn = conversation.turns[row.turn] if conversation else Turn(user=row.user)
-        trace = run.traces.get(row.play)
-        place = row.flow, row.conversation, row.turn, row.epoch
+
+    def poor(row: TurnRow) -> Case | None:
+        gold = run.conversations.get(row.conversation)
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
-        case = Case(row, turn, trace.of_turn(row.turn) if trace else (), values)
-        if known := cause_of(case):
+        case = Case(row, gold.turns[row.turn] if gold else Turn(user=row.user), (), values)
+        return case if case.is_poor else None
+
+    found = []
+    for (play, number), case in run.folder.latest(TurnRow, poor, conversation=conversation):
+        trace = run.traces.get(play) if case else None
+        if case and (known := cause_of(replace(case, events=trace.of_turn(number) if trace else ()))):
             cause, (event, why) = known
-            found.append(Cause(*place, cause, event.id if event else None, event.title if event else "", why))
+            where = play[0], play[1], number, play[2]
+            found.append(Cause(*where, cause, event.id if event else None, event.title if event else "", why))
     return found
 
 

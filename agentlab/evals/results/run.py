@@ -112,8 +112,8 @@ class Run:
             known = {play[1] for (play, _), _ in self.folder.latest(TurnFigures, lambda row: None)}
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
+        why = {(each.flow, each.turn, each.epoch): each.cause for each in _causes(self, conversation)}
         played.sort(key=lambda row: order.index(row.flow))
-        why = {(each.flow, each.turn, each.epoch): each for each in _causes(self) if each.conversation == conversation}
         return Shown(conversation, played, self.conversations.get(conversation), why)
 
     def causes(self) -> pd.DataFrame:
@@ -255,9 +255,9 @@ class Run:
             print(repr(self))  # noqa: T201 - what a cell shows
 
 
-def _causes(run: Run) -> list[Any]:
+def _causes(run: Run, conversation: str | None = None) -> list[Any]:
     # By name: the rules read a run.
-    found: list[Any] = import_module("agentlab.evals.results.causes").causes(run)
+    found: list[Any] = import_module("agentlab.evals.results.causes").causes(run, conversation)
     return found
 
 

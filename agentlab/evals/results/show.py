@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -37,7 +36,7 @@ class Shown:
         conversation: str,
         played: Sequence[TurnRow],
         gold: Conversation | None,
-        causes: Mapping[tuple[str, int, int], Any],
+        causes: Mapping[tuple[str, int, int], str],
     ) -> None:
         self.conversation = conversation
         self._played = played
@@ -64,7 +63,7 @@ class Shown:
         spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
         cause = self._causes.get((row.flow, row.turn, row.epoch))
-        why = [f"cause: {cause.cause}"] if cause else []
+        why = [f"cause: {cause}"] if cause else []
         return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:
