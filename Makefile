@@ -18,7 +18,7 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
 	@if command -v chromium >/dev/null; then $(MAKE) --no-print-directory browser; \
-		else echo "no Chromium here: make browser installs it on Debian and tests the notebook chat in it"; fi
+		else echo "no Chromium here: make browser installs it on Debian and tests pages and notebooks in it"; fi
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
 quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
@@ -30,7 +30,7 @@ quick-runs: .venv/.dev
 quick-others: .venv/.dev
 	@$(QUICK) tests --ignore tests/runs
 
-browser: .venv/.browser ## test the notebook chat in Chromium, which is installed where it is missing (Debian, as root)
+browser: .venv/.browser ## test the page of a run and the notebook chat in Chromium, installed where it is missing (Debian, as root)
 	@command -v chromium >/dev/null || apt-get install --yes chromium
 	@$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m browser tests/browser
 
@@ -61,8 +61,8 @@ format: .venv/.dev ## mend what the linter can mend
 notebooks: .venv/.dev ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
-bench: .venv/.dev ## measure retrieval on sets of yours: make bench SETS="DIR DIR"
-	@$(BIN)/python evals/bench/retrieval.py $(SETS)
+bench: .venv/.bench ## measure speed against bare loops and write results/speed.md (minutes)
+	@$(BIN)/python evals/bench/all.py
 
 clean: ## remove the environment and what tests left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -79,6 +79,10 @@ clean: ## remove the environment and what tests left behind
 
 .venv/.dev: .venv/.installed
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.bench: .venv/.dev
+	@$(PIP) --editable '.[bench]'
 	@touch $@
 
 .venv/.browser: .venv/.dev

@@ -34,7 +34,7 @@ def gate(before, out, flow=None, *, lab=None, **options):
 
 
 def played(run):
-    return {row.conversation for row in run.folder.played.turns}
+    return {row.conversation for row in run.folder.turns()}
 
 
 def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(before, tmp_path):
@@ -88,13 +88,13 @@ def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before
     wrong = {"flow": Answering(wrong=EVERY)}
     run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
     assert cut.result == "inconclusive" and "no verdict yet, --resume goes on" in cut.stopped
-    kept = [row for row in run.folder.played.turns if row.take == 0]
+    kept = [row for row in run.folder.turns() if row.take == 0]
     run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
     _, straight = gate(before, tmp_path / "straight", **wrong)
     assert verdict.result == "regression" and verdict.stopped == straight.stopped
-    assert all(row in run.folder.played.turns for row in kept[:8])
+    assert all(row in run.folder.turns() for row in kept[:8])
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
-    assert len(again.folder.played.turns) == 22 and str(same) == str(verdict)
+    assert len(again.folder.turns()) == 22 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"seed": 1}, {"margins": {"answer_f1": 0.2}}):
         with pytest.raises(RunError, match="was not the same in that run"):
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
