@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,10 +75,14 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
     metrics = sorted(flow.scores, key=lambda metric: flow.first_scored[metric])
-    columns = [by_cluster(*flow.scores[metric].in_order()) for metric in metrics]
+    scored = {metric: flow.scores[metric].in_order() for metric in metrics}
+    # A part is not the whole: where one turn is not known, the mean is not.
+    columns = {metric: by_cluster(*of) for metric, of in scored.items() if not any(map(math.isnan, of[0]))}
+    means = dict(zip(columns, mean_intervals([*columns.values()]), strict=True))
+    found = {metric: means.get(metric, (None, None)) for metric in metrics}
     return {
         metric: MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
-        for metric, (mean, interval) in zip(metrics, mean_intervals(columns), strict=True)
+        for metric, (mean, interval) in found.items()
     }
 
 
