@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -68,11 +69,13 @@ def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
 
 def unplanned(sums: np.ndarray) -> tuple[int, np.ndarray]:
     """The same by bets, at any time."""
-    for size in range(1, len(sums) + 1):
-        found = evidence_of_loss(sums[:size]) >= sums.shape[1] / ALPHA
-        if found.any():
-            return size, found
-    return len(sums), found
+
+    def found(size: int) -> np.ndarray:
+        return np.asarray(evidence_of_loss(sums[:size]) >= sums.shape[1] / ALPHA)
+
+    # What was made once is kept, so that the first time can be searched for.
+    end = bisect_left(range(1, len(sums)), True, key=lambda size: bool(found(size).any())) + 1
+    return end, found(end)
 
 
 def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: np.random.Generator) -> list[str]:
@@ -92,6 +95,10 @@ def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: 
     return [what, named, found, fixed, f"{ends[0] / runs:.1f}", bets, f"{ends[1] / runs:.1f}"]
 
 
+def excludes(paired: Paired, seen: int, margin: float, reach: np.ndarray, widest: float) -> bool:
+    return evidence(paired.sums[:seen], paired.counts[:seen], margin, reach[seen - 1], widest) >= 1 / ALPHA
+
+
 def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> Iterator[str]:
     """The cells of the second table: of each number of conversations the share that passed, and when on average."""
     for size in PASSING:
@@ -101,20 +108,12 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             a, b, name = losses(kind, turns)
             paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
             margin = MARGIN * float(a.mean()) if name == "cost_usd" else MARGIN
-            end = 0
-            for seen in range(20, size + 1):
-                known = Paired(
-                    measure=measure(name),
-                    keys=(),
-                    a=a[turns.codes < seen],
-                    b=b[turns.codes < seen],
-                    codes=turns.codes[turns.codes < seen],
-                    size=seen,
-                )
-                widest = float(paired.counts.max())
-                if evidence(known.sums, known.counts, margin, known.reach[0], widest) >= 1 / ALPHA:
-                    end = seen
-                    break
+            reach, widest = np.full(size, paired.reach[0]), float(paired.counts.max())
+            if name == "cost_usd":
+                # What may be lost is as much as the dearest takes, or as was seen on the way.
+                dearest = float((np.bincount(paired.codes, weights=a) / paired.counts).max())
+                reach = np.maximum(np.maximum.accumulate(paired.sums / paired.counts), dearest)
+            end = next((seen for seen in range(1, size + 1) if excludes(paired, seen, margin, reach, widest)), 0)
             passed += end > 0
             ends += end or size
         yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)

@@ -66,7 +66,7 @@ class _Column:
         self.margin = share * mean if cost else share
         self.widest = max(map(len, self.baseline.values()))
         self._low, self._high = min(0.0, *held), max(1.0, *held)
-        self._largest = abs(mean)
+        self._largest = max(sum(part.values()) / len(part) for part in self.baseline.values())
         self._unbounded = cost and name != "failed"
         self.sums: list[float] = []
         self.counts: list[int] = []
@@ -76,7 +76,11 @@ class _Column:
 
     @property
     def reach(self) -> float:
-        """As of `Paired`: the most that a turn is taken to lose."""
+        """The most that a turn is taken to lose.
+
+        Of a cost what the dearest conversation of the baseline takes, or the most that one was seen to lose; twice the
+        mean, as of `Paired`, is too little where it is looked at again and again.
+        """
         return self._largest if self._unbounded else self._high - self._low
 
     def fold(self, conversation: str, rows: Mapping[Key, Values]) -> None:
@@ -110,8 +114,20 @@ class _Column:
 class Watched(Judged):
     """As `Judged`, with bounds that hold at all times together."""
 
-    def __init__(self, member: Member, share: float, alpha: float, outcome: Outcome, order: np.ndarray, cut: bool):
+    def __init__(
+        self,
+        member: Member,
+        share: float,
+        alpha: float,
+        outcome: Outcome,
+        order: np.ndarray,
+        *,
+        cut: bool,
+        column: _Column,
+    ) -> None:
         super().__init__(member.flow, member.paired, share, alpha, outcome, advises=member.advises)
+        self._column = column
+        """What the whole baseline says of the measure."""
         self._order = order
         """The conversations' numbers as they were folded."""
         self._cut = cut
@@ -121,7 +137,8 @@ class Watched(Judged):
         if self.loss is None or self.conversations < 2:
             return self.loss
         sums, counts = sign * self.paired.sums[self._order], self.paired.counts[self._order]
-        return sign * bound(sums, counts, self.paired.reach[sign < 0], float(counts.max()), alpha)
+        reach = max(self.paired.reach[sign < 0], self._column.reach)
+        return sign * bound(sums, counts, reach, self._column.widest, alpha)
 
     @property
     def verdict(self) -> Kind:
@@ -251,9 +268,11 @@ class Stopping:
                 p[member.flow, member.paired.measure.name] = Outcome(None, value, None, len(own))
         judged = []
         for member in members:
-            outcome = p[member.flow, member.paired.measure.name]
-            share = share_of(member.paired.measure.name, self._margins)
-            judged.append(Watched(member, share, self._alpha, outcome, order, cut))
+            name = member.paired.measure.name
+            share = share_of(name, self._margins)
+            column = _Column(member.flow, name, self._held[member.flow], share)
+            outcome = p[member.flow, name]
+            judged.append(Watched(member, share, self._alpha, outcome, order, cut=cut, column=column))
         notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
         if run.result.model != self._header.model:
             notes.append(f"the baseline was made with {self._header.model}, the run with {run.result.model}")
