@@ -11,14 +11,13 @@ from msgspec import UNSET
 
 from agentlab.core.events import PHASES
 from agentlab.core.trace import Totals, add_up
-from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.fold import FlowFold, Fold
 from agentlab.evals.results.reuse import reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
-def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool) -> Summary:
     spec = header["spec"]
     reused = reuse([*fold.flows.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
@@ -26,8 +25,8 @@ def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset]
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
-        datasets=[dataset.name for dataset in datasets],
-        conversations=sum(len(dataset.conversations) for dataset in datasets),
+        datasets=list(header["datasets"]),
+        conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
         turns=sum(flow.counts["turns"] for flow in fold.flows.values()),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
@@ -87,11 +86,14 @@ def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
     by_metric: defaultdict[str, list[ScoreRow]] = defaultdict(list)
     for score in scores:
         by_metric[score.metric].append(score)
-    columns = [
-        by_cluster([float(s.value or 0.0) for s in graded], [s.conversation for s in graded])
-        for graded in by_metric.values()
-    ]
+    columns = {}
+    for metric, graded in by_metric.items():
+        values = [score.value for score in graded if score.value is not None]
+        if len(values) == len(graded):
+            columns[metric] = by_cluster(values, [score.conversation for score in graded])
+    means = dict(zip(columns, mean_intervals([*columns.values()]), strict=True))
+    found = {metric: (graded, *means.get(metric, (None, None))) for metric, graded in by_metric.items()}
     return {
-        metric: MetricSummary(mean=mean, ci95=interval, n=len(by_metric[metric]))
-        for metric, (mean, interval) in zip(by_metric, mean_intervals(columns), strict=True)
+        metric: MetricSummary(mean=mean, ci95=interval, n=len(graded))
+        for metric, (graded, mean, interval) in found.items()
     }
