@@ -146,6 +146,10 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
                 body[key] = value
         return body
 
+    async def start(self) -> None:
+        """Load what talks HTTP, which the first calls would otherwise do within their time."""
+        self._connection.open()
+
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
         return await self._connection.ask(
             self.name, "chat/completions", wired, lambda body: self._read(body, emit), self.limits

@@ -66,7 +66,7 @@ class Connection:
         """
         import aiohttp
 
-        client, key = self._connected(), self.keys.take(limits.rank if limits else None)
+        client, key = self.open(), self.keys.take(limits.rank if limits else None)
         try:
             response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
             try:
@@ -94,7 +94,8 @@ class Connection:
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.blame(key, error)
 
-    def _connected(self) -> BoundedClient:
+    def open(self) -> BoundedClient:
+        """The client, made when it is first needed; it belongs to the event loop that runs."""
         if self._client is None:
             headers = {"Content-Type": "application/json", "User-Agent": f"agentlab/{__version__}"}
             headers |= {name: os.environ[var] for var, name in _OWN_HEADERS.items() if os.environ.get(var)}

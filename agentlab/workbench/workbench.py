@@ -90,12 +90,22 @@ class Workbench:
     @cached_property
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        given = ("models.embedders", self.spec.embedder) in self.objects
-        provider = None if given else plugins.provider("models.embedders", self.spec.embedder)[0]
         embedder: Embedder = self._queries
-        if not getattr(provider, "IS_QUICK", False):
+        if not self._is_quick:
             embedder = CachedEmbedder(embedder, home() / "embeddings")
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
+
+    @cached_property
+    def _is_quick(self) -> bool:
+        """Whether a vector is computed sooner than it is looked up."""
+        name = self.spec.embedder
+        given = ("models.embedders", name) in self.objects
+        return not given and getattr(plugins.provider("models.embedders", name)[0], "IS_QUICK", False)
+
+    @property
+    def embeds_at_once(self) -> bool:
+        """Whether `embedder` waits for nothing and writes nothing down, so that any thread may use it."""
+        return self._is_quick and self.recorder.recordings is None
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""

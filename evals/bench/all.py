@@ -19,6 +19,7 @@ BENCH = Path(__file__).parent
 RESULTS = BENCH.parents[1] / "results" / "speed.md"
 BENCHES = {
     "The live path and replay, beside bare loops": ["live.py", "--full"],
+    "What a provider allows, and what is used of it": ["limits.py"],
 }
 
 

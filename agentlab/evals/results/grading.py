@@ -91,10 +91,17 @@ class Grader:
     """Grades the turns of a run with its scorers; what fails in one of them is kept for the end of the run."""
 
     def __init__(
-        self, scorers: Sequence[Any], embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]], path: Path
+        self,
+        scorers: Sequence[Any],
+        embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+        path: Path,
+        *,
+        embeds_at_once: bool = False,
     ) -> None:
+        """`embed` runs on the loop, unless it waits for nothing and shares nothing (`embeds_at_once`)."""
         self._scorers = scorers
         self._embed = embed
+        self._embeds_at_once = embeds_at_once
         self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
         self.failure: RunError | None = None
@@ -118,7 +125,8 @@ class Grader:
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
-            return asyncio.run_coroutine_threadsafe(self._embed(list(texts)), loop).result()
+            work = self._embed(list(texts))
+            return _done(work) if self._embeds_at_once else asyncio.run_coroutine_threadsafe(work, loop).result()
 
         outcome = None
         if row.reply is not None:
@@ -144,3 +152,14 @@ class Grader:
 def _graded(score: Score) -> Graded:
     value: Any = score.value
     return Graded(value if value is None or math.isfinite(value) else None, score.reason)
+
+
+def _done(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
+    """What a coroutine brings that waits for nothing, here and now."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        found: np.ndarray = end.value
+        return found
+    work.close()
+    raise RuntimeError("an embedder that calls itself quick waited for something")

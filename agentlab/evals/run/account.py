@@ -64,7 +64,7 @@ class Account:
         self.fold = Fold(names)
         self._cut = self._takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
-        self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path)
+        self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
         self.on_row: Callable[[TurnRow], None] = lambda row: None
         """Told of each turn of a conversation that is finished or being played, with its scores."""
         self._open: dict[Play, Trace] = {}

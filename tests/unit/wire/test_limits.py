@@ -1,0 +1,175 @@
+"""Limits of providers, by a clock that the tests set: what is learnt, who waits, whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agentlab.core.errors import RateLimited, Unreachable
+from agentlab.models.keys import KeyRing
+from agentlab.wire.limits import Limits, seconds_of
+from agentlab.wire.queue import QueuedModel
+from support.slow_model import HELLO, Slow
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def headers(limit: int, remaining: int, reset: str, what: str = "requests") -> dict[str, str]:
+    return {
+        f"x-ratelimit-limit-{what}": str(limit),
+        f"x-ratelimit-remaining-{what}": str(remaining),
+        f"x-ratelimit-reset-{what}": reset,
+    }
+
+
+async def let(limits: Limits, flow: str = "a", tokens: int = 0) -> asyncio.Task[float]:
+    """Somebody who asks for a place; done once there is one."""
+    asking = asyncio.create_task(limits.enter(flow, tokens))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return asking
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1s", 1), ("6m0s", 360), ("250ms", 0.25), ("1h2m3.5s", 3723.5), ("12.5", 12.5), ("soon", 0), ("", 0), ("-1", 0)],
+)
+def test_the_ways_to_write_seconds(text, seconds):
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_first_answer():
+    limits = Limits(clock=Clock())
+    asking = [await let(limits) for _ in range(50)]
+    assert sum(task.done() for task in asking) == limits.in_flight == 4
+    limits.leave(answered=True)
+    await settled()
+    assert all(task.done() for task in asking)
+    assert str(limits) == ""
+
+
+async def test_what_a_provider_allows_is_learnt_and_kept_to():
+    clock = Clock()
+    limits = Limits(clock=clock)
+    await limits.enter("a")
+    # 10 of 600 are left, and in 59 s all are there again: ten a second.
+    limits.learn("key", headers(600, 10, "59s"))
+    limits.leave(answered=True)
+    assert limits.per_minute == {"requests": 600}
+    asking = [await let(limits) for _ in range(20)]
+    # Six are left alone, a hundredth, for others with the same key.
+    assert sum(task.done() for task in asking) == 4
+    assert limits.standing == 16 and "600 requests a minute, 16 wait" in str(limits)
+    clock.now += 0.5
+    limits.leave(answered=True)
+    await settled()
+    assert sum(task.done() for task in asking) == 9
+    for task in asking:
+        task.cancel()
+
+
+async def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_ever():
+    clock = Clock()
+    limits = Limits(tokens=600, clock=clock)
+    large = await let(limits, tokens=5000)
+    assert not large.done()
+    clock.now += 60
+    await limits.enter("b", tokens=0) if limits.standing == 0 else limits._pump()
+    await settled()
+    assert large.done()
+
+
+async def test_flows_take_turns():
+    limits = Limits(concurrent=1, clock=Clock())
+    await limits.enter("many")
+    order: list[str] = []
+
+    async def ask(flow: str) -> None:
+        await limits.enter(flow)
+        order.append(flow)
+        limits.leave(answered=True)
+
+    asking = [asyncio.create_task(ask(flow)) for flow in ("many", "many", "many", "few")]
+    await asyncio.sleep(0)
+    limits.leave(answered=True)
+    await asyncio.gather(*asking)
+    assert order == ["many", "few", "many", "many"]
+
+
+async def test_a_refusal_halves_what_is_in_flight_once_and_answers_bring_it_back():
+    clock = Clock()
+    limits = Limits(clock=clock)
+    await limits.enter("a")
+    limits.leave(answered=True)
+    for _ in range(40):
+        await limits.enter("a")
+    sent, clock.now = clock.now, clock.now + 1
+    for _ in range(10):
+        limits.leave(refused=0.0, sent=sent)
+    assert [window for _, window in limits.course] == [4, 0, 20], "those sent together tell one thing"
+    for _ in range(30):
+        limits.leave(answered=True)
+    assert limits.course[-1][1] == 21
+    assert limits.summary()["refused"] == 10
+
+
+async def test_who_is_told_to_stay_away_stays_away():
+    clock = Clock()
+    limits = Limits(clock=clock)
+    await limits.enter("a")
+    limits.leave(refused=7.0, sent=clock.now)
+    waiting = await let(limits)
+    assert not waiting.done()
+    clock.now += 7
+    limits._pump()
+    await settled()
+    assert waiting.done()
+
+
+async def test_one_who_leaves_the_line_leaves_a_place():
+    limits = Limits(concurrent=1, clock=Clock())
+    await limits.enter("a")
+    first, second = await let(limits), await let(limits)
+    first.cancel()
+    limits.leave(answered=True)
+    await settled()
+    assert second.done() and limits.in_flight == 1
+    third = await let(limits)
+    limits.leave(answered=True)
+    third.cancel()
+    await settled()
+    assert limits.in_flight == 0, "it had the place already, and gave it back"
+
+
+async def test_a_key_with_more_left_is_taken_first():
+    limits = Limits(clock=Clock())
+    ring = KeyRing(["one", "two"])
+    limits.learn("one", headers(100, 5, "1m"))
+    limits.learn("two", headers(100, 90, "1m"))
+    assert [ring.take(limits.rank) for _ in range(3)] == ["two"] * 3
+    assert [ring.take() for _ in range(2)] == ["one", "two"]
+
+
+async def test_the_queue_of_a_model_tells_its_limits_how_a_call_ended():
+    limits = Limits(clock=Clock())
+    queued = QueuedModel("slow", "", lambda: Slow(0), limits)
+    async with queued.slot("a") as (model, _):
+        await model.complete(HELLO, lambda text: None)
+    for failure in (RateLimited("no", "slow", 3.0), Unreachable("gone", "slow")):
+        with pytest.raises(type(failure)):
+            async with queued.slot("a"):
+                raise failure
+        limits._closed_until = 0.0
+    assert (limits.answered, limits.refused, limits.in_flight) == (1, 1, 0)
