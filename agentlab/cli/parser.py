@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
-from agentlab.cli import published, seeing
+from agentlab.cli import published, seeing, storing
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
@@ -92,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    run.add_argument("--executor", choices=("processes", "dask"), help="share the conversations out (default: do not)")
+    run.add_argument("--workers", type=int, metavar="N", help="among so many processes (default: as there are cores)")
+    run.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: a local one)")
     run.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
@@ -134,6 +137,15 @@ def _parser() -> argparse.ArgumentParser:
     report = command("report", seeing.report)
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
+
+    convert = command("convert", storing.convert)
+    convert.add_argument("run", metavar="RUN", help="a run folder of any format, or one that was played in shards")
+    convert.add_argument("--out", metavar="DIR", help="the new folder (default: RUN-converted)")
+
+    export = command("export", storing.export)
+    export.add_argument("run", metavar="RUN", help="a run folder")
+    export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")
+    export.add_argument("-o", "--out", metavar="FILE", help="the table (default: RUN.csv or RUN.parquet, here)")
 
     view = command("view", seeing.view)
     view.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run folder (default: the newest of results/)")

@@ -12,11 +12,13 @@ def trace(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_trace
     from agentlab.core.events import printable
     from agentlab.core.plugins import unknown
+    from agentlab.evals.results.rows import TurnFigures
     from agentlab.evals.results.run import open_run
 
     run = open_run(arguments.run)
     # A flow that failed before it did anything has turns and no trace.
-    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
+    answered = run.folder.latest(TurnFigures, lambda row: None)
+    every = dict.fromkeys([*run.traces, *(play for (play, _), _ in answered)])
     flows, conversations = {play[0] for play in every}, {play[1] for play in every}
     for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
         if name is not None and name not in known:

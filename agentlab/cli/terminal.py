@@ -21,13 +21,14 @@ from agentlab.core.trace import Trace
 from agentlab.evals.compare.measures import COSTS, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.verdict import Verdict, verdict_on
+from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected, worst_turn
+from agentlab.evals.results.show import badness, expected, worst_turn
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.runner import RunProgress
+    from agentlab.evals.run.player import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
@@ -79,6 +80,7 @@ class RunDisplay(_Display):
     def update(self, progress: RunProgress) -> None:
         task, label = self._task("run", progress.total), printable(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
+        failed += f"  {progress.limits}" if progress.limits else ""
         self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()
@@ -148,7 +150,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
     _show_judgement(console, verdict)
-    for line in reliabilities(run):
+    for line in (*reliabilities(run), *poor_turns(run)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
@@ -158,7 +160,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
-    failed = Counter(row.error for row in run.played() if row.error is not None)
+    failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
@@ -177,10 +179,10 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
-        row, why = found
-        conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
-        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
+    if found := worst_turn(run.figures(badness)):
+        play, turn, why = found
+        flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
@@ -226,8 +228,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
-    rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
-    scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
+    rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
@@ -235,11 +237,10 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in expected(gold.turns[turn]) if gold and row else ():
+        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
-        for score in scores:
-            if score.turn == turn:
-                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
+        for metric, score in ((row and row.scores) or {}).items():
+            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
     console.print()
 
 

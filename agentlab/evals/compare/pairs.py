@@ -35,6 +35,7 @@ from agentlab.evals.compare.measures import (
     Values,
     in_order,
     measured,
+    not_shared,
     primary_family,
     seconds_agree,
     turn_name,
@@ -267,6 +268,8 @@ def compare_sides(
     columns: dict[tuple[int, str], Paired] = {}
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
+            if not_shared(name, pair.a, pair.b):
+                continue
             columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])

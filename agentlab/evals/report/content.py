@@ -21,7 +21,8 @@ from agentlab.evals.compare.measures import Key, Values, in_order, measure, meas
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.report.packing import Texts, deflated
-from agentlab.evals.results.rows import Play, ScoreRow, TurnRow
+from agentlab.evals.results.causes import RULES, causes
+from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
 
@@ -72,7 +73,7 @@ class Content:
             side.name: {name: found[0] for name, found in zip(self.measures, line, strict=True)}
             for side, line in zip(self.sides, self.intervals, strict=True)
         }
-        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.played.turns}
+        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.turns()}
         self.played: list[dict[Key, TurnRow]] = [
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
             for side, rows in zip(self.sides, self.values, strict=True)
@@ -193,6 +194,7 @@ class Content:
         """What went wrong, most frequent first: of each cause its kind and the flow and row of every turn it struck."""
         struck: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         number = {place: row for row, place in enumerate(self.rows)}
+        why = {id(run): causes(run) for run in self.runs}
         for flow, played in enumerate(self.played):
             traces = self.sides[flow].run.traces
             for key, row in played.items():
@@ -202,6 +204,9 @@ class Content:
                 trace = traces.get(row.play)
                 for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
+            for each in why[id(self.sides[flow].run)]:
+                if each.flow == self.sides[flow].flow and each.cause != "error":
+                    struck[each.cause, RULES[each.cause][1]].append((flow, number[each.conversation, each.turn]))
         for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*places})}
 
@@ -235,11 +240,6 @@ class Content:
         """
         texts, traces, used = Texts(), {}, 0
         conversations = self._worst_first(primary)
-        scores: dict[tuple[int, Play, int], list[ScoreRow]] = defaultdict(list)
-        for run in self.runs:
-            for score in run.folder.scores():
-                place = (score.flow, score.conversation, score.epoch)
-                scores[id(run), place, score.turn].append(score)
         for name in conversations:
             if used + texts.bytes > TRACES_AT_MOST:
                 break
@@ -254,7 +254,8 @@ class Content:
                             turn: {
                                 "events": [_event(e) for e in (trace.of_turn(turn) if trace else ()) if _is_told(e)],
                                 "scores": [
-                                    [s.metric, _short(s.value), s.reason] for s in scores[id(side.run), play, turn]
+                                    [metric, _short(score.value), score.reason]
+                                    for metric, score in (rows[name, turn, epoch].scores or {}).items()
                                 ],
                             }
                             for turn in turns

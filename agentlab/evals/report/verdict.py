@@ -90,7 +90,7 @@ def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict 
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
         if run.answered_nothing:
-            error = next(row.error for row in run.played() if row.error is not None)
+            error = next(error for _, error in run.figures(lambda row: row.error) if error is not None)
             return Verdict("none", "No verdict: every turn of every flow failed.", (error or "",), _again(run))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded."
