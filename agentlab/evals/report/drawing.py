@@ -126,6 +126,8 @@ class _Scale:
         high = max(values, default=1.0)
         room = (high - low) * 0.08 or (0.1 if quality else 0.5)
         self.low, self.high = (low - room if quality else low), high + room
+        if quality and high <= 1:
+            self.high = min(self.high, 1.02)
         self._start, self._end = start, end
 
     def __call__(self, value: float | None) -> float:

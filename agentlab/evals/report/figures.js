@@ -87,7 +87,7 @@ function drawPlot() {
   const range = (axis, measure) => {
     const ends = points.flatMap((p) => [p[axis][0], ...(p[axis][1] || [])]);
     const low = Math.min(...ends, measure.quality ? Infinity : 0), high = Math.max(...ends), room = (high - low) * 0.08 || (measure.quality ? 0.1 : 0.5);
-    return [low < 0 || measure.quality ? low - room : low, high + room];
+    return [low < 0 || measure.quality ? low - room : low, measure.quality && high <= 1 ? Math.min(high + room, 1.02) : high + room];
   };
   const [x0, x1] = range("x", mx), [y0, y1] = range("y", my);
   const X = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);

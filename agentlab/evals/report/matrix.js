@@ -1,6 +1,6 @@
 // The page from the top down: verdict, what went wrong, slices, the matrix of turns and flows, where it is from. Rows
 // come as one scrolls, and their texts are inflated when they do.
-const BATCH = 40, AHEAD = 280;
+const BATCH = 16, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
 let qualities = [], deciding = [], failedAt = -1, struck = {};

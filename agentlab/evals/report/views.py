@@ -71,10 +71,8 @@ class Views:
         for name in (x, y):
             if name and name not in names:
                 raise ConfigError(unknown("measure of this run", name, names))
-        _, comparison = self._decided
         x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.content.means.values()) else "input_tokens")
-        decisive = [name for name in (comparison.primary if comparison else names) if measure(name).better == "higher"]
-        y = y or next(iter(decisive), "failed")
+        y = y or self._telling()
         points = [
             (side.name, line[names.index(x)], line[names.index(y)])
             for side, line in zip(self.content.sides, self.content.intervals, strict=True)
@@ -87,14 +85,24 @@ class Views:
         return forest(comparison) if comparison else None
 
     def matrix(self, only: Only = "all", by: str = "", limit: int = 20) -> Matrix:
-        """Turns as rows and flows as columns, worst first by the measure `by` (default: the first that decides)."""
+        """Turns as rows and flows as columns, worst first by the measure `by` (default: one that tells them apart)."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
             raise ConfigError(unknown("choice of turns", only, kinds))
-        _, comparison = self._decided
-        by = by or next(iter(comparison.primary if comparison else self.content.measures), "failed")
+        by = by or self._telling()
         if by not in self.content.measures:
             raise ConfigError(unknown("measure of this run", by, self.content.measures))
         return Matrix(self.content, only, by, limit)
+
+    def _telling(self) -> str:
+        """Of the qualities that decide the first that was shown to differ, else one that differs, else the first."""
+        _, comparison = self._decided
+        names = [
+            n for n in (comparison.primary if comparison else self.content.measures) if measure(n).better == "higher"
+        ]
+        found = [d for pair in (comparison.pairs if comparison else ()) for d in pair.differences]
+        shown = [d.measure.name for d in found if d.is_shown], [d.measure.name for d in found if d.changed]
+        ranked = sorted(names, key=lambda name: [name not in each for each in shown])
+        return ranked[0] if ranked else "failed"
 
     def display(self) -> None:
         """Show verdict, table and pictures as outputs of a cell, each in a form that needs no trust."""
