@@ -25,7 +25,7 @@ from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, keep_row, kept_rows, save_chat
+from agentlab.lab.saving import CONVERSATION, keep_row, kept_rows, save_case, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
@@ -135,6 +135,15 @@ class Chat:
         # What a turn does in the background is asked for in a replay, too.
         self._bench.wait(self._finished())
         return save_chat(self._bench, self.variant, self.said, self.documents, Path(folder))
+
+    def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
+        """Add a turn of this conversation to the data set `folder` as a test case, and return the case's id.
+
+        `turn` counts from 1; what was said before it becomes history, and `corrected` is what it should have been
+        answered, "" where it should have been declined. A folder that is new gets the chat's documents. Raises
+        ConfigError where there is no such turn, and DatasetError where the folder is no data set.
+        """
+        return save_case(self.turns_until(turn), corrected.strip(), self.documents, Path(folder))
 
     def turns_until(self, turn: int) -> list[Turn]:
         """The first `turn` turns with their replies, for a chat that goes on from there: a fork.
