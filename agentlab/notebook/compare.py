@@ -63,7 +63,8 @@ class FlowAnswer:
         depth: dict[int, int] = {}
         lines: list[tuple[int, Event]] = []
         for event in self.trace.of_turn(0):
-            outer = -1 if event.parent is None else depth[event.parent]
+            # Of what is still at work the parts end first.
+            outer = -1 if event.parent is None else depth.get(event.parent, -1)
             depth[event.id] = outer + isinstance(event, SHOWN)
             if isinstance(event, SHOWN):
                 lines.append((depth[event.id], event))
