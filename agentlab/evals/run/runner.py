@@ -174,13 +174,14 @@ class _Runner:
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play) as memory:
+        async with self._memories.memory(play) as (memory, folder):
             session = await self._bench.session(
                 play.variant,
                 self._begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
+                folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
             )
             if self._on_event is not None:
