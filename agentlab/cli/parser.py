@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
+from agentlab.cli import what_if
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.listing import list_names
 from agentlab.core.errors import AgentlabError
@@ -139,6 +140,25 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
+
+    fork = command("fork", what_if.fork)
+    fork.add_argument("run", metavar="RUN", help="a recorded run")
+    fork.add_argument("--turn", type=int, required=True, metavar="T", help="keep the first T turns as they were")
+    fork.add_argument("--flow", metavar="F", help="a flow that goes on; with settings: '{flow: tools, label: mine}'")
+    fork.add_argument("--of", metavar="F", help="the flow of the run in whose place it answers, if there are several")
+    fork.add_argument("--mode", choices=("auto", "replay"), default="auto", help="ask what is new (default), or not")
+    fork.add_argument("--out", metavar="DIR", help="the new run folder (default: results/<run id>)")
+    fork.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+
+    reprice = command("reprice", what_if.reprice)
+    reprice.add_argument("run", metavar="RUN", help="a run folder")
+    reprice.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
+    reprice.add_argument("--model", metavar="M", help="whose price all calls have")
+    reprice.add_argument("--cached", type=float, metavar="SHARE", help="share of input tokens from a cache, 0 to 1")
+    reprice.add_argument("--prefill", type=float, metavar="N", help="input tokens read a second")
+    reprice.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")
+    reprice.add_argument("--per-call", type=float, default=0.0, metavar="S", help="seconds before a call reads")
+    reprice.add_argument("--parallel-tools", action="store_true", help="tools of one reply run side by side")
 
     cache = command("cache", handlers.cache)
     cache.add_argument("run", metavar="RUN", help="a run folder")

@@ -147,6 +147,14 @@ class Session(MemoryVerbs, BackgroundWork):
         self._tip = None
         self.chapter += 1
 
+    def go_on_as(self, other: Session) -> None:
+        """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
+        self.settings, self.tools, self.tools_are_brought = other.settings, other.tools, other.tools_are_brought
+        self.index, self.top_k = other.index, other.top_k
+        self.memory, self.memory_min_score = other.memory, other.memory_min_score
+        self._prompts, self._generation = other._prompts, other._generation
+        self._gateway.go_on_as(other._gateway)
+
     def add_unscored(self, user: str, reply: str | None) -> None:
         """Put a turn into the stored chain that the flow is not asked about; no event is written."""
         self._store("user", user)

@@ -58,6 +58,9 @@ class Gateway:
         self._asked: Counter[tuple[tuple[int, ...], str]] = Counter()
         """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
+    def go_on_as(self, other: Gateway) -> None:
+        self.name, self._recorder, self._model = other.name, other._recorder, other._model
+
     async def ask(
         self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> Answer[Completion]:

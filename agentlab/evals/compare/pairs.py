@@ -171,6 +171,9 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
             " same `primary`"
         )
     theirs = measured(b)
+    # What a fork took over from a run is in both, and tells nothing.
+    since = max(run.folder.header.get("fork", {}).get("turn", 0) for run in (a, b))
+    mine, theirs = ({flow: _since(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
     sides = [(flows[0], flows[-1])] if flows else [(flow, flow) for flow in mine if flow in theirs]
@@ -181,6 +184,10 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         _Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
     ]
     return _compare(named, declared or _primary(b), seconds=seconds_agree(a.result.mode, b.result.mode))
+
+
+def _since(turn: int, rows: dict[Key, Values]) -> dict[Key, Values]:
+    return {key: values for key, values in rows.items() if key[1] >= turn}
 
 
 class _Sides(NamedTuple):

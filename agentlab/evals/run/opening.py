@@ -20,6 +20,7 @@ from agentlab.data.lint import lint
 from agentlab.evals.compare.measures import COSTS
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.evals.run.fork import Fork
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -94,7 +95,9 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
         )
 
 
-def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
+def open_folder(
+    bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool, fork: Fork | None = None
+) -> RunFolder:
     """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things."""
     header: dict[str, Any] = {
         "run_id": path.name,
@@ -112,6 +115,8 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if fork is not None:
+        header["fork"] = fork.header
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)

@@ -15,7 +15,7 @@ import functools
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,11 +30,12 @@ from agentlab.evals.results.rows import Play, TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder, locked, run_log
+from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.opening import check_run, open_folder
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
+from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,11 @@ async def run(
     resume: bool = False,
     on_progress: Callable[[RunProgress], None] = lambda progress: None,
     on_event: Callable[[Trace, Item], None] | None = None,
+    fork: Fork | None = None,
 ) -> Run:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
+
+    With `fork` the first turns of each conversation are those of another run.
 
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
@@ -84,9 +88,9 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            folder = open_folder(bench, datasets, path, resume)
+            folder = open_folder(bench, datasets, path, resume, fork)
             log_to(folder.path)
-            runner = _Runner(bench, datasets, folder, on_progress, on_event)
+            runner = _Runner(bench, datasets, folder, on_progress, on_event, fork)
             await runner.play_all()
             return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
 
@@ -99,8 +103,10 @@ class _Runner:
         folder: RunFolder,
         on_progress: Callable[[RunProgress], None],
         on_event: Callable[[Trace, Item], None] | None,
+        fork: Fork | None,
     ) -> None:
         self._bench = bench
+        self._fork = fork
         self._folder = folder
         self._on_event = on_event
         # Flows take turns on each conversation, so that a machine that slows down slows all of them.
@@ -136,7 +142,7 @@ class _Runner:
         for play in self._left:
             await self._bench.model(play.variant.model)
             await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
-            self._memories.expect(play)
+            self._memories.expect(self._begins(play))
         self._pace.begin()
         waiting = iter(self._left)
 
@@ -167,31 +173,52 @@ class _Runner:
         trace.listeners += [self._folder.append_event, self._budget.count]
         return trace
 
+    def _begins(self, play: Assignment) -> Assignment:
+        return play if self._fork is None else self._fork.begins(play)
+
     async def _play(self, play: Assignment) -> None:
-        index = await self._bench.index(play.dataset.documents, play.variant.retrieval)
+        first = self._begins(play)
+        index = await self._bench.index(play.dataset.documents, first.variant.retrieval)
         conversation = play.conversation
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play) as (memory, folder):
+        async with contextlib.AsyncExitStack() as opened:
+            memory, folder = await opened.enter_async_context(self._memories.memory(first))
             session = await self._bench.session(
-                play.variant,
+                first.variant,
                 self._begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
                 folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
+                recorder=None if self._fork is None else self._fork.recorder(self._bench),
             )
             if self._on_event is not None:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
-            await self._turns(play, session, stub)
+            go_on = None
+            if self._fork is not None:
+                go_on = functools.partial(
+                    self._fork.go_on, self._bench, play, session, opened, tools=stub.tools, folder=folder
+                )
+            await self._turns(play, session, stub, first.variant.respond, go_on)
 
-    async def _turns(self, play: Assignment, session: Session, stub: StubTools) -> None:
+    async def _turns(
+        self,
+        play: Assignment,
+        session: Session,
+        stub: StubTools,
+        respond: Respond,
+        go_on: Callable[[], Awaitable[Respond]] | None,
+    ) -> None:
+        """`go_on` says who answers from the turn of the fork on."""
         driver = TurnDriver(session)
         part: str | None = None
         for number, turn in enumerate(play.conversation.turns):
+            if go_on is not None and self._fork is not None and number == self._fork.turn:
+                respond = await go_on()
             if turn.session != part and number > 0:
                 session.forget_history()
             part = turn.session
@@ -210,7 +237,7 @@ class _Runner:
             )
             moment = turn.metadata.get("now")
             now = datetime.fromisoformat(moment) if moment else None
-            played = await driver.play(play.variant.respond, number, asked, now=now)
+            played = await driver.play(respond, number, asked, now=now)
             await driver.finish()
             self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
             if self._is_down:
