@@ -1,4 +1,4 @@
-"""`agentlab fork` and `agentlab reprice`: a run as it would have gone with something changed."""
+"""`agentlab fork`, `reprice` and `memory`: a run as it would have gone, and what it remembered."""
 
 from __future__ import annotations
 
@@ -67,9 +67,39 @@ def reprice(arguments: argparse.Namespace) -> None:
     print_table(new_console(), "as it was, and there", ["", *table.index], rows)
 
 
+def memory(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import new_console
+    from agentlab.core.errors import ConfigError
+    from agentlab.core.events import printable
+    from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import print_table
+
+    run = open_run(arguments.run)
+    if arguments.worth:
+        from agentlab.lab.worth import fact_worth
+
+        chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
+        table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
+        print(f"{arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled")
+    else:
+        if arguments.conversation is None:
+            raise ConfigError("name a conversation of the run, or ask for all with --worth")
+        view = run.memory(arguments.conversation, arguments.flow)
+        print(printable(repr(view).strip("<>")))
+        if arguments.turn is not None:
+            print(printable("\n".join(view.turn(arguments.turn)) or f"turn {arguments.turn} left memory alone"))
+            return
+        facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
+        table = view.table_of(view.history(arguments.history) if arguments.history else facts)
+    rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
+    print_table(new_console(), "", [*table.columns], rows)
+
+
 def _shown(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if isinstance(value, tuple):
         return f"[{value[0]:+.3g}, {value[1]:+.3g}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

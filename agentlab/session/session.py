@@ -59,7 +59,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWERING: tuple[Phase, ...] = ("answer", "fallback")
 """The phases whose calls write the reply."""
-_TAKEN_OVER = "settings tools tools_are_brought index top_k memory memory_min_score _prompts _generation".split()
+_TAKEN_OVER = (
+    *("settings", "tools", "tools_are_brought", "index", "top_k", "memory", "memory_min_score"),
+    *("_prompts", "_generation"),
+)
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
 

@@ -117,6 +117,8 @@ class _Runner:
             for conversation in dataset.conversations
             for variant in bench.variants
         ]
+        if fork is not None:
+            self._plays = [play for play in self._plays if fork.wants(play)]
         self._takes = folder.played.takes
         finished = self._finished()
         self._left = [play for play in self._plays if play.key not in finished]
@@ -217,7 +219,7 @@ class _Runner:
         driver = TurnDriver(session)
         part: str | None = None
         for number, turn in enumerate(play.conversation.turns):
-            if go_on is not None and self._fork is not None and number == self._fork.turn:
+            if go_on is not None and self._fork is not None and number == self._fork.turn_of(play):
                 respond = await go_on()
             if turn.session != part and number > 0:
                 session.forget_history()
