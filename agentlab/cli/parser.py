@@ -24,7 +24,7 @@ HELP = Path(__file__).parent / "help"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     # The handler has a level of its own: a run's log file opens the loggers to everything.
@@ -55,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(1)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
         description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
