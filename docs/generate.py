@@ -42,7 +42,7 @@ DRAWINGS = {
 
 def draw(boxes: list[tuple[str, str, str]]) -> str:
     """Boxes from top to bottom with arrows between them: title, text, and `dashed` for what need not happen."""
-    width, height, gap = 560, 46, 22
+    width, height, gap = 700, 46, 22
     parts = []
     for number, (title, text, style) in enumerate(boxes):
         top = 4 + number * (height + gap)
