@@ -87,7 +87,7 @@ class DatasetEditor(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no
         self._list()
 
     def __repr__(self) -> str:
-        return f"<DatasetEditor: {len(self.draft.conversations)} conversations for {self.draft.folder}>"
+        return f"<DatasetEditor: {len(self.draft.conversations)} conversations for {self.draft.folder.name}>"
 
     @property
     def _chosen(self) -> str:
