@@ -11,7 +11,7 @@ def fork(arguments: argparse.Namespace) -> int:
     import yaml
 
     from agentlab.cli.commands import show_reuse, spec_overrides
-    from agentlab.cli.terminal import show_pairs
+    from agentlab.cli.comparing import show_pairs
     from agentlab.core.errors import ConfigError
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.results.run import open_run
@@ -43,11 +43,10 @@ def fork(arguments: argparse.Namespace) -> int:
 
 
 def reprice(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console
     from agentlab.core.prices import load_prices
     from agentlab.evals.reprice import Elsewhere
     from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import print_table
+    from agentlab.evals.results.tables import new_console, print_table
 
     run = open_run(arguments.run)
     own = run.folder.header["spec"].get("prices")
@@ -68,11 +67,10 @@ def reprice(arguments: argparse.Namespace) -> None:
 
 
 def memory(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console
     from agentlab.core.errors import ConfigError
     from agentlab.core.events import printable
     from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import print_table
+    from agentlab.evals.results.tables import new_console, print_table
 
     run = open_run(arguments.run)
     if arguments.worth:

@@ -113,5 +113,5 @@ def _scores(run: Run, measure: str) -> dict[tuple[str, str, int], float]:
     return {
         (row.flow, row.conversation, row.turn): float(row.value)
         for row in run.folder.scores()
-        if row.metric == measure and row.epoch == 0
+        if row.metric == measure and row.epoch == 0 and row.value is not None
     }

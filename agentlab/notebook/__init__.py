@@ -60,13 +60,16 @@ def edit_dataset(folder: str | Path) -> DatasetEditor:
     return DatasetEditor(folder)
 
 
-def label(run: Run) -> Labelling:
-    """Label the replies of `run` by hand, blind to the flow. Raises MissingExtra without ipywidgets."""
+def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
+    """Label the replies of `run` by hand, blind to the flow; `file` is one for `al.judge`.
+
+    Raises MissingExtra without ipywidgets.
+    """
     try:
         from agentlab.notebook.labelling import Labelling
     except ImportError:
         raise MissingExtra("labelling", "notebook") from None
-    return Labelling(run)
+    return Labelling(run, file)
 
 
 def progress() -> Callable[[RunProgress], None]:

@@ -59,10 +59,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWERING: tuple[Phase, ...] = ("answer", "fallback")
 """The phases whose calls write the reply."""
-_TAKEN_OVER = (
-    *("settings", "tools", "tools_are_brought", "index", "top_k", "memory", "memory_min_score"),
-    *("_prompts", "_generation"),
-)
+_TAKEN_OVER = ("settings", "tools", "tools_are_brought", "index", "top_k", "memory", "memory_min_score")
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
 
@@ -154,6 +151,7 @@ class Session(MemoryVerbs, BackgroundWork):
     def go_on_as(self, other: Session) -> None:
         """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
         vars(self).update({name: vars(other)[name] for name in _TAKEN_OVER})
+        self._prompts, self._generation = other._prompts, other._generation
         self._gateway.go_on_as(other._gateway)
 
     def add_unscored(self, user: str, reply: str | None) -> None:

@@ -187,4 +187,4 @@ def test_a_data_set_is_edited_and_replies_are_labelled(open_chat, jupyter):
         page.locator(".agentlab-labelled").filter(has_text=f"{left} left").wait_for()
         page.get_by_role("button", name="Wrong", exact=True).click()
     page.locator(".agentlab-labelled").filter(has_text="3 left").wait_for()
-    assert len((Path(jupyter.folder) / "labelled/labels.jsonl").read_text().splitlines()) == 3
+    assert len((Path(jupyter.folder) / "labels.csv").read_text().splitlines()) == 4
