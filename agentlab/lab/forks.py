@@ -66,7 +66,7 @@ def lab_of_fork(
         raise RunError(
             f"{run.path} was not recorded, so its turns cannot be taken over; make it with --mode record, or auto"
         )
-    longest = max((row.turn for row in run.folder.played.turns), default=-1) + 1
+    longest = max((row.turn for row in run.played()), default=-1) + 1
     if not 0 <= turn < longest:
         most = longest - 1
         raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {most}")
