@@ -236,7 +236,7 @@ class Session(MemoryVerbs, BackgroundWork):
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
         if self.stream.is_heard:
             self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
-        speech = self._begin_speech(phase, shows or (_nothing if output_schema else _all))
+        speech = self._begin_speech(phase, shows or (_nothing if output_schema else str))
         answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.take_back)
         completion = answer.value
         calls_tools = completion is not None and completion.message.tool_calls
@@ -396,10 +396,6 @@ class Session(MemoryVerbs, BackgroundWork):
     def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:
         """Group the events of the block under a named step."""
         return self._clock.timed(Step, None, name=name, text=text)
-
-
-def _all(said: str) -> str:
-    return said
 
 
 def _nothing(said: str) -> str:

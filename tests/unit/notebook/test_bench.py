@@ -27,7 +27,11 @@ async def test_one_question_goes_to_two_flows_in_two_columns_that_say_who_answer
     first = (await chat.say("How wide?")).text
     other = {ANSWER: "Seven metres.", "Seven metres.": ANSWER}[first]  # whichever was asked first
     turn = chat.turns[-1]
-    assert first in turn.reply.value and "rag_only on scripted" in turn.who.value and "second on scripted" in turn.beside.who.value
+    assert (
+        first in turn.reply.value
+        and "rag_only on scripted" in turn.who.value
+        and "second on scripted" in turn.beside.who.value
+    )
     assert other in turn.beside.reply.value and "1 model call " in turn.beside.footer.value
     chat.beside.value = ALONE
     assert "a new conversation" in everything(chat)
