@@ -17,12 +17,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import agentlab as al
 from agentlab.data.datasets import load_dataset
+from agentlab.evals.results.fold import Fold
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 
@@ -61,7 +63,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
             for number in range(copies) if json.loads(line)["id"] in played else ():
                 row = json.loads(line)
                 file.write(json.dumps(row | {"id": f"{row['id']}-{number}"}) + "\n")
-    for name in ("turns", "calls", "scores"):
+    for name in ("turns", "calls"):
         rows = [json.loads(line) for line in (run.path / f"{name}.jsonl").read_text().splitlines()]
         with (out / f"{name}.jsonl").open("w") as file:
             for number, salt in enumerate(salts):
@@ -76,7 +78,10 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
     }  # fmt: skip
     (out / "run.json").write_text(json.dumps(header))
     large = al.open_run(out)
-    large.folder.write_json("summary.json", summarise(large, large.folder.scores(), complete=True))
+    fold = Fold(large.conversations)
+    for play, played in groupby(large.folder.turns(), key=lambda row: row.play):
+        fold.take(large.traces[play], list(played))
+    large.folder.write_json("summary.json", summarise(header, fold, complete=True))
     return al.open_run(out)
 
 

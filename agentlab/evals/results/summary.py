@@ -74,10 +74,14 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
     metrics = sorted(flow.scores, key=lambda metric: flow.first_scored[metric])
-    columns = [by_cluster(*flow.scores[metric].in_order()) for metric in metrics]
+    columns = {metric: flow.scores[metric].in_order() for metric in metrics}
+    # A mean with an unknown part is unknown.
+    known = [metric for metric, (values, _) in columns.items() if not np.isnan(values).any()]
+    means = dict(zip(known, mean_intervals([by_cluster(*columns[metric]) for metric in known]), strict=True))
+    found = {metric: means.get(metric, (None, None)) for metric in metrics}
     return {
         metric: MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
-        for metric, (mean, interval) in zip(metrics, mean_intervals(columns), strict=True)
+        for metric, (mean, interval) in found.items()
     }
 
 
