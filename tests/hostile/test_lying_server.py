@@ -17,7 +17,7 @@ import agentlab as al
 from agentlab.core.errors import ModelError, RateLimited, Retryable
 from agentlab.core.messages import Message, Request
 from agentlab.core.names import USAGE_UNKNOWN
-from agentlab.evals.run import runner
+from agentlab.evals.run import player
 from agentlab.models import bounded_http
 from agentlab.models.embedders.openai import OpenAIEmbedder
 from agentlab.models.keys import KeyRing
@@ -262,7 +262,7 @@ def test_a_server_that_fails_now_and_then_stops_nothing(tmp_path, own_home):
     def reply(request: Request) -> Any:
         nonlocal count
         count += 1
-        return "Hi" if count % (4 * (runner.MOST_UNANSWERED - 1) + 1) == 0 else Retryable("overloaded", "any")
+        return "Hi" if count % (4 * (player.MOST_UNANSWERED - 1) + 1) == 0 else Retryable("overloaded", "any")
 
     data = write_set(tmp_path / "set", [{"id": f"c{n:02}", "turns": [{"user": "x"}]} for n in range(25)], DOCUMENTS)
     with al.Lab(
