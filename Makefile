@@ -5,7 +5,7 @@ QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-others browser check gate recordings format notebooks bench clean
+.PHONY: help eval test quick quick-runs quick-others browser check gate recordings format lab notebooks docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -58,8 +58,12 @@ format: .venv/.dev ## mend what the linter can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-notebooks: .venv/.dev ## open the notebooks in JupyterLab
+lab notebooks: .venv/.dev ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
+
+docs: .venv/.dev ## build the documentation into results/site (open index.html; no server, no network)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo results/site/index.html
 
 bench: .venv/.bench ## measure speed against bare loops and write results/speed.md (minutes)
 	@$(BIN)/python evals/bench/all.py

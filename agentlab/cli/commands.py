@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
-    with Lab(arguments.spec, **_overrides(arguments)) as lab:
+    with Lab(arguments.spec, **spec_overrides(arguments)) as lab:
         datasets = lab.datasets()
         print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
         for note in environment_notes(lab.spec, lab.variants):
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
             told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
-        missed = _show_reuse(run)
+        missed = show_reuse(run)
         show_comparison(run, arguments.all)
     return 1 if missed or run.answered_nothing else 0
 
@@ -53,7 +53,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
     chat(
         arguments.flow or "chatbox",
-        overrides=_overrides(arguments, "model", "files"),
+        overrides=spec_overrides(arguments, "model", "files"),
         memory=arguments.memory,
         documents=arguments.documents,
         data=arguments.data,
@@ -63,7 +63,7 @@ def chat(arguments: argparse.Namespace) -> None:
     )
 
 
-def _show_reuse(run: Run) -> bool:
+def show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
     from agentlab.core.events import printable
     from agentlab.evals.results.reuse import describe
@@ -89,11 +89,11 @@ def replay(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
     failed, used, specs = False, set(), {}
     for file in files:
-        with tempfile.TemporaryDirectory() as scratch, Lab(file, **_overrides(arguments)) as lab:
+        with tempfile.TemporaryDirectory() as scratch, Lab(file, **spec_overrides(arguments)) as lab:
             print(f"{file}:")
             specs[file] = lab.spec
             run = lab.run_sync(out=Path(scratch) / "run")
-            failed |= _show_reuse(run)
+            failed |= show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
                 print(printable("\n".join(misses(run.traces.values()))))
@@ -107,7 +107,7 @@ def replay(arguments: argparse.Namespace) -> int:
 _FLAGS = ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings")
 
 
-def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
+def spec_overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
     """The keys of the spec that flags and --set give; without `flags`, all that stand for one."""
     import yaml
 
@@ -193,7 +193,7 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
         raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
     if Path(arguments.run).is_dir():
         raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
-    with Lab(arguments.run, **_overrides(arguments)) as lab:
+    with Lab(arguments.run, **spec_overrides(arguments)) as lab:
         fetch(lab.local_weights())
         with RunDisplay() as display:
             return lab.gate_sync(

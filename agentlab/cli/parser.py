@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
-from agentlab.cli import published, seeing, storing
+from agentlab.cli import published, seeing, storing, what_if
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
@@ -25,7 +25,7 @@ HELP = Path(__file__).parent / "help"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     # The handler has a level of its own: a run's log file opens the loggers to everything.
@@ -56,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(1)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
         description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
@@ -159,6 +159,39 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--all", action="store_true", help="every measure, more turns, and the ranks of all flows")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
+
+    fork = command("fork", what_if.fork)
+    fork.add_argument("run", metavar="RUN", help="a recorded run")
+    fork.add_argument("--turn", type=int, required=True, metavar="T", help="keep the first T turns as they were")
+    fork.add_argument("--flow", metavar="F", help="a flow that goes on; with settings: '{flow: tools, label: mine}'")
+    fork.add_argument("--of", metavar="F", help="the flow of the run in whose place it answers, if there are several")
+    fork.add_argument("--mode", choices=("auto", "replay"), default="auto", help="ask what is new (default), or not")
+    fork.add_argument("--out", metavar="DIR", help="the new run folder (default: results/<run id>)")
+    fork.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+
+    reprice = command("reprice", what_if.reprice)
+    reprice.add_argument("run", metavar="RUN", help="a run folder")
+    reprice.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
+    reprice.add_argument("--model", metavar="M", help="whose price all calls have")
+    reprice.add_argument("--cached", type=float, metavar="SHARE", help="share of input tokens from a cache, 0 to 1")
+    reprice.add_argument("--prefill", type=float, metavar="N", help="input tokens read a second")
+    reprice.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")
+    reprice.add_argument("--per-call", type=float, default=0.0, metavar="S", help="seconds before a call reads")
+    reprice.add_argument("--parallel-tools", action="store_true", help="tools of one reply run side by side")
+
+    memory = command("memory", what_if.memory)
+    memory.add_argument("run", metavar="RUN", help="a run folder")
+    memory.add_argument("conversation", metavar="CONVERSATION", nargs="?", help="one of its conversations")
+    memory.add_argument("--flow", metavar="F", help="the flow, where several remember something")
+    look = memory.add_mutually_exclusive_group()
+    look.add_argument("--turn", type=int, metavar="T", help="what this turn read and wrote, counted from 1")
+    look.add_argument("--find", metavar="WORDS", help="only facts that have these words in them")
+    look.add_argument("--history", metavar="FACT", help="what a fact replaced, and what replaced it")
+    look.add_argument("--worth", action="store_true", help="what each fact was worth, by playing on without it")
+    memory.add_argument("--measure", default="answer_f1", metavar="M", help="of --worth (default: answer_f1)")
+    memory.add_argument(
+        "--mode", choices=("auto", "replay"), default="auto", help="of --worth: ask what is new, or not"
+    )
 
     judging = command("judge", judge)
     judging.add_argument("run", metavar="RUN", help="a run folder")

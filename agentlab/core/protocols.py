@@ -230,6 +230,10 @@ class Gateway(Protocol):
     name: str
     """The model that answers."""
 
+    def go_on_as(self, other: Any) -> None:
+        """Ask as `other` does from here on; how often each request was made before still counts."""
+        ...
+
     async def ask(
         self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> Answer[Completion]:

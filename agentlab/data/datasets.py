@@ -9,7 +9,7 @@ import hashlib
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,7 @@ def load_dataset(path: str | Path) -> Dataset:
         raise DatasetError("the file holds no conversation", file)
     known = {document.doc_id for document in documents}
     for line, conversation in conversations:
-        for number, turn in enumerate(conversation.turns):
-            missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
-            if missing:
-                raise DatasetError(
-                    f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
-                )
+        check_documents(conversation, known, file, line)
     memories = {
         conversation.id: _memory_folder(folder, conversation.memory, file, line)
         for line, conversation in conversations
@@ -155,6 +150,14 @@ def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
     if not inside or any(part.is_symlink() for part in (found, *found.rglob("*"))):
         raise DatasetError(f"memory: {name!r} is no folder inside the data set, or holds links", file, line)
     return found
+
+
+def check_documents(conversation: Conversation, known: Collection[str], file: Path, line: int | None = None) -> None:
+    """Raise DatasetError where a turn names a document that is not there."""
+    for number, turn in enumerate(conversation.turns):
+        missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
+        if missing:
+            raise DatasetError(f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line)
 
 
 def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:

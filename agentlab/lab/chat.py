@@ -25,7 +25,7 @@ from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, keep_memory, keep_row, kept_rows, save_chat
+from agentlab.lab.saving import CONVERSATION, keep_memory, keep_row, kept_rows, save_case, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
@@ -77,6 +77,8 @@ class Chat:
         """The turns since the conversation began, in earlier chats too, as rows of a data set."""
         self._began = folder_of(self) / "memory" if self._rows is None else Path(database).with_suffix(".began")
         """What was in memory when the conversation began."""
+        self._replies: dict[int, str] = {}
+        """What was replied in this chat, by place in `said`."""
         self._begins_with = tuple(begins_with)
         self._memory_folder = folder_of(self) if memory is None else Path(memory)
         self._keeps_memory = memory is not None
@@ -138,6 +140,15 @@ class Chat:
         self._bench.wait(self._finished())
         return save_chat(self._bench, self.variant, self.said, self.documents, self._began, self._mcp, Path(folder))
 
+    def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
+        """Add a turn of this conversation to the data set `folder` as a test case, and return the case's id.
+
+        `turn` counts from 1; what was said before it becomes history, and `corrected` is what it should have been
+        answered, "" where it should have been declined. A folder that is new gets the chat's documents. Raises
+        ConfigError where there is no such turn, and DatasetError where the folder is no data set.
+        """
+        return save_case(self.turns_until(turn), corrected.strip(), self.documents, Path(folder))
+
     def turns_until(self, turn: int) -> list[Turn]:
         """The first `turn` turns with their replies, for a chat that goes on from there: a fork.
 
@@ -153,10 +164,14 @@ class Chat:
                 replies.append([])
             elif message.role == "agent" and replies:
                 replies[-1] = [message.text]
-        # A chain may begin before the rows do: an older chat did not write them.
-        told = zip(self.said, replies[-len(self.said) :], strict=False)
-        rows = [row.model_copy(update={"scored": False, "reference_answers": reply}) for row, reply in told]
-        return rows[:turn]
+        # A chain may begin before the rows do: an older chat did not write them. A flow need not write one at all.
+        before = len(replies) - len(self.said)
+        rows = []
+        for place, row in enumerate(self.said[:turn]):
+            stored = replies[place + before] if place + before >= 0 else []
+            reply = stored or [self._replies[place]] if place in self._replies else stored
+            rows.append(row.model_copy(update={"scored": False, "reference_answers": reply}))
+        return rows
 
     def reset_sync(self) -> None:
         """Begin a new conversation: what was said is no longer read, and what was being fetched for it is dropped.
@@ -183,6 +198,7 @@ class Chat:
             if played.failure is not None:
                 raise played.failure
             assert played.reply is not None, "a turn that did not fail has a reply"
+            self._replies[len(self.said) - 1] = played.reply.text
             return played.reply
 
     def _stored(self) -> list[dict[str, Any]]:
@@ -207,6 +223,7 @@ class Chat:
     def _forget(self, session: Session) -> None:
         session.forget_history()
         self.said.clear()
+        self._replies.clear()
         if self._rows is not None:
             self._rows.unlink(missing_ok=True)
 

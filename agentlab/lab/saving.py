@@ -1,4 +1,4 @@
-"""Writes a live conversation down as a data set: what was said, its documents, its recorded calls, and a spec."""
+"""Writes a live conversation down: as a data set with its documents, recorded calls and a spec, or a turn as a test."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
+from agentlab.data.drafts import Draft
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -32,6 +33,16 @@ def keep_row(file: Path, row: Turn) -> None:
 def kept_rows(file: Path) -> list[Turn]:
     """The turns that a conversation had in earlier chats; raises DatasetError, with file and line."""
     return [row for _, row in read_rows(file, Turn)] if file.exists() else []
+
+
+def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document], folder: Path) -> str:
+    """See `Chat.save_case`; the last of `said` is what is to be answered better."""
+    *before, asked = said
+    expected = {"scored": True, "reference_answers": [corrected] if corrected else [], "unanswerable": not corrected}
+    draft = Draft.open(folder, documents)
+    case = draft.add([*before, asked.model_copy(update=expected)], source="a live conversation")
+    draft.save()
+    return case.id
 
 
 def keep_memory(memory: Path, began: Path) -> None:

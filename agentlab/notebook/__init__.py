@@ -6,6 +6,8 @@
     await notebook.show_flows(lab, "How wide is a goal?")
     notebook.chat_widget(lab)
     notebook.chat_widget(lab, documents=(), speaker="Alex:1001", memory="my-memory")
+    notebook.edit_dataset("datasets/mine")
+    notebook.label(run)
 
 Only widgets need ipywidgets, and import it when they are made. Whatever comes from models, documents
 and tools is shown as text, never as HTML.
@@ -14,17 +16,30 @@ and tools is shown as text, never as HTML.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import MissingExtra
+from agentlab.evals.results.run import Run
 from agentlab.evals.run.player import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
 
 if TYPE_CHECKING:
     from agentlab.notebook.chat import ChatWidget
+    from agentlab.notebook.editor import DatasetEditor
+    from agentlab.notebook.labelling import Labelling
 
-__all__ = ["FlowAnswer", "FlowComparison", "chat_widget", "progress", "show_flows", "show_flows_sync"]
+__all__ = [
+    "FlowAnswer",
+    "FlowComparison",
+    "chat_widget",
+    "edit_dataset",
+    "label",
+    "progress",
+    "show_flows",
+    "show_flows_sync",
+]
 
 
 def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
@@ -34,6 +49,27 @@ def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
     except ImportError:
         raise MissingExtra("the chat widget", "notebook") from None
     return ChatWidget(lab, **options)
+
+
+def edit_dataset(folder: str | Path) -> DatasetEditor:
+    """A form over the data set in `folder`, which may be new. Raises MissingExtra without ipywidgets."""
+    try:
+        from agentlab.notebook.editor import DatasetEditor
+    except ImportError:
+        raise MissingExtra("the editor of data sets", "notebook") from None
+    return DatasetEditor(folder)
+
+
+def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
+    """Label the replies of `run` by hand, blind to the flow; `file` is one for `al.judge`.
+
+    Raises MissingExtra without ipywidgets.
+    """
+    try:
+        from agentlab.notebook.labelling import Labelling
+    except ImportError:
+        raise MissingExtra("labelling", "notebook") from None
+    return Labelling(run, file)
 
 
 def progress() -> Callable[[RunProgress], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterable
 
 from markdown_it import MarkdownIt
 
@@ -16,6 +17,7 @@ from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, T
 from agentlab.core.messages import Message, Reply, ToolCall
 from agentlab.core.trace import tokens
 from agentlab.knowledge.citations import source_line
+from agentlab.session.session import ANSWERING
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """The events that get a line; the others group these or repeat what is shown elsewhere."""
@@ -24,9 +26,27 @@ LONGEST_TEXT = 6000
 
 GREY = "color: var(--jp-ui-font-color2, #666)"
 RED = "color: var(--jp-error-color1, #b00020)"
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 _MARKDOWN.disable(["link", "image", "autolink", "reference"])
+STYLE = """<style>
+@keyframes agentlab-pulse { 50% { opacity: .35 } }
+.agentlab-running { animation: agentlab-pulse 1.2s ease-in-out infinite }
+@media (prefers-reduced-motion: reduce) { .agentlab-running { animation: none; font-style: italic } }
+</style>"""
 _BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "memory": "#6a4c93", "decision": "#6b6b6b"}
+
+
+def cut_at(event: Event) -> int | None:
+    """The tokens after which a model was made to end, where it had not come to an end; None elsewhere."""
+    if not isinstance(event, ModelCall) or event.completion is None or event.completion.finish_reason != "length":
+        return None
+    return event.completion.usage.output_tokens or event.request.max_tokens or 0
+
+
+def reply_cut_at(events: Iterable[Event]) -> int | None:
+    """`cut_at` of the call that wrote the reply."""
+    answers = [event for event in events if isinstance(event, ModelCall) and event.phase in ANSWERING]
+    return cut_at(answers[-1]) if answers else None
 
 
 def tag(event: Event) -> str:
@@ -40,6 +60,8 @@ def headline(event: Event) -> str:
     if isinstance(event, ModelCall) and event.completion is not None:
         usage = event.completion.usage
         parts.append(tokens(usage.input_tokens, usage.output_tokens))
+        if (cut := cut_at(event)) is not None:
+            parts.append(f"cut at {cut} tokens")
     if event.costed:
         parts.append(f"{event.seconds:.2f} s")
     if event.error:
@@ -101,12 +123,8 @@ def escaped(text: str) -> str:
 
 def html_step(event: Event) -> str:
     """An event as one line that unfolds to its details."""
-    badge = (
-        f'<span style="background: {_BADGES[event.kind]}; color: white; border-radius: 3px; padding: 0 5px;'
-        f' font-size: 85%">{escaped(tag(event))}</span>'
-    )
     colour = f' style="{RED}"' if failed(event) else ""
-    line = f"{badge} <span{colour}>{escaped(headline(event))}</span>"
+    line = f"{_badge(event)} <span{colour}>{escaped(headline(event))}</span>"
     unfolded = details(event)
     if not unfolded:
         return f'<div style="line-height: 1.6; padding-left: 1.05em">{line}</div>'
@@ -118,6 +136,29 @@ def html_step(event: Event) -> str:
     )
 
 
+def html_running(event: Event, seconds: float) -> str:
+    """An event that has begun and not ended, as a line that pulses (`STYLE`)."""
+    what = called(event.call) if isinstance(event, ToolRun) else event.title
+    since = f" · {seconds:.0f} s" if seconds >= 1 else ""
+    return (
+        f'<div class="agentlab-running" style="line-height: 1.6; padding-left: 1.05em">{_badge(event)}'
+        f" {escaped(what)}…{since}</div>"
+    )
+
+
+def html_badge(text: str, colour: str = "#9a5b00") -> str:
+    return (
+        f'<span class="agentlab-badge" style="background: {colour}; color: white; border-radius: 3px; padding: 0 5px;'
+        f' font-size: 85%">{escaped(text)}</span>'
+    )
+
+
+def html_cut(events: Iterable[Event]) -> str:
+    """A badge where the reply was cut; "" where it came to its end."""
+    cut = reply_cut_at(events)
+    return "" if cut is None else f"<div>{html_badge(f'cut at {cut} tokens')}</div>"
+
+
 def html_text(text: str, style: str = "") -> str:
     """Text with its line breaks kept and nothing in it read as HTML."""
     return (
@@ -126,12 +167,22 @@ def html_text(text: str, style: str = "") -> str:
     )
 
 
-def html_markdown(text: str) -> str:
-    """Markdown in a frame. Links and pictures stay text: where one leads is the model's word."""
+def html_markdown(text: str, style: str = "") -> str:
+    """Markdown. Links and pictures stay text: where one leads is the model's word."""
     return (
-        '<div class="jp-RenderedHTMLCommon" style="border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px;'
-        f' padding: 6px 12px; margin-top: 6px; overflow: auto">{_MARKDOWN.render(printable(clip(text)))}</div>'
+        '<div class="jp-RenderedHTMLCommon" style="padding: 0; line-height: 1.5; overflow: auto;'
+        f' overflow-wrap: anywhere; {style}">{_MARKDOWN.render(printable(clip(text)))}</div>'
     )
+
+
+def html_canvas(text: str) -> str:
+    """Markdown in a frame."""
+    frame = "border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px; padding: 6px 12px; margin-top: 6px"
+    return html_markdown(text, frame)
+
+
+def _badge(event: Event) -> str:
+    return html_badge(tag(event), _BADGES[event.kind])
 
 
 def html_sources(reply: Reply) -> str:

@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 ANSWERING: tuple[Phase, ...] = ("answer", "fallback")
 """The phases whose calls write the reply."""
+_TAKEN_OVER = ("settings", "tools", "tools_are_brought", "index", "top_k", "memory", "memory_min_score")
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
 
@@ -152,6 +153,12 @@ class Session(MemoryVerbs, BackgroundWork):
         self._tip = None
         self.chapter += 1
 
+    def go_on_as(self, other: Session) -> None:
+        """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
+        vars(self).update({name: vars(other)[name] for name in _TAKEN_OVER})
+        self._prompts, self._generation = other._prompts, other._generation
+        self._gateway.go_on_as(other._gateway)
+
     def add_unscored(self, user: str, reply: str | None) -> None:
         """Put a turn into the stored chain that the flow is not asked about; no event is written."""
         self._store("user", user)
@@ -229,7 +236,7 @@ class Session(MemoryVerbs, BackgroundWork):
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
         if self.stream.is_heard:
             self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
-        speech = self._begin_speech(phase, shows or (_nothing if output_schema else _all))
+        speech = self._begin_speech(phase, shows or (_nothing if output_schema else str))
         answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.take_back)
         completion = answer.value
         calls_tools = completion is not None and completion.message.tool_calls
@@ -389,10 +396,6 @@ class Session(MemoryVerbs, BackgroundWork):
     def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:
         """Group the events of the block under a named step."""
         return self._clock.timed(Step, None, name=name, text=text)
-
-
-def _all(said: str) -> str:
-    return said
 
 
 def _nothing(said: str) -> str:

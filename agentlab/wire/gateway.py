@@ -68,6 +68,9 @@ class Gateway:
         self._asked: Counter[tuple[tuple[int, ...], str]] = Counter()
         """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
+    def go_on_as(self, other: Gateway) -> None:
+        self.name, self._recorder, self._model = other.name, other._recorder, other._model
+
     async def ask(
         self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> Answer[Completion]:
@@ -78,9 +81,12 @@ class Gateway:
         repeat: Repeat = [*place.path, count] if place.path else count
         key = recorded.key(repeat) if repeat else first_key
         attempts, said, odd = Attempts(self._retries), list[str](), list[str]()
+        heard = False
         missed: Explanation | None = None
 
         def emit_and_keep(text: str) -> None:
+            nonlocal heard
+            heard = True
             said.append(text)
             emit(text)
 
@@ -116,7 +122,9 @@ class Gateway:
         except asyncio.CancelledError as interrupt:
             return self._interrupted(interrupt, attempts, said)
         except Exception as failure:
-            return _failed(failure, waited=attempts.lost, attempt=attempts.number)
+            failed = _failed(failure, waited=attempts.lost, attempt=attempts.number)
+            # Where a server dies in the middle of an answer, that was made all the same: its tokens are not known.
+            return replace(failed, value=self._partial(said)) if heard else failed
         answer = Answer(
             value=brought.result,
             seconds=brought.seconds,
@@ -170,9 +178,11 @@ class Gateway:
         if attempts.is_pausing:
             # Nothing was under way that could have cost anything.
             return replace(broken_off, waited=attempts.lost + attempts.spent)
+        return replace(broken_off, value=self._partial(said), seconds=attempts.spent, waited=attempts.lost)
+
+    def _partial(self, said: list[str]) -> Completion:
         message = Message(role="agent", text="".join(said))
-        partial = Completion(message=message, model=self.name, finish_reason="interrupted")
-        return replace(broken_off, value=partial, seconds=attempts.spent, waited=attempts.lost)
+        return Completion(message=message, model=self.name, finish_reason="interrupted")
 
     async def embed(self, text: str) -> Answer[np.ndarray]:
         assert self._embedder is not None, "an index that needs vectors comes with an embedder"

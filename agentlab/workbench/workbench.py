@@ -254,6 +254,7 @@ class Workbench:
         stream: Stream | None = None,
         mcp: Path | None = None,
         live: bool = False,
+        recorder: Recorder | None = None,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
         where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top, in place of the
@@ -274,7 +275,7 @@ class Workbench:
         generation = variant.generation
         seed = None if generation.seed is None else generation.seed + trace.epoch
         gateway = Gateway(
-            self.recorder,
+            recorder or self.recorder,
             await self.model(variant.model),
             self._queries,
             flow=trace.flow,

@@ -45,6 +45,26 @@ def test_a_turn_that_was_not_said_is_refused(turn):
             chat.turns_until(turn)
 
 
+def test_a_flow_that_stores_nothing_can_be_forked_and_made_a_case_of(own_home, tmp_path):
+    async def forgetful(turn, session):
+        return al.Reply(text=f"no idea about {turn.text}")
+
+    with al.Lab(flows=[forgetful, "rag_only"], model=Scripted(["a"], loop=True), embedder="hashing/hashing-64") as lab:
+        chat = lab.chat("forgetful", documents=())
+        for text in ("one", "two"):
+            chat.say_sync(text)
+        assert [turn.reference_answers for turn in chat.turns_until(2)] == [
+            ["no idea about one"],
+            ["no idea about two"],
+        ]
+        chat.save_case(2, "", tmp_path / "cases")
+        other = lab.chat("rag_only", documents=(), begins_with=chat.turns_until(1))
+        other.say_sync("three")
+        assert len(other.turns_until(2)) == 2
+    case = al.load_dataset(tmp_path / "cases").conversations[0]
+    assert case.turns[0].reference_answers == ["no idea about one"] and case.turns[1].unanswerable
+
+
 @pytest.fixture
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)

@@ -212,6 +212,9 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
             " same `primary`"
         )
     theirs = measured(b)
+    # What a fork took over from a run is in both, and tells nothing.
+    since = max(run.folder.header.get("fork", {}).get("turn", 0) for run in (a, b))
+    mine, theirs = ({flow: _since(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
     sides = [(flows[0], flows[-1])] if flows else [(flow, flow) for flow in mine if flow in theirs]
@@ -221,6 +224,10 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     named = [Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides]
     agree = seconds_agree(a.result.mode, b.result.mode)
     return compare_sides(named, declared or _primary(b), labels(b), seconds=agree)
+
+
+def _since(turn: int, rows: dict[Key, Values]) -> dict[Key, Values]:
+    return {key: values for key, values in rows.items() if key[1] >= turn}
 
 
 class Sides(NamedTuple):

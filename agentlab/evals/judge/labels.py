@@ -9,11 +9,13 @@ A label is a number from 0 (bad) to 1 (good), or empty where nobody has looked. 
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.files import replace_file
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")
@@ -79,6 +81,29 @@ def add_rows(path: Path, rows: Sequence[dict[str, object]]) -> int:
         for row in fresh:
             writer.writerow({name: _cell(row.get(name, "")) for name in COLUMNS})
     return len(fresh)
+
+
+def rows_of(path: Path) -> list[Reply]:
+    """The replies that a file has a row for, labelled or not; raises DatasetError."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        return [_reply(row, path, rows.line_num) for row in rows]
+
+
+def set_label(path: Path, row: dict[str, object]) -> None:
+    """Write a label down: into the row of its reply, if the file has one, or else as a new one. Raises OSError."""
+    add_rows(path, [row])
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        names, rows = list(reader.fieldnames or COLUMNS), list(reader)
+    for known in rows:
+        if all(str(known.get(name) or "") == str(row[name]) for name in KEYS):
+            known["label"] = str(row["label"])
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_file(path, written.getvalue())
 
 
 def _cell(value: object) -> object:

@@ -26,6 +26,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
+from agentlab.evals.results.memories import MemoryView
 from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
 
@@ -122,6 +123,21 @@ class Run:
 
         names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
         return pd.DataFrame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
+
+    def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
+        """What was remembered in a conversation; `flow` is needed where several remember something.
+
+        Raises RunError where there is no such conversation.
+        """
+        played = [play for play in self.traces if play[1:] == (conversation, epoch)]
+        views = {play[0]: MemoryView(f"{conversation} in {play[0]}", self.traces[play].events) for play in played}
+        remembering = [label for label, view in views.items() if view.operations]
+        if flow is None and len(remembering) == 1:
+            flow = remembering[0]
+        if flow not in views:
+            what = f"{conversation} {flow}" if flow else f"{conversation} without a flow"
+            raise RunError(plugins.unknown("memory of this run", what, (f"{conversation} {f}" for f in remembering)))
+        return views[flow]
 
     def report(self, other: Run | None = None) -> Page:
         """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.

@@ -21,6 +21,7 @@ from agentlab.data.lint import lint
 from agentlab.evals.compare.measures import COSTS
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.evals.run.fork import Fork
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -104,6 +105,7 @@ def open_folder(
     *,
     shards: int | None = None,
     plan: Mapping[str, Any] | None = None,
+    fork: Fork | None = None,
 ) -> RunFolder:
     """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
 
@@ -126,6 +128,8 @@ def open_folder(
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if fork is not None:
+        header["fork"] = fork.header
     if shards is not None:
         header["shards"] = shards
     if plan is not None:

@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,11 +27,12 @@ from agentlab.data.memory_sets import Question
 from agentlab.evals.run.account import Account
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import TurnDriver, log_failure
+from agentlab.workbench.conversation import Respond, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -89,8 +90,10 @@ class Player:
         on_progress: Callable[[RunProgress], None],
         on_event: Callable[[Trace, Item], None] | None = None,
         share: Share = EVERYTHING,
+        fork: Fork | None = None,
     ) -> None:
         self._bench = bench
+        self._fork = fork
         self._on_event = on_event
 
         # Flows take turns on each conversation, so that a machine that slows down slows all of them.
@@ -99,7 +102,8 @@ class Player:
                 for dataset in datasets:
                     for conversation in share.of(dataset):
                         name = name_of(dataset, conversation, datasets)
-                        yield from (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
+                        assigned = (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
+                        yield from (play for play in assigned if fork is None or fork.wants(play))
 
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
         self._budget = Budget(bench.spec.budget, share.is_over)
@@ -140,7 +144,7 @@ class Player:
                 self._indexes[play.dataset.name, play.variant.label] = await self._bench.index(
                     play.dataset.documents, play.variant.retrieval, self._pace.report_indexing
                 )
-            self._memories.expect(play)
+            self._memories.expect(self._begins(play))
 
     async def play_all(self, watch: Watch | None = None) -> None:
         """Play what is left, in the order of `watch` if there is one, until it says that the run may stop."""
@@ -179,32 +183,55 @@ class Player:
     def _is_down(self) -> bool:
         return self._unanswered >= MOST_UNANSWERED
 
+    def _begins(self, play: Assignment) -> Assignment:
+        return play if self._fork is None else self._fork.begins(play)
+
     async def _play(self, play: Assignment) -> None:
+        first = self._begins(play)
         index = self._indexes[play.dataset.name, play.variant.label]
+        if self._fork is not None:
+            index = await self._bench.index(play.dataset.documents, first.variant.retrieval)
         conversation = play.conversation
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play) as (memory, folder):
+        async with contextlib.AsyncExitStack() as opened:
+            memory, folder = await opened.enter_async_context(self._memories.memory(first))
             session = await self._bench.session(
-                play.variant,
+                first.variant,
                 self.account.begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
                 folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
+                recorder=None if self._fork is None else self._fork.recorder(self._bench),
             )
             if self._on_event is not None:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
-            await self._turns(play, session, stub)
+            go_on = None
+            if self._fork is not None:
+                go_on = functools.partial(
+                    self._fork.go_on, self._bench, play, session, opened, tools=stub.tools, folder=folder
+                )
+            await self._turns(play, session, stub, first.variant.respond, go_on)
         self.account.conversation_ended(play.key)
 
-    async def _turns(self, play: Assignment, session: Session, stub: StubTools) -> None:
+    async def _turns(
+        self,
+        play: Assignment,
+        session: Session,
+        stub: StubTools,
+        respond: Respond,
+        go_on: Callable[[], Awaitable[Respond]] | None,
+    ) -> None:
+        """`go_on` says who answers from the turn of the fork on."""
         driver = TurnDriver(session)
         part: str | None = None
         for number, turn in enumerate(play.conversation.turns):
+            if go_on is not None and self._fork is not None and number == self._fork.turn_of(play):
+                respond = await go_on()
             if turn.session != part and number > 0:
                 session.forget_history()
             part = turn.session
@@ -223,7 +250,7 @@ class Player:
             )
             moment = turn.metadata.get("now")
             now = datetime.fromisoformat(moment) if moment else None
-            played = await driver.play(play.variant.respond, number, asked, now=now)
+            played = await driver.play(respond, number, asked, now=now)
             await driver.finish()
             self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
             if self._is_down:

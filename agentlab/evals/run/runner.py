@@ -23,6 +23,7 @@ from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.executors import opener
 from agentlab.evals.run.folder import locked, run_log
+from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.opening import check_run, open_folder
 from agentlab.evals.run.player import Player, RunProgress
 from agentlab.evals.run.shards import play_in_shards
@@ -41,6 +42,7 @@ async def run(
     workers: int | None = None,
     scheduler: str | None = None,
     watch: Watch | None = None,
+    fork: Fork | None = None,
 ) -> Run:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
@@ -48,7 +50,8 @@ async def run(
     shares the conversations out among `workers`; by default they are played in this process. Workers write to `out`,
     which they must be able to reach.
 
-    With `watch` conversations are played in its order, until it says that the run may stop.
+    With `watch` conversations are played in its order, until it says that the run may stop; with `fork`
+    their first turns are those of another run.
 
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
@@ -58,6 +61,8 @@ async def run(
         raise ConfigError("what flows tell while they work does not come from other processes; run without --executor")
     if opened is not None and watch is not None:
         raise ConfigError("a gate that looks while flows are played needs them in this process; run without --executor")
+    if opened is not None and fork is not None:
+        raise ConfigError("a fork is played in this process; run it without an executor")
     datasets = bench.datasets()
     check_run(bench, datasets, resume)
     if resume and out is None:
@@ -72,10 +77,12 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            folder = open_folder(bench, datasets, path, resume, shards=shards, plan=watch.plan if watch else None)
+            folder = open_folder(
+                bench, datasets, path, resume, shards=shards, plan=watch.plan if watch else None, fork=fork
+            )
             log_to(folder.path)
             if opened is None:
-                player = Player(bench, datasets, folder, on_progress, on_event)
+                player = Player(bench, datasets, folder, on_progress, on_event, fork=fork)
                 await player.play_all(watch)
                 fold, is_complete = player.account.fold, player.account.is_complete
             else:

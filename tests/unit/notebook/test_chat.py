@@ -30,7 +30,7 @@ async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_c
     assert reply.text == ANSWER
     turn = chat.turns[-1]
     assert ANSWER in turn.reply.value
-    select, search, tool, answer = lines(chat)
+    select, tool, search, answer = lines(chat)
     assert "select_tool" in select and "calls lookup_documents(document_names=[], query=&quot;goal width" in select
     assert "retrieve" in search and "passages for &quot;goal width&quot;" in search
     assert "lookup_documents: Found" in tool and "<details" in tool

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import agentlab as al
 from agentlab import notebook
 from agentlab.core.errors import Refused
 from agentlab.models.scripted import Scripted
-from support.widgets import ANSWER, EVIL, LOOKUP
+from agentlab.notebook.compare import FlowQuestion
+from support.widgets import ANSWER, EVIL, LOOKUP, Slow, until
 
 
 async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
@@ -35,3 +38,20 @@ def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over
     assert shown["rag_only"].reply is None and "    ! no" in repr(shown)
     assert shown["tools"].reply.text == ANSWER
     assert "<script" not in shown._repr_html_()
+
+
+async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_over):
+    model = Slow("one two three", pause="three")
+    lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
+    asked = FlowQuestion(lab, "Count")
+    answering = asyncio.wrap_future(lab.start(asked.ask()))
+    await until(lambda: "two" in asked.html())
+    page = asked.html()
+    assert "agentlab-running" in page and "waits for its turn" in page and "three" not in page
+    await until(lambda: " · 1 s" in asked.html())
+    asked.stop()
+    shown = await answering
+    assert [answer.error for answer in shown.answers] == ["stopped", "stopped"]
+    assert "one two" in shown._repr_html_() and "agentlab-running" not in shown._repr_html_()
+    assert shown["rag_only"].trace.totals().input_tokens is None, "what was broken off is not known"
+    assert shown["second"].trace.totals().llm_calls == 0

@@ -1,0 +1,103 @@
+"""`agentlab fork`, `reprice` and `memory`: a run as it would have gone, and what it remembered."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+
+def fork(arguments: argparse.Namespace) -> int:
+    import yaml
+
+    from agentlab.cli.commands import show_reuse, spec_overrides
+    from agentlab.cli.comparing import show_pairs
+    from agentlab.core.errors import ConfigError
+    from agentlab.evals.compare.pairs import compare
+    from agentlab.evals.results.run import open_run
+    from agentlab.lab.forks import fork
+
+    try:
+        flow = None if arguments.flow is None else yaml.safe_load(arguments.flow)
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"--flow {arguments.flow!r}: a name, or an entry such as '{{flow: tools, label: mine}}'"
+        ) from None
+    before = open_run(arguments.run)
+    after = fork(
+        before,
+        arguments.turn,
+        flow=flow,
+        of=arguments.of,
+        mode=arguments.mode,
+        out=arguments.out,
+        **spec_overrides(arguments, "none"),
+    )
+    missed = show_reuse(after)
+    print(f"{after.path}: turns from {arguments.turn + 1} on are new; compared with {before.path}, these turns only")
+    if missed:
+        return 1
+    now, then = next(iter(after.folder.header["fork"]["flows"].items()))
+    show_pairs(compare(before, after, flows=[then, now] if flow is not None else ()), [before, after])
+    return 0
+
+
+def reprice(arguments: argparse.Namespace) -> None:
+    from agentlab.core.prices import load_prices
+    from agentlab.evals.reprice import Elsewhere
+    from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import new_console, print_table
+
+    run = open_run(arguments.run)
+    own = run.folder.header["spec"].get("prices")
+    priced = arguments.prices or arguments.model or arguments.cached is not None
+    there = Elsewhere(
+        prices=load_prices(arguments.prices or own) if priced else None,
+        model=arguments.model,
+        cached=arguments.cached,
+        prefill=arguments.prefill,
+        decode=arguments.decode,
+        per_call=arguments.per_call,
+        parallel_tools=arguments.parallel_tools,
+    )
+    print(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
+    table = there.table(run)
+    rows = [[measure, *(_shown(table.loc[flow, measure]) for flow in table.index)] for measure in table.columns]
+    print_table(new_console(), "as it was, and there", ["", *table.index], rows)
+
+
+def memory(arguments: argparse.Namespace) -> None:
+    from agentlab.core.errors import ConfigError
+    from agentlab.core.events import printable
+    from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import new_console, print_table
+
+    run = open_run(arguments.run)
+    if arguments.worth:
+        from agentlab.lab.worth import fact_worth
+
+        chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
+        table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
+        print(f"{arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled")
+    else:
+        if arguments.conversation is None:
+            raise ConfigError("name a conversation of the run, or ask for all with --worth")
+        view = run.memory(arguments.conversation, arguments.flow)
+        print(printable(repr(view).strip("<>")))
+        if arguments.turn is not None:
+            print(printable("\n".join(view.turn(arguments.turn)) or f"turn {arguments.turn} left memory alone"))
+            return
+        facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
+        table = view.table_of(view.history(arguments.history) if arguments.history else facts)
+    rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
+    print_table(new_console(), "", [*table.columns], rows)
+
+
+def _shown(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, tuple):
+        return f"[{value[0]:+.3g}, {value[1]:+.3g}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

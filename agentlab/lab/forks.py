@@ -1,0 +1,105 @@
+"""A recorded run continued from a turn on under another flow, prompt, model or memory.
+
+forked = fork("results/a", 2, model="openai/my-model")          # turns 1 and 2 as they were, the rest anew
+forked = fork("results/a", 2, flow="tools", of="rag_only")
+compare(open_run("results/a"), forked)                          # the new turns beside the old ones
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.names import Mode
+from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.run.fork import Fork
+from agentlab.lab.lab import Lab
+from agentlab.workbench.spec import FlowSpec, make_spec
+from agentlab.workbench.variants import Variant, make_variant
+
+_FIXED = ("datasets", "limit", "sample", "epochs", "ingest")
+"""What decides which turns there are, and what was told before them."""
+
+
+def fork(
+    run: Run | str | Path,
+    turn: int,
+    *,
+    flow: str | Mapping[str, Any] | None = None,
+    of: str | None = None,
+    mode: Mode = "auto",
+    out: str | Path | None = None,
+    **overrides: Any,
+) -> Run:
+    """Keep the first `turn` turns of every conversation of `run`, play the others anew, and return the new run.
+
+    `flow`, a name or an entry as a spec has it, answers them in place of the flow `of` (needed where the run has
+    several); without it each flow goes on itself. `overrides` are keys of the spec (`retrieval__top_k=8`).
+    The first turns come from the run's recordings and ask nobody.
+
+    Raises RunError for a run that was not recorded or has no such turn, ConfigError for what cannot be changed.
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    lab, before = lab_of_fork(run, turn, flow=flow, of=of, mode=mode, overrides=overrides)
+    with lab:
+        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, before=before))
+
+
+def lab_of_fork(
+    run: Run,
+    turn: int,
+    *,
+    flow: str | Mapping[str, Any] | None = None,
+    of: str | None = None,
+    mode: Mode,
+    overrides: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
+    objects: Mapping[str, Any] | None = None,
+) -> tuple[Lab, dict[str, Variant]]:
+    """The lab that goes on from `run`, and by its labels the variants of then. With `labels` the flow `of` goes on
+    under each of them. `objects` are keywords of the lab that are no names."""
+    header = run.folder.header
+    if header["spec"]["mode"] == "live":
+        raise RunError(
+            f"{run.path} was not recorded, so its turns cannot be taken over; make it with --mode record, or auto"
+        )
+    longest = max((row.turn for row in run.played()), default=-1) + 1
+    if not 0 <= turn < longest:
+        most = longest - 1
+        raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {most}")
+    changed = {key.replace("__", "."): value for key, value in (overrides or {}).items()}
+    for key in changed:
+        if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
+            raise ConfigError(f"{key}: a fork has the conversations and the name of its run; it cannot be set")
+    then = make_spec(dict(header["spec"]), {})
+    flows = [entry for entry in then.flows if of in (None, entry.name)]
+    if not flows:
+        raise ConfigError(plugins.unknown("flow of this run", str(of), (entry.name for entry in then.flows)))
+    if flow is not None and len(flows) > 1:
+        raise ConfigError(f"say in whose place it answers, --of {' or --of '.join(entry.name for entry in flows)}")
+    now = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
+    if labels:
+        flows, now = flows * len(labels), [flows[0].model_copy(update={"label": label}) for label in labels]
+    data = {
+        **then.model_dump(exclude_unset=True),
+        "name": f"{then.name}-fork",
+        "flows": [_without(changed, entry.model_dump(exclude_unset=True)) for entry in now],
+        "mode": mode,
+    }
+    lab = Lab(make_spec(data, changed, "the fork"), **(objects or {}))
+    variants = [make_variant(then, entry) for entry in flows]
+    return lab, {entry.name: variant for entry, variant in zip(now, variants, strict=True)}
+
+
+def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """A flow's entry without what is changed for all: its own word would win."""
+    for key in changed:
+        outer, _, inner = key.partition(".")
+        if not inner:
+            entry.pop(outer, None)
+        elif isinstance(entry.get(outer), Mapping):
+            entry[outer] = {name: value for name, value in entry[outer].items() if name != inner}
+    return entry

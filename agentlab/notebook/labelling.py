@@ -1,0 +1,105 @@
+"""Label replies by hand, blind to the flow that gave them: the truth that a judge or a measure is held against.
+
+    labels = notebook.label(run, "labels.csv")      # right, wrong, or skip; each label is saved at once
+    labels.agreement("answer_f1")                   # how well the measure agrees with you
+
+The file is the one that `agentlab judge --labels` reads; rows that `--next` wrote there to be labelled come first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+import numpy as np
+
+from agentlab.core.errors import RunError
+from agentlab.evals.judge.calibration import Agreement, agreement
+from agentlab.evals.judge.labels import Reply, read_labels, rows_of, set_label
+from agentlab.evals.judge.standing import replies
+from agentlab.evals.results.rows import TurnRow
+from agentlab.evals.results.run import Run
+from agentlab.notebook.render import GREY, html_markdown, html_text
+
+
+class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
+    """The replies of a run in a random order that is always the same; those that have a label are passed over."""
+
+    def __init__(self, run: Run, file: str | Path = "labels.csv") -> None:
+        self.run = run
+        self._file = Path(file)
+        known = replies(run)
+        self.labels: dict[Reply, float] = read_labels(self._file, known) if self._file.exists() else {}
+        waiting = set(rows_of(self._file)) if self._file.exists() else set()
+        rows = [row for row in run.played() if row.reply is not None and _key(row) not in self.labels]
+        random.Random(run.run_id).shuffle(rows)
+        self._left = sorted(rows, key=lambda row: _key(row) not in waiting)
+        self.right = self._button("Right", lambda: self._label(1))
+        self.wrong = self._button("Wrong", lambda: self._label(0))
+        self.skip = self._button("Skip", self._next)
+        self.shown = ipywidgets.HTML(_dom_classes=("agentlab-labelled",))
+        super().__init__([self.shown, ipywidgets.HBox([self.right, self.wrong, self.skip])])
+        self._draw()
+
+    def __repr__(self) -> str:
+        return f"<Labelling: {len(self.labels)} labels, {len(self._left)} replies left>"
+
+    def agreement(self, measure: str) -> Agreement:
+        """How a measure of the run agrees with the labels, from .5 on good; raises RunError where none can be held."""
+        said = {
+            (row.conversation, row.turn, row.flow, row.epoch): float(row.value)
+            for row in self.run.folder.scores()
+            if row.metric == measure and row.value is not None
+        }
+        both = [key for key in self.labels if key in said]
+        if not both:
+            raise RunError(f"{self.run.path}: no labelled turn has the measure {measure!r}")
+        scores, labels = (np.array([[given[key]] for key in both]) for given in (said, self.labels))
+        return agreement(scores, labels, [key[0] for key in both])
+
+    def _button(self, name: str, does: Callable[[], None]) -> Any:
+        button = ipywidgets.Button(description=name, layout={"width": "auto"})
+        button.on_click(lambda clicked: does())
+        return button
+
+    def _label(self, label: int) -> None:
+        row = self._left[0]
+        assert row.reply is not None, "only such rows are left"
+        content = {"label": label, "question": row.user, "reference": self._reference(row), "reply": row.reply.text}
+        keys = dict(zip(("conversation", "turn", "flow", "epoch"), _key(row), strict=True))
+        set_label(self._file, {**keys, **content})
+        self.labels[_key(row)] = float(label)
+        self._next()
+
+    def _next(self) -> None:
+        self._left.pop(0)
+        self._draw()
+
+    def _reference(self, row: TurnRow) -> str:
+        asked = self.run.conversations.get(row.conversation)
+        if asked is None:
+            return ""
+        turn = asked.turns[row.turn]
+        return "it should decline" if turn.unanswerable else " · or: ".join(turn.reference_answers)
+
+    def _draw(self) -> None:
+        for button in (self.right, self.wrong, self.skip):
+            button.disabled = not self._left
+        if not self._left:
+            self.shown.value = html_text(f"all done: {len(self.labels)} labels in {self._file}")
+            return
+        row = self._left[0]
+        assert row.reply is not None, "only such rows are left"
+        self.shown.value = (
+            html_text(f"{len(self._left)} left", GREY)
+            + html_text(row.user, "font-weight: 600")
+            + html_markdown(row.reply.text)
+            + html_text(f"reference: {self._reference(row) or 'none'}", GREY)
+        )
+
+
+def _key(row: TurnRow) -> Reply:
+    return row.conversation, row.turn, row.flow, row.epoch
