@@ -166,9 +166,10 @@ def test_filters_show_what_they_say(show):
     assert counted(page) == 6
     page.locator("#filters button", has_text="all turns").click()
     assert counted(page) == 60
-    choose.get_by_label("cause").select_option(index=1)
+    failed = choose.locator("option", has_text="failed: RuntimeError").get_attribute("value")
+    choose.get_by_label("cause").select_option(failed)
     assert counted(page) == 6 and "FAILED: RuntimeError" in page.inner_text(ROWS)
-    page.locator("#trouble .cause", has_text="cut off").click()
+    page.locator("#trouble .cause", has_text="cut off by max_tokens").click()
     assert counted(page) == 1 and "question 9" in page.inner_text(ROWS)
 
 

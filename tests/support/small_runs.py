@@ -68,7 +68,7 @@ def cut(run: Path, turns: int) -> Path:
     going_on = run.with_name("going-on")
     shutil.copytree(run, going_on)
     for name in ("summary.json", "scores.jsonl"):
-        (going_on / name).unlink()
+        (going_on / name).unlink(missing_ok=True)
     lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
     (going_on / "turns.jsonl").write_text("".join(lines[:turns]))
     return going_on

@@ -31,14 +31,14 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._conversations = open_run(path).conversations
+        run = open_run(path)
+        self._folder, self._conversations = run.folder, run.conversations
 
     @property
     def version(self) -> str:
         """Another text once anything was written."""
-        files = [self.path / name for name in FILES]
-        found = [file.stat() if file.exists() else None for file in files]
-        return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" if stat else "" for stat in found)
+        found = [file.stat() for name in FILES for file in self._folder.files(name)]
+        return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in found)
 
     def data(self) -> dict[str, Any]:
         """What the page shows, with the version it has and, of a run that goes on, how far that is."""
@@ -77,6 +77,6 @@ class _GoingOn(Run):
         spec = header["spec"]
         total = sum(data["turns"] for data in header["datasets"].values()) * len(spec["flows"]) * spec["epochs"]
         failed = sum(row.error is not None for row in rows)
-        file = self.path / "turns.jsonl"
-        last = f", the last at {datetime.fromtimestamp(file.stat().st_mtime):%H:%M:%S}" if rows else ""
+        written = max((file.stat().st_mtime for file in self.folder.files("turns.jsonl")), default=0.0)
+        last = f", the last at {datetime.fromtimestamp(written):%H:%M:%S}" if rows else ""
         return f"Not ended yet: {len(rows)} of {total} turns{last}; {failed} failed."
