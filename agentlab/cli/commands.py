@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         for note in environment_notes(lab.spec, lab.variants):
             print(note, file=sys.stderr)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
-            if doubts := sum(1 for _ in lint(dataset)):
+            if doubts := len(lint(dataset)):
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         fetch(lab.local_weights())
         with RunDisplay() as display:
@@ -326,7 +326,7 @@ def lint(arguments: argparse.Namespace) -> int:
     doubts = 0
     for folder in arguments.dataset:
         dataset = load_dataset(folder)
-        found = list(lint(dataset))
+        found = lint(dataset)
         doubts += len(found)
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"

@@ -127,7 +127,9 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
+    open_ = [judged for judged in verdict.judged if judged.verdict == "undecided" and not judged.advises]
+    moved = [judged for judged in verdict.judged if judged.verdict in WORSE or judged in open_]
+    moved = [judged for judged in moved if judged.paired.changed]
     if explain:
         for judged in moved:
             flips = worst(judged.paired, FLIPS_SHOWN)

@@ -79,6 +79,7 @@ class RunDisplay(_Display):
     def update(self, progress: RunProgress) -> None:
         task, label = self._task("run", progress.total), printable(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
+        failed += f"  {progress.limits}" if progress.limits else ""
         self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()

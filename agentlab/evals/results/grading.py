@@ -108,6 +108,13 @@ class Grader:
         """
         if self.failure is not None:
             return None
+        if not any(scorer.metrics(conversation.turns[row.turn]) for scorer in self._scorers):
+            return {}
+        return await self._grade_in_pool(conversation, row, trace, filled)
+
+    async def _grade_in_pool(
+        self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event]
+    ) -> dict[str, Graded] | None:
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:

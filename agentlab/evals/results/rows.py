@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
@@ -209,11 +210,26 @@ class Summary(Struct, frozen=True, kw_only=True):
     recordings: Reuse | None = None
     """None for a live run."""
     flows: dict[str, FlowSummary]
+    limits: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
+    `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call
+    and the most in flight from then on, 0 for any number."""
 
 
 def columns(record: Struct) -> dict[str, Any]:
     """The fields of a record in order, without those that are UNSET."""
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(record: Any) -> bytes:
+    """A record as a line of JSON; of half a surrogate pair, which a model may write, its escape."""
+    try:
+        return _encode(record) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        return encode(record).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def encode(record: Any, indent: int | None = None) -> str:

@@ -87,11 +87,14 @@ def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
     by_metric: defaultdict[str, list[ScoreRow]] = defaultdict(list)
     for score in scores:
         by_metric[score.metric].append(score)
-    columns = [
-        by_cluster([float(s.value or 0.0) for s in graded], [s.conversation for s in graded])
-        for graded in by_metric.values()
-    ]
+    columns = {}
+    for metric, graded in by_metric.items():
+        values = [score.value for score in graded if score.value is not None]
+        if len(values) == len(graded):
+            columns[metric] = by_cluster(values, [score.conversation for score in graded])
+    means = dict(zip(columns, mean_intervals([*columns.values()]), strict=True))
+    found = {metric: (graded, *means.get(metric, (None, None))) for metric, graded in by_metric.items()}
     return {
-        metric: MetricSummary(mean=mean, ci95=interval, n=len(by_metric[metric]))
-        for metric, (mean, interval) in zip(by_metric, mean_intervals(columns), strict=True)
+        metric: MetricSummary(mean=mean, ci95=interval, n=len(graded))
+        for metric, (graded, mean, interval) in found.items()
     }

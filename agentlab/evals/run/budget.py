@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -90,6 +91,7 @@ class Budget:
         self._limits = limits
         self._is_over = is_over
         self._sum = Sum()
+        self._began = time.monotonic()
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
@@ -103,16 +105,22 @@ class Budget:
     def is_spent(self) -> bool:
         if self._is_over():
             return True
-        usd, calls = self._limits.usd, self._limits.calls
+        usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
         totals = self._sum.totals
-        paid = totals.cost_usd
+        paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))
         if usd is not None and paid is None:
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
-        over = (usd is not None and paid is not None and paid >= usd) or (
-            calls is not None and (totals.llm_calls or 0) >= calls
-        )
+        if tokens is not None and used is None:
+            log.warning("a reply reported no tokens, so they can no longer be counted; the run stops here")
+            return True
+        passed = (time.monotonic() - self._began) / 60
+        spent = ((paid, usd), (totals.llm_calls, calls), (used, tokens), (passed, minutes))
+        over = any(most is not None and reached is not None and reached >= most for reached, most in spent)
         if over:
-            spent = paid or 0.0, totals.llm_calls
-            log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", *spent)
+            told = paid or 0.0, totals.llm_calls, used or 0, passed
+            log.warning(
+                "the budget is spent: $%.4f, %d calls, %d tokens, %.1f minutes; the run stops here and can be resumed",
+                *told,
+            )
         return over

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall
-from agentlab.core.files import append_whole, remove_leftovers, replace_file
+from agentlab.core.files import Appended, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import BEGUN_AGAIN, Play, ScoreRow, TurnFigures, TurnRow, encode
+from agentlab.evals.results.rows import BEGUN_AGAIN, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
 
 FORMAT = 3
@@ -43,6 +43,7 @@ class RunFolder:
         self.path = path
         self._failure: RunError | None = None
         self._pending: list[bytes] = []
+        self._files = {name: Appended(path / name) for name in ROWS}
         self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
 
     # Writing.
@@ -97,13 +98,13 @@ class RunFolder:
         if rows is None:
             rows = self._ledger_rows[trace] = LedgerRows(trace)
         self._check()
-        self._pending += map(_line, rows.of(event))
+        self._pending += map(encode_line, rows.of(event))
         if isinstance(event, ModelCall) and event.origin == "live":
             self.flush()
 
     def append_turn(self, row: TurnRow) -> None:
         self.flush()
-        self._append(TURNS, _line(row))
+        self._append(TURNS, encode_line(row))
 
     def flush(self) -> None:
         """Write the events that wait for their turn to end."""
@@ -115,7 +116,7 @@ class RunFolder:
     def _append(self, name: str, lines: bytes) -> None:
         self._check()
         with self._writing(name):
-            append_whole(self.path / name, lines)
+            self._files[name].add(lines)
         self.__dict__.pop("ledger", None)
 
     def _check(self) -> None:
@@ -213,11 +214,6 @@ class RunFolder:
     def ledger(self) -> Ledger:
         """The traces, each decoded when it is asked for."""
         return Ledger(self.files(CALLS))
-
-
-def _line(row: Any) -> bytes:
-    # Half a surrogate pair, which a model may write, becomes its JSON escape.
-    return encode(row).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _end_of_last_line(file: Any) -> int:

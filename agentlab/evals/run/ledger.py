@@ -18,7 +18,6 @@ import json
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
-from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
+from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, to_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play
 
@@ -55,9 +54,10 @@ class LedgerRows:
         def told(value: Any) -> Any:
             if not isinstance(value, Request):
                 return to_json(value)
-            row = to_json(replace(value, messages=(), tools=()))
-            row["messages"] = named("message", value.messages)
-            return row | ({"tools": named("tool_spec", value.tools)} if value.tools else {})
+            of = {**vars(value), "messages": named("message", value.messages), "tools": ()}
+            if value.tools:
+                of["tools"] = named("tool_spec", value.tools)
+            return {name: of[name] for name, default in defaults_of(Request) if of[name] != default}
 
         row = to_row(event, told)
         return [*rows, {**self._where, **row}]

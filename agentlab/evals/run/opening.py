@@ -33,7 +33,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         for variant in bench.variants:
             _check_needs(variant, dataset, bench.spec.mode)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
-        found = list(lint(dataset))
+        found = lint(dataset)
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s%s; agentlab lint names them all", found[0], more)
@@ -137,7 +137,7 @@ def open_folder(
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
-        may_change = ("concurrency", "budget", "primary") if part == "spec" else ()
+        may_change = ("concurrency", "budget", "primary", "limits", "timeouts") if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
@@ -151,7 +151,7 @@ def open_folder(
 
 def _versions() -> dict[str, str]:
     found = {"agentlab": __version__}
-    for name in ("openai", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
+    for name in ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

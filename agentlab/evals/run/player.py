@@ -53,6 +53,8 @@ class RunProgress:
     seconds_left: float | None = None
     """At the pace of the last turns; None before the first one is done."""
     label: str = ""
+    limits: str = ""
+    """What the models' providers allow, and how many calls wait for that."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Player:
         self._memories = Memories(
             bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
         )
-        self._pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress)
+        self._pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress, bench)
 
     def _follow(self, watch: Watch) -> None:
         """Put the conversations into the order of `watch`, and tell it of those that were played before."""
@@ -245,7 +247,8 @@ class Pace:
     Only those tell: turns that a recording answers come first in a continued run, and at once.
     """
 
-    def __init__(self, total: int, on_progress: Callable[[RunProgress], None]) -> None:
+    def __init__(self, total: int, on_progress: Callable[[RunProgress], None], bench: Workbench | None = None) -> None:
+        self._bench = bench
         self._total = total
         self._on_progress = on_progress
         self._done = self._failed = 0
@@ -269,5 +272,17 @@ class Pace:
         turns = len(self._ends) - 1
         left = (self._ends[-1] - self._ends[0]) / turns * (self._total - self._done) if turns > 0 else None
         self._on_progress(
-            RunProgress(done=self._done, total=self._total, failed=self._failed, seconds_left=left, label=label)
+            RunProgress(
+                done=self._done,
+                total=self._total,
+                failed=self._failed,
+                seconds_left=left,
+                label=label,
+                limits=self._limits(),
+            )
         )
+
+    def _limits(self) -> str:
+        known = self._bench.limits() if self._bench is not None else {}
+        told = {name: text for name, limits in known.items() if (text := str(limits))}
+        return "; ".join(text if len(known) == 1 else f"{name}: {text}" for name, text in told.items())

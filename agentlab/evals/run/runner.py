@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
@@ -78,5 +80,8 @@ async def run(
                 fold, is_complete = player.account.fold, player.account.is_complete
             else:
                 fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
-            folder.write_json("summary.json", summarise(folder.header, fold, datasets, complete=is_complete))
+            found = summarise(folder.header, fold, datasets, complete=is_complete)
+            if limits := {name: limits.summary() for name, limits in bench.limits().items()}:
+                found = replace(found, limits=limits)
+            folder.write_json("summary.json", found)
             return Run(folder)
