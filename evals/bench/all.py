@@ -19,6 +19,9 @@ BENCH = Path(__file__).parent
 RESULTS = BENCH.parents[1] / "results" / "speed.md"
 BENCHES = {
     "The live path and replay, beside bare loops": ["live.py", "--full"],
+    "A long run: playing, grading and folding, opening, comparing": ["store.py", "--turns", "10000"],
+    "Search among 50,000 passages, beside a bare scan": ["search.py"],
+    "Two processes beside one, and a plan of many conversations": ["scale.py"],
 }
 
 

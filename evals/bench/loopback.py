@@ -27,7 +27,7 @@ BURSTS = 10
 
 
 class Bucket:
-    """`allowed` requests in `minute` seconds, evenly; what is not used is kept, up to a minute's. It begins at a tenth."""
+    """`allowed` requests in `minute` seconds, evenly; what is left is kept, up to a minute's. It begins at a tenth."""
 
     def __init__(self, allowed: int, minute: float, silent: bool) -> None:
         self.allowed = allowed
