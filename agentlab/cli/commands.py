@@ -166,16 +166,6 @@ def show(arguments: argparse.Namespace) -> None:
         run.show(arguments.id).print_to(new_console())
 
 
-def report(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.run import open_run
-
-    if len(arguments.run) > 2:
-        raise ConfigError("report takes one run or two")
-    run, *others = map(open_run, arguments.run)
-    saved = run.report(*others).save(arguments.out)
-    print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
-
-
 def compare(arguments: argparse.Namespace) -> None:
     import json
 

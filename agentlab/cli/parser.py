@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
     show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
-    report = command("report", handlers.report)
+    report = command("report", storing.report)
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
 

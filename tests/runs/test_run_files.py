@@ -51,7 +51,7 @@ def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, caps
     with lab(dataset, flows=["rag_only"]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     file = run.path / "calls.jsonl"
-    file.write_text("".join(line for line in file.read_text().splitlines(True) if '"kind": "message"' not in line))
+    file.write_text("".join(json.dumps(row) + "\n" for row in lines(file) if row["kind"] != "message"))
     assert main(["trace", str(run.path), "c0"]) == 1
     said = capsys.readouterr().err
     assert "rag_only/c0/0" in said and said.count("\n") == 1

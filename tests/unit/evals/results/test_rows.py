@@ -76,8 +76,8 @@ def test_a_summary_of_a_run_of_either_format_is_read_with_its_types(tmp_path, ow
         ("turns.jsonl", '"user"', '"said"', "turns.jsonl:1: ValueError: Object missing required field `user`"),
         (
             "turns.jsonl",
-            '"turn": 0',
-            '"turn": "0"',
+            '"turn":0',
+            '"turn":"0"',
             "turns.jsonl:1: ValueError: Expected `int`, got `str`",
         ),
         ("turns.jsonl", '"value"', '"values"', "turns.jsonl:1: ValueError: Object missing required field `value`"),
