@@ -18,7 +18,7 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python -m pytest --nbval-lax tests notebooks
 	@if command -v chromium >/dev/null; then $(MAKE) --no-print-directory browser; \
-		else echo "no Chromium here: make browser installs it on Debian and tests the notebook chat in it"; fi
+		else echo "no Chromium here: make browser installs it on Debian and tests pages and notebooks in it"; fi
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
 quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
@@ -30,7 +30,7 @@ quick-runs: .venv/.dev
 quick-others: .venv/.dev
 	@$(QUICK) tests --ignore tests/runs
 
-browser: .venv/.browser ## test the notebook chat in Chromium, which is installed where it is missing (Debian, as root)
+browser: .venv/.browser ## test the page of a run and the notebook chat in Chromium, installed where it is missing (Debian, as root)
 	@command -v chromium >/dev/null || apt-get install --yes chromium
 	@$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m browser tests/browser
 

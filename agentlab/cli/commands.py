@@ -128,44 +128,6 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
     return given
 
 
-def trace(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_trace
-    from agentlab.core.events import printable
-    from agentlab.core.plugins import unknown
-    from agentlab.evals.results.rows import TurnFigures
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(arguments.run)
-    # A flow that failed before it did anything has turns and no trace.
-    answered = run.folder.latest(TurnFigures, lambda row: None)
-    every = dict.fromkeys([*run.traces, *(play for (play, _), _ in answered)])
-    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
-    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
-        if name is not None and name not in known:
-            raise ConfigError(unknown(f"{what} of this run", name, known))
-    if arguments.id is None:
-        for flow, conversation, epoch in every:
-            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
-        return
-    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
-    if not plays:
-        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for play in sorted(plays, key=lambda play: play[2]):
-        show_trace(run, play, arguments.full)
-
-
-def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import new_console
-
-    run = open_run(arguments.run)
-    if arguments.id is None:
-        show_comparison(run, arguments.all)
-    else:
-        run.show(arguments.id).print_to(new_console())
-
-
 def compare(arguments: argparse.Namespace) -> None:
     import json
 

@@ -11,6 +11,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
 from support.predictions import row, write_questions, write_rows
+from support.small_runs import Answering, play, write_set
 
 NAMES = [f"q{n}" for n in range(12)]
 
@@ -129,7 +130,7 @@ WRONG = {
     "NaN": (lambda rows: rows[3].update(seconds=float("nan")), ":4: not usable: NaN is not JSON"),
     "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
     "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),
-    "no object": (lambda rows: rows.insert(0, []), ":1: not a JSON object"),
+    "no object": (lambda rows: rows.insert(0, None), ":1: not a JSON object"),
     "less than nothing": (lambda rows: rows[3].update(cost_usd=-1), ":4: Expected"),
 }
 
@@ -177,6 +178,26 @@ def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tm
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0, "an empty folder will do"
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     assert "run is not empty" in capsys.readouterr().err
+    (folder / "predictions.jsonl").write_bytes(b"\xce\xf0\x9f")
+    assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
+    assert "predictions.jsonl:1: the line is not UTF-8" in capsys.readouterr().err
     (folder / "predictions.jsonl").unlink()
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
     assert "there are no predictions here" in capsys.readouterr().err
+
+
+def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_questions(tmp_path, own_home, capsys):
+    data = write_set(tmp_path / "colours", conversations=6)
+    ours = play(data, tmp_path / "ours", Answering("asked", wrong=[("c00", 0)]), scorers=["answer"])
+    noted = {"retrieval_steps": 1, "published": {"em": 1}}
+    rows = [row("theirs", f"c{c:02}", "red", turn, **noted) for c in range(6) for turn in (0, 1)]
+    write_rows(tmp_path / "answers.jsonl", rows)
+    al.import_predictions(tmp_path / "answers.jsonl", tmp_path / "theirs", dataset=data)
+    for name in ("ours", "theirs"):
+        assert main(["score", str(tmp_path / name), "--scorer", "answer"]) == 0
+    flows = ["--flow", "asked", "--flow", "theirs"]
+    assert main(["compare", str(ours.path), str(tmp_path / "theirs"), *flows]) == 0
+    shown = capsys.readouterr().out
+    assert "B worse" in shown
+    assert "not known of both: LLM calls / turn" in shown
+    assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"

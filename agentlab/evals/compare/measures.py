@@ -48,6 +48,15 @@ LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
 
 
+STATED = ("retrieval_steps", "published_")
+"""How measures begin that only the source of imported answers gives."""
+
+
+def not_shared(name: str, one: Mapping[Key, Values], other: Mapping[Key, Values]) -> bool:
+    """Whether a measure is what the source of one side states and the other side, played here, cannot have."""
+    return name.startswith(STATED) and any(all(name not in row for row in side.values()) for side in (one, other))
+
+
 def measure(name: str) -> Measure:
     """A cost by its name; any other name is a quality metric, of which more is better."""
     return _COSTS.get(name) or Measure(name, name, ".3f", "higher")

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentlab.core.errors import RunError
 
-PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
+PACKAGES = ("agentlab.evals.scorers", "agentlab.evals.published.bleu", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
 
 UNKNOWN = "unknown"

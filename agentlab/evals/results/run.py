@@ -4,6 +4,7 @@ run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
 run.show("laws-001")                    # the same conversation as every flow answered it
+run.causes()                            # why turns went wrong, by stated rules
 run.report().save("run.html")           # all of it as a page for the browser
 """
 
@@ -112,7 +113,15 @@ class Run:
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
         played.sort(key=lambda row: order.index(row.flow))
-        return Shown(conversation, played, self.conversations.get(conversation))
+        why = {(each.flow, each.turn, each.epoch): each for each in _causes(self) if each.conversation == conversation}
+        return Shown(conversation, played, self.conversations.get(conversation), why)
+
+    def causes(self) -> pd.DataFrame:
+        """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
+        import pandas as pd
+
+        names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
+        return pd.DataFrame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
 
     def report(self, other: Run | None = None) -> Page:
         """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
@@ -122,6 +131,26 @@ class Run:
         # By name: the page stands on comparisons, and they stand on runs.
         page: Page = import_module("agentlab.evals.report.page").report(self, other)
         return page
+
+    @cached_property
+    def _views(self) -> Any:
+        # By name, as the page: they stand on comparisons.
+        return import_module("agentlab.evals.report.views").Views(self)
+
+    def pareto(self, x: str = "", y: str = "") -> Any:
+        """A picture of cost against quality: flows by their means of two measures, with intervals at 95 %.
+
+        Raises ConfigError for a measure that the run does not have.
+        """
+        return self._views.pareto(x, y)
+
+    def forest(self) -> Any:
+        """A picture of the paired differences in what decides; None where there is nothing to compare."""
+        return self._views.forest()
+
+    def matrix(self, only: str = "all", by: str = "", limit: int = 20) -> Any:
+        """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
+        return self._views.matrix(only, by, limit)
 
     def variance(self, metric: str) -> pd.DataFrame:
         """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
@@ -209,17 +238,27 @@ class Run:
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 
     def table(self) -> pd.DataFrame:
-        """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
-        import pandas as pd
+        """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""
+        from agentlab.evals.results.frames import run_table
 
-        return pd.DataFrame({label: _column(flow) for label, flow in self.result.flows.items()})
+        flows = self.result.flows
+        return run_table(flows, {label: _column(flow) for label, flow in flows.items()})
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id}: {self.path}>"
 
-    def _repr_html_(self) -> str:
-        frame: Any = self.table()
-        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+    def _ipython_display_(self) -> None:
+        """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""
+        if (self.path / "summary.json").exists():
+            self._views.display()
+        else:
+            print(repr(self))  # noqa: T201 - what a cell shows
+
+
+def _causes(run: Run) -> list[Any]:
+    # By name: the rules read a run.
+    found: list[Any] = import_module("agentlab.evals.results.causes").causes(run)
+    return found
 
 
 def _column(flow: FlowSummary) -> dict[str, float | None]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -36,10 +37,12 @@ class Shown:
         conversation: str,
         played: Sequence[TurnRow],
         gold: Conversation | None,
+        causes: Mapping[tuple[str, int, int], Any],
     ) -> None:
         self.conversation = conversation
         self._played = played
         self._gold = gold
+        self._causes = causes
 
     def print_to(self, console: Console) -> None:
         gold, played = self._gold, {row.turn for row in self._played}
@@ -54,8 +57,15 @@ class Shown:
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
-            _print_beside(console, [(_title(row), _said(row), _figures(row)) for row in answers])
+            _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
             console.print()
+
+    def _figures(self, row: TurnRow) -> list[str]:
+        spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        scores = (row.scores or {}).items()
+        cause = self._causes.get((row.flow, row.turn, row.epoch))
+        why = [f"cause: {cause.cause}"] if cause else []
+        return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:
         written = io.StringIO()
@@ -108,12 +118,6 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected: {call.name}({accepted})"
     for memory in turn.expected_memory or ():
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
-
-
-def _figures(row: TurnRow) -> list[str]:
-    spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
-    scores = (row.scores or {}).items()
-    return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent]
 
 
 Badness = tuple[int, float, str]

@@ -11,14 +11,13 @@ from msgspec import UNSET
 
 from agentlab.core.events import PHASES
 from agentlab.core.trace import Totals, add_up
-from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.fold import FlowFold, Fold
 from agentlab.evals.results.reuse import reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
-def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool) -> Summary:
     spec = header["spec"]
     reused = reuse([*fold.flows.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
@@ -26,8 +25,8 @@ def summarise(header: Mapping[str, Any], fold: Fold, datasets: Sequence[Dataset]
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
-        datasets=[dataset.name for dataset in datasets],
-        conversations=sum(len(dataset.conversations) for dataset in datasets),
+        datasets=list(header["datasets"]),
+        conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
         turns=sum(flow.counts["turns"] for flow in fold.flows.values()),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
@@ -75,10 +74,14 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
     metrics = sorted(flow.scores, key=lambda metric: flow.first_scored[metric])
-    columns = [by_cluster(*flow.scores[metric].in_order()) for metric in metrics]
+    columns = {metric: flow.scores[metric].in_order() for metric in metrics}
+    # A mean with an unknown part is unknown.
+    known = [metric for metric, (values, _) in columns.items() if not np.isnan(values).any()]
+    means = dict(zip(known, mean_intervals([by_cluster(*columns[metric]) for metric in known]), strict=True))
+    found = {metric: means.get(metric, (None, None)) for metric in metrics}
     return {
         metric: MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
-        for metric, (mean, interval) in zip(metrics, mean_intervals(columns), strict=True)
+        for metric, (mean, interval) in found.items()
     }
 
 

@@ -43,4 +43,4 @@ async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader
             folder.append_turn(rows[-1])
         check_ledger(trace, rows, ended=complete, where=str(folder.path))
         fold.take(trace, rows)
-    folder.write_json("summary.json", summarise(folder.header, fold, datasets, complete=complete))
+    folder.write_json("summary.json", summarise(folder.header, fold, complete=complete))

@@ -80,7 +80,7 @@ async def run(
                 fold, is_complete = player.account.fold, player.account.is_complete
             else:
                 fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
-            found = summarise(folder.header, fold, datasets, complete=is_complete)
+            found = summarise(folder.header, fold, complete=is_complete)
             if limits := {name: limits.summary() for name, limits in bench.limits().items()}:
                 found = replace(found, limits=limits)
             folder.write_json("summary.json", found)

@@ -19,6 +19,7 @@ from agentlab.evals.results.summary import summarise
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda number: number == 0 or abs(number) > 1e-12)
 HEADER = {
     "run_id": "r",
+    "datasets": {"d": {"conversations": 7}},
     "spec": {"flows": [{"flow": "f", "label": None}, {"flow": "g", "label": "G"}], "mode": "live", "model": "m"},
     "models": {},
 }
@@ -104,7 +105,7 @@ def test_neither_order_nor_shares_change_a_byte_of_the_summary(chance: random.Ra
         whole = Fold(())
         for fold in folds:
             whole.merge(fold.flows)
-        return encode(summarise(HEADER, whole, (), complete=True))
+        return encode(summarise(HEADER, whole, complete=True))
 
     expected = summary(conversations, 1)
     chance.shuffle(conversations)
