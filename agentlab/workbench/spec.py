@@ -120,7 +120,7 @@ class Spec(Strict):
     model: str = "local/qwen2.5-coder-0.5b"
     embedder: str = "local/all-minilm-l6-v2"
     retrieval: RetrievalSpec = RetrievalSpec()
-    memory: str = Field("chroma", description="backend of long-term memory, for flows that have one; or none")
+    memory: str = Field("sqlite", description="backend of long-term memory, for flows that have one; or none")
     ingest: Literal["verbatim", "flow"] = Field(
         "verbatim",
         description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"

@@ -20,6 +20,9 @@ RESULTS = BENCH.parents[1] / "results" / "speed.md"
 BENCHES = {
     "The live path and replay, beside bare loops": ["live.py", "--full"],
     "What a provider allows, and what is used of it": ["limits.py"],
+    "A long run: playing, grading and folding, opening, comparing": ["store.py", "--turns", "10000"],
+    "Search among 50,000 passages, beside a bare scan": ["search.py"],
+    "Two processes beside one, and a plan of many conversations": ["scale.py"],
 }
 
 

@@ -1,6 +1,6 @@
 """Search among many passages, beside a bare scan with numpy over the same vectors.
 
-    python evals/bench/search.py [--passages 50000] [--dimensions 384]
+    python evals/bench/search.py [--passages 50000] [--dimensions 384] [--rounds 15]
 
 Milliseconds a search, the median of the rounds, and in brackets the multiple of the bare scan (`np.vecdot` over all
 vectors and a partition, in the same run). The filters leave every document, half of them, one in a hundred, and one.
@@ -22,7 +22,6 @@ import numpy as np
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 
-ROUNDS = 15
 WORDS = 2000
 """Different ones in the corpus; a query has four of them."""
 
@@ -49,14 +48,14 @@ def corpus(passages: int) -> list[Document]:
 
 
 async def measure(
-    index: DocumentIndex, vectors: np.ndarray, filters: dict[str, list[str] | None]
+    index: DocumentIndex, vectors: np.ndarray, filters: dict[str, list[str] | None], rounds: int
 ) -> dict[str, tuple[float, float]]:
     """Of each filter the median milliseconds of a search, and those of the bare scans between them."""
     random = np.random.default_rng(5)
     found: dict[str, tuple[float, float]] = {}
     for name, doc_ids in filters.items():
         ours, bare = [], []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             asked = random.standard_normal(vectors.shape[1], dtype=np.float32)
             query = " ".join(f"w{word}" for word in random.integers(0, WORDS, 4))
             began = time.perf_counter()
@@ -74,6 +73,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=50_000)
     parser.add_argument("--dimensions", type=int, default=384)
+    parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
     documents, embedder = corpus(given.passages), Random(given.dimensions)
     names = [document.doc_id for document in documents]
@@ -84,7 +84,7 @@ async def main() -> None:
         for method in ("dense", "hybrid"):
             index = await open_index(documents, embedder, folder=Path(scratch), method=method)
             (file,) = Path(scratch).glob("*/vectors.npy")
-            found = await measure(index, np.load(file), filters)
+            found = await measure(index, np.load(file), filters, given.rounds)
             cells = [f"{ours:.1f} ({ours / bare:.1f})" for ours, bare in found.values()]
             scan = statistics.median(bare for _, bare in found.values())
             print(f"| {method} | {scan:.1f} | {' | '.join(cells)} |", flush=True)

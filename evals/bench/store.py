@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import resource
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -109,6 +111,7 @@ def main() -> None:
     parser.add_argument("--flows", type=int, default=3)
     parser.add_argument("--mode", choices=("live", "replay"), default="live")
     parser.add_argument("--scorers", nargs="+", default=["answer", "similarity"])
+    parser.add_argument("--rounds", type=int, default=1, help="of which the median counts")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -133,7 +136,12 @@ def main() -> None:
         print(f"{given.turns} turns x {given.flows} flows, {given.mode}, {', '.join(given.scorers)}\n")
         print("| step | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |")
         for name in ("play", "open", "compare"):
-            took = step(name, *same)
+            rounds = []
+            for _ in range(given.rounds):
+                if name == "play":
+                    shutil.rmtree(folder / "run", ignore_errors=True)
+                rounds.append(step(name, *same))
+            took = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
             print(f"| {name} | {took['wall']:.1f} | {took['cpu']:.1f} | {took['peak']:.0f} |", flush=True)
             if name == "play":
                 share = took["after"] / took["run"]

@@ -129,6 +129,20 @@ def replay_on(dataset: Path, out: Path) -> Run:
         return laboratory.run_sync(out=out, resume=True)
 
 
+def test_what_a_spec_allows_is_shared_out(recorded, tmp_path):
+    class Looking(AtOnce):
+        def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+            found.append(arguments[0].spec)
+            return super().submit(function, *arguments)
+
+    found: list[Any] = []
+    limits = {"scripted": {"requests": 100, "concurrent": 3}}
+    shared(recorded, tmp_path / "run", Looking(), workers=4, concurrency=10, budget={"calls": 99}, limits=limits)
+    assert [spec.concurrency for spec in found] == [3] * 4
+    assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in found} == {(25, 1)}
+    assert {spec.budget.calls for spec in found} == {None}, "only who shares out counts"
+
+
 def test_questions_about_one_memory_stay_together(tmp_path, own_home):
     data = write_told(tmp_path / "told")
     spec = {"datasets": [str(data)], "flows": [{"flow": "chatbox", "memory": "sqlite"}], "ingest": "flow"}

@@ -32,6 +32,8 @@ from agentlab.evals.results.rows import Play
 
 Take = tuple[Play, int]
 _Row = TypeVar("_Row")
+PARTS = ("messages", "tools")
+"""Of a request, what most requests of a conversation share."""
 _PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
 
 
@@ -54,10 +56,14 @@ class LedgerRows:
         def told(value: Any) -> Any:
             if not isinstance(value, Request):
                 return to_json(value)
-            of = {**vars(value), "messages": named("message", value.messages), "tools": ()}
+            row: dict[str, Any] = {"messages": named("message", value.messages)}
             if value.tools:
-                of["tools"] = named("tool_spec", value.tools)
-            return {name: of[name] for name, default in defaults_of(Request) if of[name] != default}
+                row["tools"] = named("tool_spec", value.tools)
+            # Not of `vars`: a request that was read has no defaults there.
+            rest = (
+                (name, getattr(value, name), default) for name, default in defaults_of(Request) if name not in PARTS
+            )
+            return row | {name: told for name, told, default in rest if told != default}
 
         row = to_row(event, told)
         return [*rows, {**self._where, **row}]
@@ -196,7 +202,7 @@ def _whole(row: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
     """A row with what its request names in place of the hashes."""
     request = row.get("request")
     if request is not None:
-        for name in ("messages", "tools"):
+        for name in PARTS:
             if name in request:
                 request[name] = [parts[part] if isinstance(part, str) else part for part in request[name]]
     return row

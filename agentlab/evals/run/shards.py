@@ -14,7 +14,6 @@ import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from agentlab.evals.run.folder import CALLS, TURNS, RunFolder, locked, run_log
 from agentlab.evals.run.opening import open_folder
 from agentlab.evals.run.player import Pace, Player, RunProgress, Share
 from agentlab.workbench.loop import RunningBench
-from agentlab.workbench.spec import BudgetSpec, Spec
+from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
 
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -149,14 +148,18 @@ class _Driver:
     ) -> None:
         self._bench, self._datasets, self._folder = bench, datasets, folder
         self._parts: int = folder.header["shards"]
-        concurrency = -(-bench.spec.concurrency // self._parts)
-        spec = bench.spec.model_copy(update={"concurrency": concurrency, "budget": BudgetSpec()})
-        given = partial(Shard, spec=spec, objects=bench.objects, run=str(folder.path.resolve()), parts=self._parts)
-        self._shards = [given(number=number) for number in range(self._parts)]
+        given = {"concurrency": -(-bench.spec.concurrency // self._parts), "budget": BudgetSpec()}
+        # What a provider says in its answers each worker learns for itself; what only the spec knows is shared out.
+        limits = {name: _share(limit, self._parts) for name, limit in bench.spec.limits.items()}
+        spec = bench.spec.model_copy(update={**given, "limits": limits})
+        run = str(folder.path.resolve())
+        self._shards = [
+            Shard(spec=spec, objects=bench.objects, run=run, number=number, parts=self._parts)
+            for number in range(self._parts)
+        ]
         self._played: dict[int, Played] = {}
         self._budget = Budget(bench.spec.budget)
-        limits = bench.spec.budget
-        self._counts_calls = limits.usd is not None or limits.calls is not None
+        self._counts_calls = bench.spec.budget != BudgetSpec()
         turns = sum(dataset.turns for dataset in datasets) * len(bench.variants) * bench.spec.epochs
         self._pace = Pace(turns, on_progress)
         self._tails: dict[Path, int] = {}
@@ -229,6 +232,10 @@ class _Driver:
             with contextlib.suppress(ValueError):
                 found.append(msgspec.json.decode(line, type=kind))
         return found
+
+
+def _share(limit: LimitSpec, parts: int) -> LimitSpec:
+    return LimitSpec(**{name: most and max(1, most // parts) for name, most in limit.model_dump().items()})
 
 
 def _result(future: Any) -> Played:

@@ -1,0 +1,103 @@
+"""What stands in a run folder, and what other programs are given of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.evals.compare.measures import measured
+from agentlab.evals.results.run import open_run
+from support.places import TESTS
+from support.rules_set import lab
+from support.small_runs import Answering, play, write_set
+
+OLD = TESTS / "data" / "run_format_1"
+
+
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_message_stands_in_the_ledger_once_a_conversation_and_comes_back_whole(dataset, tmp_path):
+    async def chatty(turn, session):
+        messages = [*session.load_conversation(), al.Message(role="user", text=turn.text)]
+        for _ in range(3):
+            reply = (await session.complete(messages, tools=session.tool_specs())).text
+        session.save_message("user", turn.text)
+        session.save_message("agent", reply)
+        return al.Reply(text=reply)
+
+    with lab(dataset, ["Hm. \u00e9"], flows=[chatty]) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run")
+        asked = run.traces["chatty", "c0", 0].events
+    rows = lines(run.path / "calls.jsonl")
+    parts = [(row["conversation"], row["hash"]) for row in rows if row["kind"] in ("message", "tool_spec")]
+    assert len(parts) == len({*parts}) > 0
+    calls = [event for event in asked if event.kind == "model_call"]
+    assert len(calls) == 6 and [m.text for m in calls[-1].request.messages][-1] == "Who won?"
+    assert calls[-1].request.messages[-2].text == "Hm. \u00e9"
+    first = next(place for place, row in enumerate(rows) if row["kind"] == "model_call")
+    before = {row.get("hash") for row in rows[:first]}
+    assert {*rows[first]["request"]["messages"]} <= before, "a part stands before what names it"
+
+
+def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, capsys):
+    with lab(dataset, flows=["rag_only"]) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run")
+    file = run.path / "calls.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in lines(file) if row["kind"] != "message"))
+    assert main(["trace", str(run.path), "c0"]) == 1
+    said = capsys.readouterr().err
+    assert "rag_only/c0/0" in said and said.count("\n") == 1
+
+
+def test_tables_and_comparisons_read_turn_rows_alone(tmp_path, own_home, capsys):
+    data = write_set(tmp_path / "set", conversations=3)
+    run = play(data, tmp_path / "run", Answering("a"), Answering("b", wrong={("c01", 0)}))
+    (run.path / "calls.jsonl").unlink()
+    for command in (["show", str(run.path)], ["show", str(run.path), "c01"], ["compare", str(run.path)]):
+        assert main(command) == 0
+    assert "answer_f1 1 -> 0" in capsys.readouterr().out
+
+
+def test_an_older_run_is_converted_and_says_the_same(tmp_path, capsys):
+    old = tmp_path / "old"
+    shutil.copytree(OLD, old)
+    assert main(["convert", str(old)]) == 0
+    new, was = open_run(tmp_path / "old-converted"), open_run(old)
+    assert new.folder.header["format"] == 3 and not (new.path / "scores.jsonl").exists()
+    assert new.summary == was.summary and measured(new) == measured(was)
+    assert {play: trace.steps(full=True) for play, trace in new.traces.items()} == {
+        play: trace.steps(full=True) for play, trace in was.traces.items()
+    }
+    assert sorted(file.name for file in old.iterdir()) == sorted(file.name for file in OLD.iterdir())
+    capsys.readouterr()
+    assert main(["convert", str(old)]) == 1 and "holds a run already" in capsys.readouterr().err
+    (old / "summary.json").unlink()
+    assert main(["convert", str(old), "--out", str(tmp_path / "x")]) == 1
+    assert "has not ended" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_a_table_for_others_has_a_row_a_turn_with_scores_and_reasons(tmp_path, own_home, capsys, to):
+    parquet = pytest.importorskip("pyarrow.parquet") if to == "parquet" else None
+    data = write_set(tmp_path / "set", conversations=3)
+    run = play(data, tmp_path / "run", Answering("a", wrong={("c01", 0)}, failing={("c02", 1)}))
+    file = tmp_path / f"table.{to}"
+    assert main(["export", str(run.path), "--to", to, "-o", str(file)]) == 0
+    assert "6 turns" in capsys.readouterr().out
+    rows = parquet.read_table(file).to_pylist() if parquet else list(csv.DictReader(file.read_text().splitlines()))
+    assert [row["conversation"] for row in rows] == ["c00", "c00", "c01", "c01", "c02", "c02"]
+    assert [float(row["score.answer_f1"]) for row in rows] == [1, 1, 0, 1, 1, 0]
+    assert rows[5]["reason.answer_f1"].startswith("the turn failed") and "by choice" in rows[5]["error"]
+    assert int(rows[0]["input_tokens"]) == 100 and rows[2]["reply"] == "no idea"
+    again = file.read_bytes()
+    assert main(["export", str(run.path), "--to", to, "-o", str(file)]) == 0 and file.read_bytes() == again
+    assert main(["export", str(run.path), "--to", to, "-o", str(tmp_path / "no" / "where")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
