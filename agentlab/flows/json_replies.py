@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
+
+from agentlab.core.strict_json import LENIENT, check_depth
 
 LONGEST_REPLY = 100_000
 MOST_BRACES = 100
@@ -23,7 +24,6 @@ def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
 
     None without one in its first braces.
     """
-    decoder = json.JSONDecoder()
     text = text[:LONGEST_REPLY]
     first: dict[str, Any] | None = None
     at = text.find("{")
@@ -31,7 +31,8 @@ def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
         if at < 0:
             break
         try:
-            found, end = decoder.raw_decode(text, at)
+            found, end = LENIENT.raw_decode(text, at)
+            check_depth(found)
         except (ValueError, RecursionError):
             end = at + 1
         else:

@@ -28,8 +28,10 @@ from typing import Any
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
-from agentlab.core.files import append_whole, replace_file
+from agentlab.core.files import append_whole, cut_unfinished_line, lines_of, open_file, replace_file
 from agentlab.core.messages import Request, from_json
+from agentlab.core.strict_json import parse_json
+from agentlab.wire.entries import check_entry
 from agentlab.wire.keys import Row, digest, duration_key, result_key, text_key
 
 FORMAT = 1
@@ -95,7 +97,10 @@ class Recordings:
         known = self._others.parts | self._mine.parts
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
         fields |= {plural: [_row(known[i])[kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
-        return from_json(Request, fields)
+        try:
+            return from_json(Request, fields)
+        except ValueError as problem:
+            raise RecordingError(f"not a request: {problem}", self.line_of(row["key"])) from None
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""
@@ -110,12 +115,13 @@ class Recordings:
         try:
             with _lock(self._own):
                 if not self._own.exists():
-                    self._own.write_text(_header(), encoding="utf-8")
+                    replace_file(self._own, _header())
                 self._catch_up()
                 if key in self._mine.rows:
                     return _row(self._mine.rows[key])
                 fresh = [part for name, part in (parts or {}).items() if name not in self._mine.parts]
                 text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
+                _refuse_unreadable(text)
                 _refuse_secrets(text)
                 append_whole(self._own, text.encode("utf-8"))
                 self._catch_up()
@@ -140,14 +146,14 @@ class Recordings:
         try:
             own.parent.mkdir(parents=True, exist_ok=True)
             with _lock(own):
-                content = own.read_bytes() if own.exists() else b""
-                whole = content[: content.rfind(b"\n") + 1]
-                if not whole:
-                    own.write_text(_header(), encoding="utf-8")
-                elif whole != content:
-                    own.write_bytes(whole)
+                if own.exists() or own.is_symlink():
+                    cut_unfinished_line(own)
+                if not own.exists() or not own.stat().st_size:
+                    replace_file(own, _header())
         except OSError as problem:
             raise ConfigError(f"cannot write recordings to {own}: {problem.strerror}") from None
+        except ValueError as problem:
+            raise ConfigError(f"cannot write recordings to {own}: it holds {problem}") from None
 
     def _catch_up(self) -> None:
         """Read what was appended to the own file since it was last looked at, by whomever."""
@@ -237,31 +243,20 @@ def _seal(row: Row) -> str:
     return json.dumps({**content, "check": digest(content)[:12]}) + "\n"
 
 
-_KINDS = {
-    "message": {"id", "message"},
-    "tool": {"id", "tool"},
-    "completion": {"key", "request", "repeat", "seconds"},
-    "embedding": {"key", "model", "text", "vector", "seconds"},
-    "vector": {"key", "model", "text", "vector"},
-    "duration": {"key", "work", "seconds"},
-    "result": {"key", "of", "facts", "value", "seconds"},
-}
-
-
 def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row, bytes]], tuple[int, int]]:
     """The rows after byte `start`, the end of line `lines`, each with its place and its line; and how far that was.
 
     Each is checked; the header is checked and left out.
     """
     try:
-        with file.open("rb") as opened:
+        with open_file(file, links=False) as opened:
             opened.seek(start)
             content = opened.read()
     except OSError as problem:
         raise ConfigError(f"cannot read the recordings {file}: {problem.strerror}") from None
     rows = []
     number = lines
-    for line in io.BytesIO(content):
+    for line in lines_of(io.BytesIO(content)):
         number += 1
         where = f"{file}:{number}"
         if not line.endswith(b"\n"):
@@ -270,8 +265,7 @@ def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row, 
         if number == 1:
             _check_header(row, where)
             continue
-        if row["kind"] not in _KINDS or not _KINDS[row["kind"]] <= set(row):
-            raise RecordingError(f"not an entry that format {FORMAT} knows", where)
+        check_entry(row, where)
         rows.append((where, row, line))
     if number == 0:
         raise RecordingError("the file is empty; delete it", str(file))
@@ -280,9 +274,10 @@ def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row, 
 
 def _checked(line: bytes, where: str) -> Row:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise RecordingError("not JSON; was it edited or merged by hand?", where) from None
+        row = parse_json(line)
+    except ValueError as problem:
+        why = "not JSON" if isinstance(problem, json.JSONDecodeError) else problem
+        raise RecordingError(f"{why}; was it edited or merged by hand?", where) from None
     if not isinstance(row, dict) or "kind" not in row:
         raise RecordingError("not an entry of a recording", where)
     given = row.pop("check", None)
@@ -297,6 +292,14 @@ def _check_header(row: Row, where: str) -> None:
         raise RecordingError("the first line is not the header of a recording", where)
     if row.get("format") != FORMAT:
         raise RecordingError(f"this is recording format {row.get('format')}, agentlab reads format {FORMAT}", where)
+
+
+def _refuse_unreadable(text: str) -> None:
+    for line in text.splitlines():
+        try:
+            parse_json(line)
+        except ValueError as problem:
+            raise RecordingError(f"the request or its answer cannot be recorded: {problem}") from None
 
 
 def _refuse_secrets(text: str) -> None:

@@ -12,12 +12,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import replace_file
+from agentlab.core.files import LARGE, read_bytes, replace_file
+from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.evals.compare.measures import Key, Values, in_order, measured, primary_family
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
@@ -81,11 +82,11 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
     number = 1
     flows: dict[str, dict[Key, Values]] = defaultdict(dict)
     try:
-        lines = path.read_bytes().split(b"\n")
-        header = msgspec.json.decode(lines[0], type=Header)
+        lines = read_bytes(path, LARGE).split(b"\n")
+        header = from_json(Header, parse_json(lines[0]))
         for number, line in enumerate(lines[1:], 2):
             if line:
-                row = msgspec.json.decode(line, type=_Line)
+                row = from_json(_Line, parse_json(line))
                 key = row.conversation, row.turn, row.epoch
                 if key in flows[row.flow]:
                     raise RunError(f"{path}:{number}: this turn of {row.flow} is in the file twice")
@@ -93,7 +94,7 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
     except FileNotFoundError:
         raise RunError(f"there is no baseline {path}; make it from a run you trust with --update") from None
     except OSError as problem:
-        raise RunError(f"{path}: the baseline cannot be read: {problem}") from None
+        raise RunError(f"{path}: the baseline cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
     if not flows:

@@ -13,18 +13,52 @@ surrogate pair, which a model may write, and NaN.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from agentlab.core.messages import Reply, to_json
+from agentlab.core.strict_json import DEEPEST, parse_json, tamed
 from agentlab.core.trace import Totals
 
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
+
+
+class _Flow(Struct):
+    flow: str
+    label: str
+
+
+class _Spec(Struct):
+    name: str
+    datasets: list[str]
+    flows: list[_Flow]
+    model: str
+    mode: str
+    limit: int | None
+    sample: int | None = None
+    prices: str | None = None
+    primary: list[str] = []
+
+
+class _Data(Struct):
+    sha256: str
+
+
+class Header(Struct):
+    """What is read of `run.json`, and its types; the rest is for people."""
+
+    format: int
+    run_id: str
+    spec: _Spec
+    datasets: dict[str, _Data]
+    models: dict[str, str]
+    graders: dict[str, str] = {}
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
@@ -144,13 +178,18 @@ def columns(record: Struct) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
 
 
+_ODD = re.compile(r"NaN|Infinity|\d{31}|\de\+\d{3}")
+
+
 def encode(record: Any, indent: int | None = None) -> str:
-    """A record as JSON; a number that JSON has no word for, such as NaN in what a flow handed on, is null."""
-    try:
-        return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent, allow_nan=False)
-    except ValueError:
-        finite = json.loads(json.dumps(record, default=_plain), parse_constant=lambda name: None)
-        return json.dumps(finite, ensure_ascii=False, indent=indent)
+    """A record as JSON that can be read back: what `parse_json` refuses in what a flow handed on, NaN say, is null."""
+    text = json.dumps(record, default=_plain, ensure_ascii=False, indent=indent)
+    if text.count("{") + text.count("[") > DEEPEST or _ODD.search(text):
+        try:
+            parse_json(text)
+        except ValueError:
+            text = json.dumps(tamed(json.loads(text)), ensure_ascii=False, indent=indent)
+    return text
 
 
 def _plain(value: Any) -> Any:

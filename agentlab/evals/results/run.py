@@ -10,6 +10,7 @@ run.report().save("run.html")           # all of it as a page for the browser
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -133,7 +134,7 @@ class Run:
         recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
         away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
         return {
-            **vars(row.totals),
+            **asdict(row.totals),
             "failed": int(row.error is not None),
             "latency_s": critical_path(events),
             "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),

@@ -7,7 +7,6 @@ on from there with --resume. What is read back is folded anew; nothing in the fo
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,16 +19,26 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
-from agentlab.core.files import append_whole, remove_leftovers, replace_file
+from agentlab.core.files import (
+    append_whole,
+    cut_unfinished_line,
+    lines_of,
+    open_file,
+    read_bytes,
+    remove_leftovers,
+    replace_file,
+)
 from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import Play, ScoreRow, TurnRow, encode
+from agentlab.evals.results.rows import Header, Play, ScoreRow, TurnRow, encode
 
 FORMAT = 2
 READABLE = (1, 2)
 """Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
 compared with each other, but it cannot be continued, nor compared with another run."""
 LOCK = ".lock"
+_DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
 _Row = TypeVar("_Row")
 
 
@@ -74,12 +83,7 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run; raises RunError where it is none, or of a format this version cannot read."""
         folder = cls(path)
-        header = folder.header
-        if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
-            raise RunError(f"{path / 'run.json'} is not the header of a run")
-        if header["format"] not in READABLE:
-            known = " and ".join(map(str, READABLE))
-            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads formats {known}")
+        folder.header  # noqa: B018 - raises what it raises
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
@@ -123,8 +127,8 @@ class RunFolder:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ("turns.jsonl", "calls.jsonl"):
             if (self.path / name).exists():
-                with self._writing(name), (self.path / name).open("rb+") as file:
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                with self._writing(name):
+                    cut_unfinished_line(self.path / name)
         with self._writing(""):
             remove_leftovers(self.path)
 
@@ -133,16 +137,26 @@ class RunFolder:
     @property
     def header(self) -> dict[str, Any]:
         header: dict[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
+        form = header.get("format") if isinstance(header, dict) else None
+        if type(form) is int and form not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise RunError(f"{self.path}: this is run format {form}, agentlab reads formats {known}")
+        try:
+            from_json(Header, header)
+        except ValueError as problem:
+            raise RunError(f"{self.path / 'run.json'} is not the header of a run: {problem}") from None
         return header
 
     def read_json(self, name: str, missing: str) -> Any:
         """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_json(read_bytes(self.path / name, links=False))
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path}{missing}") from None
-        except (OSError, ValueError) as problem:
-            raise RunError(f"{self.path / name} cannot be read: {problem}") from None
+        except OSError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
+        except ValueError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
     def scores(self) -> list[ScoreRow]:
         return list(self._rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
@@ -150,16 +164,20 @@ class RunFolder:
     def _rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
         file = self.path / name
-        if not file.exists():
+        number = 0
+        try:
+            with open_file(file, links=False) as lines:
+                for line in lines_of(lines):
+                    number += 1
+                    if not line.endswith(b"\n"):
+                        return
+                    yield read(parse_json(line))
+        except FileNotFoundError:
             return
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield read(json.loads(line))
-                except (KeyError, ValueError) as problem:
-                    raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
+        except OSError as problem:
+            raise RunError(f"{file} cannot be read: {problem.strerror}") from None
+        except ValueError as problem:
+            raise RunError(f"{file}:{number}: {problem}; {_DAMAGED}") from None
 
     @cached_property
     def played(self) -> Played:

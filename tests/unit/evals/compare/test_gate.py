@@ -246,10 +246,10 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
     assert rows[0]["measures"]["llm_calls"] == 1
     assert rows[0]["measures"]["cost_usd"] is None
     for number, line, said in (
-        (1, "", ":1: Input data was truncated"),
+        (1, "", ":1: Expecting value"),
         (1, '{"format": 2}', ":1: Invalid enum value 2 - at `$.format`"),
         (1, '{"format": 1}', ":1: Object missing required field `run_id`"),
-        (3, lines[2][:-5], ":3: JSON is malformed"),
+        (3, lines[2][:-5], ":3: Expecting ',' delimiter"),
         (3, "[]", ":3: Expected `object`, got `array`"),
         (3, lines[1], ":3: this turn of answering is in the file twice"),
         (3, lines[2].replace('"turn": 1', '"turn": "1"'), ":3: Expected `int`, got `str` - at `$.turn`"),
@@ -258,7 +258,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
             lines[2].replace('"answer_f1": 1.0', '"answer_f1": "good"'),
             ":3: Expected `int | float | null`, got `str`",
         ),
-        (3, lines[2].replace('"answer_f1": 1.0', '"answer_f1": NaN'), ":3: JSON is malformed: invalid character"),
+        (3, lines[2].replace('"answer_f1": 1.0', '"answer_f1": NaN'), ":3: NaN is not JSON"),
     ):
         baseline.write_text("\n".join([*lines[: number - 1], line, *lines[number:]]))
         with pytest.raises(RunError) as refused:
