@@ -150,11 +150,22 @@ def trace(arguments: argparse.Namespace) -> None:
         show_trace(run, play, arguments.full)
 
 
-def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console, show_comparison
+def _ended(path: str) -> Run:
+    """The run in a folder; on standard error, what cannot be told of an older one."""
+    from agentlab.core.events import printable
     from agentlab.evals.results.run import open_run
 
-    run = open_run(arguments.run)
+    run = open_run(path)
+    if not run.is_sealed and run.folder.summary_file.exists():
+        told = f"agentlab: {path} is older than seals: whether it was edited since cannot be told"
+        print(printable(told), file=sys.stderr)
+    return run
+
+
+def show(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import new_console, show_comparison
+
+    run = _ended(arguments.run)
     if arguments.id is None:
         show_comparison(run, arguments.all)
     else:
@@ -162,11 +173,9 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def report(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.run import open_run
-
     if len(arguments.run) > 2:
         raise ConfigError("report takes one run or two")
-    run, *others = map(open_run, arguments.run)
+    run, *others = map(_ended, arguments.run)
     saved = run.report(*others).save(arguments.out)
     print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
 
@@ -177,11 +186,10 @@ def compare(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_pairs
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
-    from agentlab.evals.results.run import open_run
 
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
-    runs = [open_run(path) for path in arguments.run]
+    runs = [_ended(path) for path in arguments.run]
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
     found = []
     if arguments.cheaper or arguments.not_worse:

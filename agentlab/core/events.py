@@ -228,9 +228,10 @@ def to_row(event: Event) -> dict[str, Any]:
 
 def revive(row: Mapping[str, Any]) -> Event:
     """The event of a row; keys that it does not know are passed over. Raises ValueError."""
-    if (kind := EVENTS.get(row.get("kind", ""))) is None:
-        raise ValueError(f"{row.get('kind')!r:.60} is no kind of event")
-    return from_json(kind, row)
+    name = row.get("kind")
+    if not isinstance(name, str) or name not in EVENTS:
+        raise ValueError(f"{name!r:.60} is no kind of event")
+    return from_json(EVENTS[name], row)
 
 
 def printable(text: str) -> str:

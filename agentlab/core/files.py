@@ -16,8 +16,9 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from agentlab.core.errors import ConfigError
 
@@ -35,7 +36,7 @@ LARGE = 2**31
 LONGEST_LINE = 64 * 2**20
 
 
-def open_file(path: Path, most: int = LARGE, *, links: bool = True) -> BinaryIO:
+def open_file(path: Path, most: int = LARGE, *, links: bool = True) -> BufferedReader:
     """An ordinary file of at most `most` bytes, to be read; raises OSError, whose `strerror` says what is wrong."""
     descriptor = _open(path, os.O_RDONLY, links=links)
     if (size := os.fstat(descriptor).st_size) > most:
@@ -59,7 +60,7 @@ def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 
 
-def lines_of(file: BinaryIO) -> Iterator[bytes]:
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file with their ends; raises ValueError for one past `LONGEST_LINE`."""
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:

@@ -12,7 +12,7 @@ for _ in range(150):
     DEEP = [DEEP]
 VALUES: list[Any] = [
     *(None, True, 0, -1, 2**63, 10**400, -0.5, 1e308, float("nan"), float("inf")),
-    *("", "x", "\ud800", "\x00", "x" * 5000, [], {}, [[]], {"kind": "step"}, [None], DEEP),
+    *("", "x", "\ud800", "\x00", "x" * 5000, "a\nb\x1b[2J", [], {}, [[]], {"kind": "step"}, [None], DEEP),
 ]
 BYTES = [b"", b"\x00", b"\xff\xfe", b"NaN", b"1e999", b"[" * 2000, b'"', b"\n", b"}", b"- " * 200, b"&a [*a]"]
 

@@ -11,6 +11,7 @@ import agentlab as al
 from agentlab.core.messages import Completion, Message, Reply, Usage
 from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
+from support.unsealing import unseal
 
 RIGHT, WRONG = "blue", "no idea"
 Turn = tuple[str, int]
@@ -64,3 +65,4 @@ def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
     header = json.loads((run.path / "run.json").read_text())
     change(header)
     (run.path / "run.json").write_text(json.dumps(header))
+    unseal(run.path)

@@ -132,6 +132,8 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
             "make the baseline again with --update, or let both name the same `primary`"
         )
     notes = []
+    for older in (str(run.path),) * (not run.is_sealed) + (str(baseline),) * (not header.check):
+        notes.append(f"{older} is older than seals: whether it was edited since cannot be told")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
     if new := [label for label in flows if label not in held]:

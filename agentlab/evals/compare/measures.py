@@ -87,13 +87,18 @@ def seconds_agree(one: str, other: str) -> bool:
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
     flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
-    for turn in run.played():
-        costs = run.costs(turn)
-        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
-    for score in run.folder.scores():
-        # What a scorer of one's own could not work out, it may call NaN.
-        value = score.value if math.isfinite(score.value) else None
-        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
+    where = "turns.jsonl"
+    try:
+        for turn in run.played():
+            costs = run.costs(turn)
+            flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
+        where = "scores.jsonl"
+        for score in run.folder.scores():
+            # What a scorer of one's own could not work out, it may call NaN.
+            value = score.value if math.isfinite(score.value) else None
+            flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
+    except KeyError as problem:
+        raise RunError(f"{run.path / where} names {problem}, which the rest of the run does not know") from None
     return flows
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import NOT_RECORDED
 from agentlab.core.trace import Trace, billed
-from agentlab.evals.results.rows import Reuse
+from agentlab.evals.results.rows import Billed, Reuse
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
@@ -52,7 +52,7 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
     return Reuse(
         reused=sum(call.origin == "replay" for call in calls),
         new=sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
-        billed={name: getattr(paid, name) for name in ("input_tokens", "output_tokens", "cost_usd")},
+        billed=Billed(input_tokens=paid.input_tokens, output_tokens=paid.output_tokens, cost_usd=paid.cost_usd),
         missing=missing if mode == "replay" else 0,
         causes=dict(causes.most_common()),
         diverged=diverged,

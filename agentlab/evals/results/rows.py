@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from agentlab.core.messages import Reply, to_json
@@ -25,6 +25,7 @@ from agentlab.core.trace import Totals
 
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
+Count = Annotated[int, Meta(ge=0, le=10**9)]
 Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
 
@@ -59,6 +60,8 @@ class Header(Struct):
     datasets: dict[str, _Data]
     models: dict[str, str]
     graders: dict[str, str] = {}
+    sealed: bool = False
+    """Whether the summary that it gets at its end has a seal."""
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
@@ -67,11 +70,11 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     flow: str
     dataset: str
     conversation: str
-    turn: int
+    turn: Count
     category: Any = UNSET
     """Of the conversation, as its data set names it."""
-    epoch: int
-    take: int
+    epoch: Count
+    take: Count
     """How often the conversation was begun before."""
     user: str
     reply: Reply | None
@@ -92,11 +95,27 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     dataset: str
     conversation: str
     category: Any = UNSET
-    turn: int
-    epoch: int
+    turn: Count
+    epoch: Count
     metric: str
     value: float | bool
     reason: str
+
+
+class Latency(TypedDict):
+    """Of the turns of a flow, in seconds."""
+
+    mean: float
+    p50: float
+    p95: float
+
+
+class Billed(TypedDict):
+    """What was paid for; None where it is not known."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
@@ -129,8 +148,7 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
     """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
-    latency_s: dict[str, float]
-    """`mean`, `p50` and `p95` of its turns, in seconds."""
+    latency_s: Latency
     phases: dict[str, Sums]
     """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
     scores: dict[str, MetricSummary]
@@ -148,7 +166,7 @@ class Reuse(Struct, frozen=True, kw_only=True):
 
     reused: int
     new: int
-    billed: Sums
+    billed: Billed
     missing: int
     """What a replay was asked for and did not have."""
     causes: dict[str, int]

@@ -26,6 +26,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
 from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.run.seal import FILES, PLAYED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +54,8 @@ class Run:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.path = folder.path
+        self.is_sealed = True
+        """False for a run that has not ended, or that is older than seals."""
 
     @property
     def run_id(self) -> str:
@@ -63,7 +66,7 @@ class Run:
         """The stable machine interface, as in `summary.json`."""
         missing = ": the run has not ended; continue it with --resume"
         summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
-        return summary
+        return {name: value for name, value in summary.items() if name != "seal"}
 
     @cached_property
     def result(self) -> Summary:
@@ -108,7 +111,7 @@ class Run:
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
         played = [(row, self.costs(row)) for row in rows if row.conversation == conversation]
-        played.sort(key=lambda turn: order.index(turn[0].flow))
+        played.sort(key=lambda turn: order.index(turn[0].flow) if turn[0].flow in order else len(order))
         return Shown(conversation, played, self.folder.scores(), self.conversations.get(conversation))
 
     def report(self, other: Run | None = None) -> Page:
@@ -223,6 +226,11 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
     }
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run folder; raises RunError where it is none."""
-    return Run(RunFolder.open(Path(path)))
+def open_run(path: str | Path, *, regrade: bool = False) -> Run:
+    """Open a run folder; raises RunError where it is none, or where a file of it was edited after the run had ended.
+
+    With `regrade`, for those who make them anew, scores and summary may have been.
+    """
+    run = Run(RunFolder.open(Path(path)))
+    run.is_sealed = run.folder.check_seal(PLAYED if regrade else FILES)
+    return run

@@ -7,8 +7,9 @@ on from there with --resume. What is read back is folded anew; nothing in the fo
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from logging.handlers import MemoryHandler
@@ -31,7 +32,8 @@ from agentlab.core.files import (
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import Header, Play, ScoreRow, TurnRow, encode
+from agentlab.evals.results.rows import Count, Header, Play, ScoreRow, TurnRow, encode
+from agentlab.evals.run.seal import FILES, PLAYED, check_seal, sealed
 
 FORMAT = 2
 READABLE = (1, 2)
@@ -76,7 +78,7 @@ class RunFolder:
         except OSError as problem:
             raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         folder = cls(path)
-        folder.write_json("run.json", {"format": FORMAT, **header})
+        folder.write_json("run.json", {"format": FORMAT, "sealed": True, **header})
         return folder
 
     @classmethod
@@ -87,9 +89,13 @@ class RunFolder:
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
-        """Replace a file in one step, so that it is never half-written."""
+        """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
         with self._writing(name):
+            if name == "summary.json":
+                content = sealed(self.path, json.loads(encode(content)))
             replace_file(self.path / name, encode(content, indent=2) + "\n")
+            if name == "run.json" and (self.path / "summary.json").exists():
+                self.write_json("summary.json", self.read_json("summary.json", ""))
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
@@ -123,6 +129,13 @@ class RunFolder:
             )
             raise self._failure from None
 
+    def reopen(self) -> None:
+        """Go on with a run that may have ended: its seal is checked, and with the summary it goes; raises RunError."""
+        if self.summary_file.exists():
+            self.check_seal(("run.json", *PLAYED))
+            with self._writing("summary.json"):
+                self.summary_file.unlink()
+
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ("turns.jsonl", "calls.jsonl"):
@@ -133,6 +146,15 @@ class RunFolder:
             remove_leftovers(self.path)
 
     # Reading.
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    def check_seal(self, names: Sequence[str] = FILES) -> bool:
+        """Whether the run has ended and is sealed; raises RunError for a file of `names` that was edited since."""
+        summary = self.read_json("summary.json", "") if self.summary_file.exists() else None
+        return summary is not None and check_seal(self.path, summary, self.header, names)
 
     @property
     def header(self) -> dict[str, Any]:
@@ -213,7 +235,7 @@ class _Place(Struct):
     flow: str
     conversation: str
     epoch: int
-    take: int
+    take: Count
 
 
 def _call(content: Any) -> tuple[Play, int, Event]:

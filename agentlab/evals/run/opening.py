@@ -124,6 +124,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
             raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
+    folder.reopen()
     folder.mend()
     # Every turn is graded anew at the end, those of the first sitting too.
     folder.write_json("run.json", {**before, "graders": header["graders"]})
