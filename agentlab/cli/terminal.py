@@ -162,15 +162,24 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    _show_gaps(console, run)
+    _show_next(console, run, more)
+
+
+def _show_gaps(console: Console, run: Run) -> None:
+    """What failed, and what is still to be played."""
+    result = run.result
     failed = Counter(row.error for row in run.played() if row.error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
-    if result.status != "complete" and not (result.recordings and result.recordings.missing):
+    for each in result.quarantined or ():
+        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
+        print_line(console, line, "red")
+    if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
-    _show_next(console, run, more)
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
-from agentlab.core.trace import Trace, check_conservation
+from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+log = logging.getLogger(__name__)
 SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
 """What a score says of its turn."""
 
@@ -35,9 +37,14 @@ async def finish(
     *,
     complete: bool,
 ) -> Run:
-    """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`."""
+    """Check conservation, grade every turn, and write `scores.jsonl` and `summary.json`.
+
+    Conversations that do not add up are quarantined: the summary names them, and the run is not complete.
+    """
     run = Run(folder)
-    _check_ledger(run, complete)
+    quarantined = folder.played.faults(complete=complete)
+    for play, cause in quarantined.items():
+        log.warning("%s is quarantined, and --resume plays it again: %s", "/".join(map(str, play)), cause)
     loop = asyncio.get_running_loop()
     expected = {
         (dataset.name, name_of(dataset, conversation, datasets)): conversation
@@ -65,21 +72,8 @@ async def finish(
     finally:
         given_up.set()
     folder.write_scores(scores)
-    folder.write_json("summary.json", summarise(run, scores, datasets, complete=complete))
+    folder.write_json("summary.json", summarise(run, scores, datasets, quarantined, complete=complete))
     return run
-
-
-def _check_ledger(run: Run, complete: bool) -> None:
-    rows = run.folder.played.turns
-    answered = {(*row.play, row.turn) for row in rows}
-    for play, trace in run.traces.items():
-        # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-        whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
-        check_conservation(whole, "/".join(map(str, play)))
-    for row in rows:
-        trace = run.traces.get(row.play, Trace(*row.play))
-        if not trace.totals(row.turn).agrees_with(row.totals):
-            raise RunError(f"{run.path}: turn {row.turn} of {row.conversation} does not add up to its calls")
 
 
 def _grade_turn(
@@ -116,7 +110,7 @@ def _grade_turn(
             scores |= scorer.score(turn, outcome)
         except NotRecorded as miss:
             scores |= dict.fromkeys(metrics, Score(value=0.0, reason=f"{UNGRADED}: {miss}"))
-        except Exception as failure:
+        except (Exception, SystemExit, KeyboardInterrupt) as failure:  # a thread is interrupted by nobody else
             where = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(
                 f"{run.path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."

@@ -175,6 +175,15 @@ class Reuse(Struct, frozen=True, kw_only=True):
     """The first of them in a conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
 
 
+class Quarantined(Struct, frozen=True):
+    """A conversation whose calls do not add up, and why; `--resume` plays it again."""
+
+    flow: str
+    conversation: str
+    epoch: int
+    cause: str
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """The stable machine interface of a run."""
 
@@ -188,6 +197,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     mode: str
     recordings: Reuse | None = None
     """None for a live run."""
+    quarantined: list[Quarantined] | UnsetType = UNSET
     flows: dict[str, FlowSummary]
 
 

@@ -190,6 +190,12 @@ class Run:
             raise RunError(
                 f"{self.path}: {reused.missing} calls of this replay were not recorded; record them with --mode auto"
             )
+        if self.result.quarantined:
+            first = self.result.quarantined[0]
+            raise RunError(
+                f"{self.path}: {len(self.result.quarantined)} conversations are quarantined (the first: {first.flow}"
+                f" {first.conversation}: {first.cause}); --resume plays them again"
+            )
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 

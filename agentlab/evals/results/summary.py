@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import UNSET
@@ -15,11 +15,18 @@ from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.reuse import UNGRADED, reuse
-from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, Play, Quarantined, ScoreRow, Summary, Sums
 from agentlab.evals.results.run import Run
 
 
-def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset], *, complete: bool) -> Summary:
+def summarise(
+    run: Run,
+    scores: Sequence[ScoreRow],
+    datasets: Sequence[Dataset],
+    quarantined: Mapping[Play, str],
+    *,
+    complete: bool,
+) -> Summary:
     header, played = run.folder.header, run.folder.played
     spec = header["spec"]
     labels = {row.flow for row in played.turns}
@@ -28,13 +35,14 @@ def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset],
     missing = reused is not None and reused.missing > 0
     return Summary(
         run_id=header["run_id"],
-        status="complete" if complete and not missing else "partial",
+        status="complete" if complete and not missing and not quarantined else "partial",
         datasets=[dataset.name for dataset in datasets],
         conversations=sum(len(dataset.conversations) for dataset in datasets),
         turns=len(played.turns),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
         recordings=reused,
+        quarantined=[Quarantined(*play, cause=cause) for play, cause in quarantined.items()] or UNSET,
         flows={
             label: _summarise_flow(run, label, [score for score in scores if score.flow == label])
             for label in (flow["label"] or flow["flow"] for flow in spec["flows"])

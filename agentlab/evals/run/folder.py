@@ -31,7 +31,7 @@ from agentlab.core.files import (
 )
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.core.trace import Trace
+from agentlab.core.trace import Trace, check_conservation
 from agentlab.evals.results.rows import Count, Header, Play, ScoreRow, TurnRow, encode
 from agentlab.evals.run.seal import FILES, PLAYED, check_seal, sealed
 
@@ -56,6 +56,23 @@ class Played:
     """Every conversation's events, revived."""
     abandoned: list[tuple[str, Event]]
     """Events of takes that a later one replaced, with the flow of each: nothing counts them but the bill."""
+
+    def faults(self, *, complete: bool = True) -> dict[Play, str]:
+        """Of every conversation that does not add up, what is wrong with it."""
+        answered = {(*row.play, row.turn) for row in self.turns}
+        found: dict[Play, str] = {}
+        for play, trace in self.traces.items():
+            # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+            whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
+            try:
+                check_conservation(whole, "/".join(map(str, play)))
+            except RunError as problem:
+                found[play] = str(problem)
+        for row in self.turns:
+            trace = self.traces.get(row.play, Trace(*row.play))
+            if not trace.totals(row.turn).agrees_with(row.totals):
+                found.setdefault(row.play, f"turn {row.turn} does not add up to its calls")
+        return found
 
 
 class RunFolder:

@@ -112,7 +112,8 @@ class _Runner:
             for variant in bench.variants
         ]
         self._takes = folder.played.takes
-        finished = self._finished()
+        # What does not add up is begun anew.
+        finished = self._finished() - folder.played.faults().keys()
         self._left = [play for play in self._plays if play.key not in finished]
         # A conversation that was cut off begins anew, and is paid for all the same.
         played = [event for trace in folder.played.traces.values() for event in trace.events]
