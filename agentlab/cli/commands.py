@@ -77,6 +77,7 @@ def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
     from agentlab.core.events import printable
+    from agentlab.core.scratch import scratch
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
@@ -87,10 +88,10 @@ def replay(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
     failed, used, specs = False, set(), {}
     for file in files:
-        with tempfile.TemporaryDirectory() as scratch, Lab(file, **_overrides(arguments)) as lab:
+        with tempfile.TemporaryDirectory(dir=scratch()) as aside, Lab(file, **_overrides(arguments)) as lab:
             print(f"{file}:")
             specs[file] = lab.spec
-            run = lab.run_sync(out=Path(scratch) / "run")
+            run = lab.run_sync(out=Path(aside) / "run")
             failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:

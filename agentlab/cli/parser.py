@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.listing import list_names
-from agentlab.core.errors import AgentlabError
+from agentlab.core.errors import AgentlabError, Terminated
 from agentlab.core.names import Mode
 from agentlab.core.version import __version__
 
@@ -22,14 +25,16 @@ HELP = Path(__file__).parent / "help"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted,
+    128 and the number of a signal that ended it."""
     arguments = _parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     # The handler has a level of its own: a run's log file opens the loggers to everything.
     logging.getLogger().handlers[0].setLevel(level)
     try:
-        return arguments.command(arguments) or 0
+        with _ended_by_signals():
+            return arguments.command(arguments) or 0
     except AgentlabError as problem:
         from agentlab.core.events import printable  # what a data set or a server said may stand in it
 
@@ -45,6 +50,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("agentlab: interrupted; what was done is kept, and --resume continues a run", file=sys.stderr)
         return 130
+    except Terminated as told:
+        print("agentlab: ended by a signal; what was done is kept, and --resume continues a run", file=sys.stderr)
+        return 128 + told.number
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Servers that were started end and temporary folders go, as after Ctrl-C, where the system ends the process."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Terminated(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -39,6 +39,14 @@ class AgentlabError(Exception):
         return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
+class Terminated(BaseException):
+    """The process is to end, by SIGTERM or SIGHUP; as an interrupt, but nothing goes on after it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"signal {number}")
+
+
 class ConfigError(AgentlabError):
     pass
 

@@ -1,4 +1,4 @@
-"""Temporary folders that go with what they belong to; files that are replaced, or added to, whole or not at all.
+"""Files that are replaced, or added to, whole or not at all, and read within limits.
 
 Only ordinary files are read and added to: a pipe would block for ever, a device never end. A link is followed where a
 user named the file, and refused (`links=False`) where it was found in a folder that others may have filled.
@@ -10,25 +10,14 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import stat
-import tempfile
 import uuid
-import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 from agentlab.core.errors import ConfigError
-
-
-def folder_of(owner: object, prefix: str = "agentlab-") -> Path:
-    """A new folder for `owner`, deleted once nobody holds that any more."""
-    folder = tempfile.mkdtemp(prefix=prefix)
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
 
 SMALL = 16 * 2**20
 LARGE = 2**31

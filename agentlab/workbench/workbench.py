@@ -17,10 +17,10 @@ from typing import Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.files import folder_of
 from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
 from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory, Tool
+from agentlab.core.scratch import folder_of, scratch
 from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, load_dataset
@@ -181,7 +181,7 @@ class Workbench:
     @contextlib.asynccontextmanager
     async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
         """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
-        with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(dir=scratch(), ignore_cleanup_errors=True) as folder:
             opened = await self.open_memory(variant, folder)
             try:
                 yield opened

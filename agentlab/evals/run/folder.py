@@ -279,7 +279,15 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+MOST_LOGGED = 64 * 2**20
+"""Bytes of a `run.log`."""
+
+
 class _LogFile(logging.FileHandler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None or self.stream.tell() < MOST_LOGGED:
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         """Pass over a line that cannot be written: what matters is said by the run itself."""
 
