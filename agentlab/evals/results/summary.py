@@ -11,8 +11,8 @@ from msgspec import UNSET
 from agentlab.core.events import PHASES, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
 from agentlab.core.trace import Totals, Trace, billed
+from agentlab.data.conversations import INGEST
 from agentlab.data.datasets import Dataset
-from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
 from agentlab.evals.results.reuse import UNGRADED, reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, Play, Quarantined, ScoreRow, Summary, Sums
