@@ -65,7 +65,7 @@ class Header(Struct):
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
-    """A turn that was played: what was said, and what it cost."""
+    """A turn that was played, or imported: what was said, and what it cost."""
 
     flow: str
     dataset: str
@@ -80,8 +80,15 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     reply: Reply | None
     """None where the turn failed; `error` then says why."""
     error: str | None
-    wall_seconds: float
+    wall_seconds: float | None
+    """None of an imported answer."""
     totals: Totals
+    latency_s: float | UnsetType | None = UNSET
+    """Of an imported answer, as its source says; UNSET where the trace tells."""
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Likewise."""
+    published: dict[str, Any] | UnsetType = UNSET
+    """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
 
     @property
     def play(self) -> Play:
@@ -98,16 +105,21 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     turn: Count
     epoch: Count
     metric: str
-    value: float | bool
+    value: float | bool | None
+    """None where the source of an imported answer does not say."""
     reason: str
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.value is None else f"{float(self.value):.2f}"
 
 
 class Latency(TypedDict):
-    """Of the turns of a flow, in seconds."""
+    """Of the turns of a flow, in seconds; None where the source of imported answers does not say."""
 
-    mean: float
-    p50: float
-    p95: float
+    mean: float | None
+    p50: float | None
+    p95: float | None
 
 
 class Billed(TypedDict):
@@ -119,7 +131,8 @@ class Billed(TypedDict):
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
-    mean: float
+    mean: float | None
+    """None where a value is unknown."""
     ci95: tuple[float, float] | None
     """None where there are too few conversations for an interval."""
     n: int
@@ -130,18 +143,20 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     turns: int
     errors: int
-    llm_calls: int
-    embedding_calls: int
-    tool_calls: int
-    memory_ops: int
-    llm_calls_per_turn: float
-    embedding_calls_per_turn: float
-    tool_calls_per_turn: float
+    llm_calls: int | None
+    embedding_calls: int | None
+    tool_calls: int | None
+    memory_ops: int | None
+    llm_calls_per_turn: float | None
+    embedding_calls_per_turn: float | None
+    tool_calls_per_turn: float | None
     memory_tokens_per_turn: float | None = None
     """Of facts that were recalled, estimated; None in runs of format 1."""
-    memory_unavailable: int = 0
+    memory_unavailable: int | None = 0
     """Turns that had to do without their memory."""
-    fallback_rate: float
+    fallback_rate: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Only of imported answers."""
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
@@ -157,8 +172,8 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     def per_turn(self, name: str) -> float | None:
         """The sum `name` in shares of a turn."""
-        total: float | None = getattr(self, name)
-        return None if total is None else total / self.turns
+        total: float | UnsetType | None = getattr(self, name)
+        return None if total is None or total is UNSET else total / self.turns
 
 
 class Reuse(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ parts; where a single column does not fit, in lines. What is foreign reaches the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -20,6 +21,13 @@ from agentlab.core.events import printable
 Cell: TypeAlias = str | Text
 Grid: TypeAlias = list[list[Text]]
 """Rows of cells, all of one length; the first row is the heading, the first column names the rows."""
+
+
+def new_console() -> Console:
+    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
+    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
+    width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from logging.handlers import MemoryHandler
@@ -125,6 +126,17 @@ class RunFolder:
         with self._writing("scores.jsonl"):
             replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
 
+    def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        """Replace a file in one step with lines that need not fit in memory."""
+        fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
+        try:
+            with self._writing(name):
+                with fresh.open("wb") as file:
+                    file.writelines(lines)
+                fresh.replace(self.path / name)
+        finally:
+            fresh.unlink(missing_ok=True)
+
     def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
         line = encode(row).encode("utf-8", "backslashreplace")
@@ -198,9 +210,9 @@ class RunFolder:
             raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
     def scores(self) -> list[ScoreRow]:
-        return list(self._rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
+        return list(self.rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
 
-    def _rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
+    def rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
         file = self.path / name
         number = 0
@@ -230,7 +242,7 @@ class RunFolder:
             if play in traces:
                 abandoned.extend((play[0], event) for event in traces[play].events)
 
-        for play, take, event in self._rows("calls.jsonl", _call):
+        for play, take, event in self.rows("calls.jsonl", _call):
             if take > takes.get(play, -1):
                 begin(play, take)
                 traces[play] = Trace(*play, take=take)
@@ -238,7 +250,7 @@ class RunFolder:
                 traces[play].events.append(event)
             else:
                 abandoned.append((play[0], event))
-        turns = list(self._rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
+        turns = list(self.rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
         for row in turns:
             if row.take > takes.get(row.play, -1):
                 begin(row.play, row.take)
