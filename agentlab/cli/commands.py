@@ -36,11 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
         for note in environment_notes(lab.spec, lab.variants):
             print(note, file=sys.stderr)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
-            if doubts := sum(1 for _ in lint(dataset)):
+            if doubts := len(lint(dataset)):
                 print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         fetch(lab.local_weights())
         with RunDisplay() as display:
-            told = {"on_event": display.tell} if arguments.events else {}
+            told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
+            told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         missed = _show_reuse(run)
         show_comparison(run, arguments.all)
@@ -78,7 +79,6 @@ def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
     from agentlab.core.events import printable
-    from agentlab.core.scratch import scratch
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
@@ -89,10 +89,10 @@ def replay(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
     failed, used, specs = False, set(), {}
     for file in files:
-        with tempfile.TemporaryDirectory(dir=scratch()) as aside, Lab(file, **_overrides(arguments)) as lab:
+        with tempfile.TemporaryDirectory() as scratch, Lab(file, **_overrides(arguments)) as lab:
             print(f"{file}:")
             specs[file] = lab.spec
-            run = lab.run_sync(out=Path(aside) / "run")
+            run = lab.run_sync(out=Path(scratch) / "run")
             failed |= _show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
@@ -128,71 +128,17 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
     return given
 
 
-def trace(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_trace
-    from agentlab.core.events import printable
-    from agentlab.core.plugins import unknown
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(arguments.run)
-    # A flow that failed before it did anything has turns and no trace.
-    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
-    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
-    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
-        if name is not None and name not in known:
-            raise ConfigError(unknown(f"{what} of this run", name, known))
-    if arguments.id is None:
-        for flow, conversation, epoch in every:
-            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
-        return
-    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
-    if not plays:
-        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for play in sorted(plays, key=lambda play: play[2]):
-        show_trace(run, play, arguments.full)
-
-
-def _ended(path: str) -> Run:
-    """The run in a folder; on standard error, what cannot be told of an older one."""
-    from agentlab.core.events import printable
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(path)
-    if not run.is_sealed and run.folder.summary_file.exists():
-        told = f"agentlab: {path} is older than seals: whether it was edited since cannot be told"
-        print(printable(told), file=sys.stderr)
-    return run
-
-
-def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.results.tables import new_console
-
-    run = _ended(arguments.run)
-    if arguments.id is None:
-        show_comparison(run, arguments.all)
-    else:
-        run.show(arguments.id).print_to(new_console())
-
-
-def report(arguments: argparse.Namespace) -> None:
-    if len(arguments.run) > 2:
-        raise ConfigError("report takes one run or two")
-    run, *others = map(_ended, arguments.run)
-    saved = run.report(*others).save(arguments.out)
-    print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
-
-
 def compare(arguments: argparse.Namespace) -> None:
     import json
 
     from agentlab.cli.comparing import show_pairs
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
+    from agentlab.evals.results.run import open_run
 
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
-    runs = [_ended(path) for path in arguments.run]
+    runs = [open_run(path) for path in arguments.run]
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
     found = []
     if arguments.cheaper or arguments.not_worse:
@@ -332,7 +278,7 @@ def lint(arguments: argparse.Namespace) -> int:
     doubts = 0
     for folder in arguments.dataset:
         dataset = load_dataset(folder)
-        found = list(lint(dataset))
+        found = lint(dataset)
         doubts += len(found)
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"

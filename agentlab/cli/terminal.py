@@ -14,20 +14,21 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from agentlab.cli.comparing import reliabilities, visible_differences
-from agentlab.core.errors import RunError
+from agentlab.cli.comparing import reliabilities
 from agentlab.core.events import Decision, printable, shorten
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.compare.measures import COSTS, summary_rows
-from agentlab.evals.compare.pairs import Comparison, compare
+from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.report.verdict import Verdict, verdict_on
+from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected, worst_turn
-from agentlab.evals.results.tables import Cell, new_console, print_line, print_table
+from agentlab.evals.results.show import badness, expected, worst_turn
+from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.runner import RunProgress
+    from agentlab.evals.run.player import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
@@ -79,6 +80,7 @@ class RunDisplay(_Display):
     def update(self, progress: RunProgress) -> None:
         task, label = self._task("run", progress.total), printable(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
+        failed += f"  {progress.limits}" if progress.limits else ""
         self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()
@@ -129,13 +131,15 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     console = new_console()
     result = run.result
     costs, scores = summary_rows(list(result.flows.values()))
-    comparison = compared(run)
+    verdict, comparison = verdict_on(run)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
+    # Where there are none but these they are what the run was graded for.
+    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
     for title, values in (*costs, *scores):
         name = _NAMES.get(title) or title.partition(" (n=")[0]
-        finding = (title, values) in scores and name not in DETAILS
+        finding = (title, values) in scores and name not in details
         if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
         elif finding or everything or name in HEADLINE_COSTS:
@@ -145,7 +149,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in (*reliabilities(run), *visible_differences(comparison)):
+    _show_judgement(console, verdict)
+    for line in (*reliabilities(run), *poor_turns(run)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
@@ -155,22 +160,16 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
-    _show_gaps(console, run)
-    _show_next(console, run, more)
-
-
-def _show_gaps(console: Console, run: Run) -> None:
-    """What failed, and what is still to be played."""
-    result = run.result
-    failed = Counter(row.error for row in run.played() if row.error is not None)
+    for each in result.quarantined or ():
+        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
+        print_line(console, line, "red")
+    failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
-    for each in result.quarantined or ():
-        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
-        print_line(console, line, "red")
+    _show_next(console, run, more)
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:
@@ -183,27 +182,24 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
-        row, why = found
-        conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
-        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
+    if found := worst_turn(run.figures(badness)):
+        play, turn, why = found
+        flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
+    steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
     if more:
         steps.append((f"show {folder} --all", f"{more} more measures"))
-    if steps:
-        print_line(console, "next:", "bold")
-    for command, does in steps:
-        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
+    print_commands(console, steps)
 
 
-def compared(run: Run) -> Comparison | None:
-    """The first flow with each other one; None for a single flow, or turns that are not there yet."""
-    try:
-        return compare(run)
-    except RunError:
-        return None
+def _show_judgement(console: Console, verdict: Verdict) -> None:
+    """What to ship, and what that rests on, a line a pair."""
+    print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
+    for note in verdict.notes:
+        print_line(console, f"  {note}")
 
 
 def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
@@ -235,8 +231,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
-    rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
-    scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
+    rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
@@ -244,11 +240,10 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in expected(gold.turns[turn]) if gold and row else ():
+        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
-        for score in scores:
-            if score.turn == turn:
-                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
+        for metric, score in ((row and row.scores) or {}).items():
+            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
     console.print()
 
 

@@ -9,10 +9,12 @@ keywords that a grammar cannot express. Nothing here trusts a schema to be sound
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -40,6 +42,24 @@ _KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in s
 _DEEPEST = 12
 _MOST_PARTS = 2000
 _MOST_ITEMS = 64
+
+
+@functools.cache
+def validators() -> Any:
+    """The library jsonschema; whoever has tools asks for it before the first of them is timed.
+
+    Where Jupyter is, its checker of IRIs would build a grammar for a second; formats are not checked here.
+    """
+    unwanted = "rfc3987_syntax"
+    blocked = unwanted not in sys.modules
+    if blocked:
+        sys.modules[unwanted] = None  # type: ignore[assignment]
+    try:
+        import jsonschema
+    finally:
+        if blocked:
+            del sys.modules[unwanted]
+    return jsonschema
 
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:

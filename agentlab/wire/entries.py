@@ -82,7 +82,7 @@ class _Result(Struct):
     error: str | None = None
 
 
-_KINDS: dict[str, type[Struct]] = {
+KINDS: dict[str, type[Struct]] = {
     "message": _Message,
     "tool": _Tool,
     "completion": _Completion,
@@ -95,7 +95,7 @@ _KINDS: dict[str, type[Struct]] = {
 
 def check_entry(row: Row, where: str) -> None:
     """Raise RecordingError unless the row is one of format 1, with the types that it has there."""
-    kind = _KINDS.get(row["kind"]) if isinstance(row["kind"], str) else None
+    kind = KINDS.get(row["kind"]) if isinstance(row["kind"], str) else None
     if kind is None:
         raise RecordingError("not an entry that format 1 knows", where)
     try:

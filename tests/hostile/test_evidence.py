@@ -33,8 +33,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 EDITS = {
-    "scores.jsonl": ('"value": 0.0', '"value": 1.0'),
-    "turns.jsonl": ('"text": "no idea"', '"text": "blue"'),
+    "turns.jsonl": ('"value": 0.0', '"value": 1.0'),
     "calls.jsonl": ('"input_tokens": 100', '"input_tokens": 1'),
     "summary.json": ('"input_tokens": 800', '"input_tokens": 8'),
     "run.json": ('"graders": {', '"graders": {"mine": "1", '),
@@ -56,7 +55,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         assert main(command) == 1, command
         told = capsys.readouterr().err.strip()
         assert told.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), told
-        assert ("agentlab score" if name in ("scores.jsonl", "summary.json") else "from a copy") in told
+        assert ("agentlab score" if name == "summary.json" else "from a copy") in told
     assert not (tmp_path / "new.jsonl").exists() and not (tmp_path / "page.html").exists()
 
 
@@ -67,15 +66,14 @@ def test_resuming_does_not_seal_an_edit(finished, tmp_path, name):
         play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
 
 
-def test_resuming_makes_edited_scores_anew(finished, tmp_path):
-    before = (finished / "scores.jsonl").read_text()
-    edit(finished / "scores.jsonl", *EDITS["scores.jsonl"])
-    play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
-    assert (finished / "scores.jsonl").read_text() == before and open_run(finished).is_sealed
+def test_resuming_makes_an_edited_summary_anew(finished, tmp_path):
+    edit(finished / "summary.json", *EDITS["summary.json"])
+    again = play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
+    assert again.result.flows["other"].input_tokens == 800 and open_run(finished).is_sealed
 
 
 def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
-    for name in ("turns.jsonl", "calls.jsonl", "scores.jsonl"):
+    for name in ("turns.jsonl", "calls.jsonl"):
         content = (finished / name).read_bytes()
         (finished / name).unlink()
         with pytest.raises(RunError, match=rf"{name} was deleted"):
@@ -96,9 +94,11 @@ def test_a_sealed_run_may_move_and_be_laid_out_anew(finished, tmp_path):
     assert "seal" not in open_run(tmp_path / "elsewhere").summary
 
 
-def test_grading_anew_may_open_edited_scores_and_not_an_edited_ledger(finished):
-    edit(finished / "scores.jsonl", *EDITS["scores.jsonl"])
-    assert open_run(finished, regrade=True).is_sealed
+def test_grading_anew_makes_an_edited_summary_anew_and_takes_no_edited_ledger(finished):
+    before = (finished / "summary.json").read_text()
+    edit(finished / "summary.json", *EDITS["summary.json"])
+    assert main(["score", str(finished)]) == 0
+    assert json.loads((finished / "summary.json").read_text())["flows"] == json.loads(before)["flows"]
     edit(finished / "calls.jsonl", *EDITS["calls.jsonl"])
     with pytest.raises(RunError, match=r"calls\.jsonl was edited"):
         open_run(finished, regrade=True)

@@ -67,7 +67,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["run.json", "summary.json", "turns.jsonl", "calls.jsonl", "scores.jsonl"])
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "turns.jsonl", "calls.jsonl"])
 @given(data=st.data())
 @EASY
 def test_a_run_folder(finished, name, data):

@@ -1,8 +1,7 @@
 """What stands in a run folder, as types, and the one way from them to JSON.
 
-    turns.jsonl     a TurnRow a line
-    calls.jsonl     an event a line, with flow, conversation, epoch and take
-    scores.jsonl    a ScoreRow a line
+    turns.jsonl     a TurnRow a line, with what it cost and its scores
+    calls.jsonl     an event a line, with flow, conversation, epoch and take (see `agentlab.evals.run.ledger`)
     summary.json    a Summary
 
 Fields are written in the order in which they stand here. What is unknown is None, and null in the file; a field that
@@ -13,21 +12,24 @@ surrogate pair, which a model may write, and NaN.
 from __future__ import annotations
 
 import json
-import re
-from typing import Annotated, Any, TypedDict
+from collections.abc import Iterator
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from agentlab.core.messages import Reply, to_json
-from agentlab.core.strict_json import DEEPEST, parse_json, tamed
 from agentlab.core.trace import Totals
 
 Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
-Count = Annotated[int, Meta(ge=0, le=10**9)]
 Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
+
+
+BEGUN_AGAIN = -1
+"""The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
 
 
 class _Flow(Struct):
@@ -64,17 +66,40 @@ class Header(Struct):
     """Whether the summary that it gets at its end has a seal."""
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
-    """A turn that was played, or imported: what was said, and what it cost."""
+class Graded(Struct, frozen=True):
+    """What a metric says of a turn, and why."""
+
+    value: float | bool | None
+    """None where a scorer could not work it out, or the source of an imported answer does not say."""
+    reason: str
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.value is None else f"{float(self.value):.2f}"
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    @property
+    def play(self: Any) -> Play:
+        return self.flow, self.conversation, self.epoch
+
+    def costs(self: Any) -> dict[str, Any]:
+        """What the turn took, by the names under which flows are compared."""
+        found = {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        return found if self.retrieval_steps is UNSET else found | {"retrieval_steps": self.retrieval_steps}
+
+
+class TurnRow(_Turn, frozen=True, kw_only=True):
+    """A turn that was played, or imported: what was said, what it cost, and how it was graded."""
 
     flow: str
     dataset: str
     conversation: str
-    turn: Count
+    turn: int
     category: Any = UNSET
     """Of the conversation, as its data set names it."""
-    epoch: Count
-    take: Count
+    epoch: int
+    take: int
     """How often the conversation was begun before."""
     user: str
     reply: Reply | None
@@ -83,16 +108,51 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     wall_seconds: float | None
     """None of an imported answer."""
     totals: Totals
-    latency_s: float | UnsetType | None = UNSET
-    """Of an imported answer, as its source says; UNSET where the trace tells."""
+    latency_s: float | None
+    """Seconds of the longest path through its events; of an imported answer, as its source says."""
+    memory_tokens: int | None
+    """Of facts that were recalled, estimated."""
+    memory_unavailable: int | None
+    """1 where it had to do without its memory."""
+    phases: dict[str, Sums]
+    """As of a flow's summary."""
+    scores: dict[str, Graded] | None = None
+    """By metric; None where a scorer failed and the turn is still to be graded."""
     retrieval_steps: int | UnsetType | None = UNSET
-    """Likewise."""
+    """Only of an imported answer, as its source says."""
     published: dict[str, Any] | UnsetType = UNSET
     """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
 
-    @property
-    def play(self) -> Play:
-        return self.flow, self.conversation, self.epoch
+    def graded(self) -> Iterator[ScoreRow]:
+        """A row a metric."""
+        same = {name: getattr(self, name) for name in SHARED}
+        for metric, score in (self.scores or {}).items():
+            yield ScoreRow(**same, metric=metric, value=score.value, reason=score.reason)
+
+
+class Value(Struct, frozen=True):
+    """Of a score what figures need."""
+
+    value: float | bool | None
+
+
+class TurnFigures(_Turn, frozen=True, kw_only=True):
+    """Of a turn row the figures: what tables and comparisons read, without decoding what was said."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    take: int
+    error: str | None
+    totals: Totals
+    latency_s: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
+    scores: dict[str, Value] | None = None
+
+
+SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
+"""What a score says of its turn."""
 
 
 class ScoreRow(Struct, frozen=True, kw_only=True):
@@ -102,32 +162,11 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     dataset: str
     conversation: str
     category: Any = UNSET
-    turn: Count
-    epoch: Count
+    turn: int
+    epoch: int
     metric: str
     value: float | bool | None
-    """None where the source of an imported answer does not say."""
     reason: str
-
-    @property
-    def shown(self) -> str:
-        return "?" if self.value is None else f"{float(self.value):.2f}"
-
-
-class Latency(TypedDict):
-    """Of the turns of a flow, in seconds; None where the source of imported answers does not say."""
-
-    mean: float | None
-    p50: float | None
-    p95: float | None
-
-
-class Billed(TypedDict):
-    """What was paid for; None where it is not known."""
-
-    input_tokens: int | None
-    output_tokens: int | None
-    cost_usd: float | None
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
@@ -163,7 +202,8 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
     """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
-    latency_s: Latency
+    latency_s: dict[str, float | None]
+    """`mean`, `p50` and `p95` of its turns, in seconds."""
     phases: dict[str, Sums]
     """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
     scores: dict[str, MetricSummary]
@@ -181,7 +221,7 @@ class Reuse(Struct, frozen=True, kw_only=True):
 
     reused: int
     new: int
-    billed: Billed
+    billed: Sums
     missing: int
     """What a replay was asked for and did not have."""
     causes: dict[str, int]
@@ -214,6 +254,10 @@ class Summary(Struct, frozen=True, kw_only=True):
     """None for a live run."""
     quarantined: list[Quarantined] | UnsetType = UNSET
     flows: dict[str, FlowSummary]
+    limits: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
+    `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call
+    and the most in flight from then on, 0 for any number."""
 
 
 def columns(record: Struct) -> dict[str, Any]:
@@ -221,18 +265,24 @@ def columns(record: Struct) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
 
 
-_ODD = re.compile(r"NaN|Infinity|\d{31}|\de\+\d{3}")
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(record: Any) -> bytes:
+    """A record as a line of JSON; of half a surrogate pair, which a model may write, its escape."""
+    try:
+        return _encode(record) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        return encode(record).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def encode(record: Any, indent: int | None = None) -> str:
-    """A record as JSON that can be read back: what `parse_json` refuses in what a flow handed on, NaN say, is null."""
-    text = json.dumps(record, default=_plain, ensure_ascii=False, indent=indent)
-    if text.count("{") + text.count("[") > DEEPEST or _ODD.search(text):
-        try:
-            parse_json(text)
-        except ValueError:
-            text = json.dumps(tamed(json.loads(text)), ensure_ascii=False, indent=indent)
-    return text
+    """A record as JSON; a number that JSON has no word for, such as NaN in what a flow handed on, is null."""
+    try:
+        return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(record, default=_plain), parse_constant=lambda name: None)
+        return json.dumps(finite, ensure_ascii=False, indent=indent)
 
 
 def _plain(value: Any) -> Any:

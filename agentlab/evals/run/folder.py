@@ -1,7 +1,8 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
-on from there with --resume. What is read back is folded anew; nothing in the folder is a running total.
+on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row.
+Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
 from __future__ import annotations
@@ -9,77 +10,48 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from agentlab.core.errors import RunError
-from agentlab.core.events import Event, revive, to_row
-from agentlab.core.files import (
-    append_whole,
-    cut_unfinished_line,
-    lines_of,
-    open_file,
-    read_bytes,
-    remove_leftovers,
-    replace_file,
-)
+from agentlab.core.events import Event, ModelCall
+from agentlab.core.files import Appended, cut_unfinished_line, read_bytes, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.core.trace import Trace, check_conservation
-from agentlab.evals.results.rows import Count, Header, Play, ScoreRow, TurnRow, encode
-from agentlab.evals.run.seal import FILES, PLAYED, check_seal, sealed
+from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
+from agentlab.evals.run.seal import check_seal, sealed
 
-FORMAT = 2
-READABLE = (1, 2)
-"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
-compared with each other, but it cannot be continued, nor compared with another run."""
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""Older formats keep scores in a file of their own, latency only in the ledger, and whole requests in that. Format 1
+has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be compared
+with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
-_Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True)
-class Played:
-    """What the flows of a run have done; of a conversation that was begun again, the last take."""
-
-    takes: dict[Play, int]
-    """The last take of every conversation that left an event or a turn behind."""
-    turns: list[TurnRow]
-    """Sorted."""
-    traces: dict[Play, Trace]
-    """Every conversation's events, revived."""
-    abandoned: list[tuple[str, Event]]
-    """Events of takes that a later one replaced, with the flow of each: nothing counts them but the bill."""
-
-    def faults(self, *, complete: bool = True) -> dict[Play, str]:
-        """Of every conversation that does not add up, what is wrong with it."""
-        answered = {(*row.play, row.turn) for row in self.turns}
-        found: dict[Play, str] = {}
-        for play, trace in self.traces.items():
-            # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-            whole = [event for event in trace.events if complete or (*play, event.turn) in answered]
-            try:
-                check_conservation(whole, "/".join(map(str, play)))
-            except RunError as problem:
-                found[play] = str(problem)
-        for row in self.turns:
-            trace = self.traces.get(row.play, Trace(*row.play))
-            if not trace.totals(row.turn).agrees_with(row.totals):
-                found.setdefault(row.play, f"turn {row.turn} does not add up to its calls")
-        return found
+MOST_LOGGED = 64 * 2**20
+"""Bytes of a `run.log`."""
+TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
+_Turn = TypeVar("_Turn", TurnRow, TurnFigures)
+_Made = TypeVar("_Made")
 
 
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._failure: RunError | None = None
+        self._is_open = False
+        """Whether rows were written since there was a summary."""
+        self._pending: list[bytes] = []
+        self._files = {name: Appended(path / name) for name in ROWS}
+        self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
 
     # Writing.
 
@@ -103,31 +75,29 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run; raises RunError where it is none, or of a format this version cannot read."""
         folder = cls(path)
-        folder.header  # noqa: B018 - raises what it raises
+        header = folder.header
+        form = header.get("format") if isinstance(header, dict) else None
+        if type(form) is int and form not in READABLE:
+            known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
+            raise RunError(f"{path}: this is run format {form}, agentlab reads formats {known}")
+        try:
+            from_json(Header, header)
+        except ValueError as problem:
+            raise RunError(f"{path / 'run.json'} is not the header of a run: {problem}") from None
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
         with self._writing(name):
             if name == "summary.json":
-                content = sealed(self.path, json.loads(encode(content)))
+                content = sealed(self.path, json.loads(encode(content)), self._sealed_files())
             replace_file(self.path / name, encode(content, indent=2) + "\n")
-            if name == "run.json" and (self.path / "summary.json").exists():
+            if name == "run.json" and self.summary_file.exists():
                 self.write_json("summary.json", self.read_json("summary.json", ""))
-
-    def append_event(self, trace: Trace, event: Event) -> None:
-        where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
-        self._append("calls.jsonl", {**where, **to_row(event)})
-
-    def append_turn(self, row: TurnRow) -> None:
-        self._append("turns.jsonl", row)
-
-    def write_scores(self, rows: list[ScoreRow]) -> None:
-        with self._writing("scores.jsonl"):
-            replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
+        self._unseal()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
             with self._writing(name):
@@ -137,15 +107,38 @@ class RunFolder:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def _append(self, name: str, row: Any) -> None:
-        # Half a surrogate pair, which a model may write, becomes its JSON escape.
-        line = encode(row).encode("utf-8", "backslashreplace")
+    def append_event(self, trace: Trace, event: Event) -> None:
+        """Take an event into the ledger, where it stands at once if it was paid for, and else with its turn's row."""
+        rows = self._ledger_rows.get(trace)
+        if rows is None:
+            rows = self._ledger_rows[trace] = LedgerRows(trace)
+        self._check()
+        self._pending += map(encode_line, rows.of(event))
+        if isinstance(event, ModelCall) and event.origin == "live":
+            self.flush()
+
+    def append_turn(self, row: TurnRow) -> None:
+        self.flush()
+        self._append(TURNS, encode_line(row))
+
+    def flush(self) -> None:
+        """Write the events that wait for their turn to end."""
+        if self._pending:
+            lines = b"".join(self._pending)
+            self._pending.clear()
+            self._append(CALLS, lines)
+
+    def _append(self, name: str, lines: bytes) -> None:
+        self._check()
+        self._unseal()
+        with self._writing(name):
+            self._files[name].add(lines)
+        self.__dict__.pop("ledger", None)
+
+    def _check(self) -> None:
         if self._failure is not None:
             # A flow may have survived the first one; nothing is written past a line that is missing.
             raise self._failure
-        with self._writing(name):
-            append_whole(self.path / name, line + b"\n")
-        self.__dict__.pop("played", None)
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -158,17 +151,17 @@ class RunFolder:
             )
             raise self._failure from None
 
-    def reopen(self) -> None:
-        """Go on with a run that may have ended: its seal is checked, and with the summary it goes; raises RunError."""
-        if self.summary_file.exists():
-            self.check_seal(("run.json", *PLAYED))
+    def _unseal(self) -> None:
+        """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
+        if not self._is_open:
             with self._writing("summary.json"):
-                self.summary_file.unlink()
+                self.summary_file.unlink(missing_ok=True)
+            self._is_open = True
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
-        for name in ("turns.jsonl", "calls.jsonl"):
-            if (self.path / name).exists():
+        for name in ROWS:
+            if (self.path / name).exists() or (self.path / name).is_symlink():
                 with self._writing(name):
                     cut_unfinished_line(self.path / name)
         with self._writing(""):
@@ -180,22 +173,23 @@ class RunFolder:
     def summary_file(self) -> Path:
         return self.path / "summary.json"
 
-    def check_seal(self, names: Sequence[str] = FILES) -> bool:
-        """Whether the run has ended and is sealed; raises RunError for a file of `names` that was edited since."""
+    def _sealed_files(self) -> list[Path]:
+        files = [*self.files(TURNS), *self.files(CALLS), self.path / "scores.jsonl"]
+        return [self.path / "run.json", *(file for file in files if file.exists())]
+
+    def check_seal(self, *, regrade: bool = False) -> bool:
+        """Whether the run has ended and is sealed; raises RunError for a file that was edited since.
+
+        With `regrade` the summary may have been: it is about to be made anew.
+        """
         summary = self.read_json("summary.json", "") if self.summary_file.exists() else None
-        return summary is not None and check_seal(self.path, summary, self.header, names)
+        return summary is not None and check_seal(
+            self.path, summary, self.header, self._sealed_files(), regrade=regrade
+        )
 
     @property
     def header(self) -> dict[str, Any]:
         header: dict[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
-        form = header.get("format") if isinstance(header, dict) else None
-        if type(form) is int and form not in READABLE:
-            known = " and ".join(map(str, READABLE))
-            raise RunError(f"{self.path}: this is run format {form}, agentlab reads formats {known}")
-        try:
-            from_json(Header, header)
-        except ValueError as problem:
-            raise RunError(f"{self.path / 'run.json'} is not the header of a run: {problem}") from None
         return header
 
     def read_json(self, name: str, missing: str) -> Any:
@@ -209,68 +203,60 @@ class RunFolder:
         except ValueError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
-    def scores(self) -> list[ScoreRow]:
-        return list(self.rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
+    def files(self, name: str) -> list[Path]:
+        """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
+        # What is graded anew stands in the run's own, and is read last.
+        return [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
 
-    def rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
-        """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
-        file = self.path / name
-        number = 0
-        try:
-            with open_file(file, links=False) as lines:
-                for line in lines_of(lines):
-                    number += 1
-                    if not line.endswith(b"\n"):
-                        return
-                    yield read(parse_json(line))
-        except FileNotFoundError:
+    def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
+        """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
+        return [row for _, row in self.latest(TurnRow, lambda row: row, flow, conversation)]
+
+    def latest(
+        self,
+        kind: type[_Turn],
+        make: Callable[[_Turn], _Made],
+        flow: str | None = None,
+        conversation: str | None = None,
+    ) -> Iterator[tuple[tuple[Play, int], _Made]]:
+        """What `make` makes of each turn, with its place, in one order; nothing else is kept of the rows.
+
+        Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
+        """
+        takes: dict[Play, int] = {}
+        found: dict[tuple[Play, int], tuple[int, _Made]] = {}
+        for row in self._turn_rows(kind):
+            if flow not in (None, row.flow) or conversation not in (None, row.conversation):
+                continue
+            play = (sys.intern(row.flow), sys.intern(row.conversation), row.epoch)
+            if row.take >= takes.get(play, 0):
+                takes[play] = row.take
+                found[play, row.turn] = row.take, make(row)
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        for place in sorted(found):
+            take, made = found[place]
+            if take == takes[place[0]] and place[1] != BEGUN_AGAIN:
+                yield place, made
+
+    def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
+        if self.header["format"] < FORMAT:
+            from agentlab.evals.run.older import turn_rows
+
+            rows = turn_rows(self.files(TURNS), self.files("scores.jsonl"), self.ledger)
+            yield from (from_json(kind, row) for row in rows)
             return
-        except OSError as problem:
-            raise RunError(f"{file} cannot be read: {problem.strerror}") from None
-        except ValueError as problem:
-            raise RunError(f"{file}:{number}: {problem}; {_DAMAGED}") from None
+        for file in self.files(TURNS):
+            yield from rows_of(file, lambda content: from_json(kind, content), kind)
+
+    def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
+        """A row a turn and metric, in the order of the turns."""
+        for row in self.turns(flow, conversation):
+            yield from row.graded()
 
     @cached_property
-    def played(self) -> Played:
-        """Of all lines; read anew once there are more."""
-        takes: dict[Play, int] = {}
-        traces: dict[Play, Trace] = {}
-        abandoned: list[tuple[str, Event]] = []
-
-        def begin(play: Play, take: int) -> None:
-            takes[play] = take
-            if play in traces:
-                abandoned.extend((play[0], event) for event in traces[play].events)
-
-        for play, take, event in self.rows("calls.jsonl", _call):
-            if take > takes.get(play, -1):
-                begin(play, take)
-                traces[play] = Trace(*play, take=take)
-            if take == takes[play]:
-                traces[play].events.append(event)
-            else:
-                abandoned.append((play[0], event))
-        turns = list(self.rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
-        for row in turns:
-            if row.take > takes.get(row.play, -1):
-                begin(row.play, row.take)
-                traces.pop(row.play, None)
-        kept = [row for row in turns if row.take == takes[row.play]]
-        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return Played(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned)
-
-
-class _Place(Struct):
-    flow: str
-    conversation: str
-    epoch: int
-    take: Count
-
-
-def _call(content: Any) -> tuple[Play, int, Event]:
-    """A line of the ledger: the conversation it belongs to, which take of it, and the event."""
-    place = from_json(_Place, content)
-    return (place.flow, place.conversation, place.epoch), place.take, revive(content)
+    def ledger(self) -> Ledger:
+        """The traces, each decoded when it is asked for."""
+        return Ledger(self.files(CALLS))
 
 
 @contextlib.contextmanager
@@ -289,10 +275,6 @@ def locked(path: Path) -> Iterator[None]:
         except OSError as problem:
             raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         yield
-
-
-MOST_LOGGED = 64 * 2**20
-"""Bytes of a `run.log`."""
 
 
 class _LogFile(logging.FileHandler):

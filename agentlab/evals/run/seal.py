@@ -10,56 +10,48 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import open_file
 
-PLAYED = ("turns.jsonl", "calls.jsonl")
-"""What only the flows can say again."""
-FILES = ("run.json", *PLAYED, "scores.jsonl")
-_MEND = {
-    **dict.fromkeys(("summary.json", "scores.jsonl"), "`agentlab score {}` makes scores and summary anew"),
-    **dict.fromkeys((*PLAYED, "run.json"), "take the folder from a copy, or run it again"),
-}
+_SUMMARY = "`agentlab score {}` makes it anew"
+_PLAYED = "take the folder from a copy, or run it again"
 
 
-def sealed(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of the run in `folder` with its seal; raises OSError."""
-    seal = {name: digest for name in FILES if (digest := _of_file(folder / name)) is not None}
+def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
+    """The summary of the run in `folder` with its seal over `files`; raises OSError."""
     content = {name: value for name, value in summary.items() if name != "seal"}
-    return {**content, "seal": {**seal, "summary.json": _of_json(content)}}
+    return {**content, "seal": {**_of_files(folder, files), "summary.json": _of_json(content)}}
 
 
-def check_seal(folder: Path, summary: Any, header: Mapping[str, Any], names: Sequence[str] = FILES) -> bool:
-    """Whether there is a seal; raises RunError for a file of `names` that is not as it was sealed."""
+def check_seal(folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[Path], *, regrade: bool) -> bool:
+    """Whether there is a seal; raises RunError for a file that is not as it was sealed."""
     seal = summary.get("seal") if isinstance(summary, dict) else None
     if not isinstance(seal, dict):
-        if header.get("sealed"):
-            raise RunError(
-                f"{folder / 'summary.json'} lost its seal, so it was edited; {_MEND['summary.json'].format(folder)}"
-            )
+        if header.get("sealed") and not regrade:
+            raise RunError(f"{folder / 'summary.json'} lost its seal, so it was edited; {_SUMMARY.format(folder)}")
         return False
     content = {name: value for name, value in summary.items() if name != "seal"}
-    found = {name: _of_file(folder / name) for name in names}
-    if set(names) == set(FILES):
-        found["summary.json"] = _of_json(content)
-    for name, digest in found.items():
-        if digest != seal.get(name):
-            was = "was edited" if digest else "was deleted"
-            raise RunError(f"{folder / name} {was} after the run had ended; {_MEND[name].format(folder)}")
+    found = {**_of_files(folder, files), "summary.json": _of_json(content)}
+    for name in sorted({*seal, *found}):
+        if seal.get(name) != found.get(name) and not (regrade and name == "summary.json"):
+            was = "was edited" if name in found else "was deleted"
+            mend = _SUMMARY.format(folder) if name == "summary.json" else _PLAYED
+            raise RunError(f"{folder / name} {was} after the run had ended; {mend}")
     return True
 
 
-def _of_file(path: Path) -> str | None:
-    """None where there is no file."""
+def _of_files(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    return {file.relative_to(folder).as_posix(): _of_file(file) for file in files}
+
+
+def _of_file(path: Path) -> str:
     try:
         with open_file(path, links=False) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None
     except OSError as problem:
         raise RunError(f"{path} cannot be read: {problem.strerror}") from None
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import validators
 from agentlab.core.strict_json import check_depth, parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -78,8 +79,7 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
 
 def _checked_schema(raw: Any) -> dict[str, Any]:
     """A copy of a schema that arguments can be checked against."""
-    import jsonschema
-
+    jsonschema = validators()
     if not isinstance(raw, dict):
         raise _Unfit("its schema is not an object")
     try:
