@@ -33,8 +33,8 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 EDITS = {
-    "turns.jsonl": ('"value": 0.0', '"value": 1.0'),
-    "calls.jsonl": ('"input_tokens": 100', '"input_tokens": 1'),
+    "turns.jsonl": ('"value":0.0', '"value":1.0'),
+    "calls.jsonl": ('"input_tokens":100', '"input_tokens":1'),
     "summary.json": ('"input_tokens": 800', '"input_tokens": 8'),
     "run.json": ('"graders": {', '"graders": {"mine": "1", '),
 }

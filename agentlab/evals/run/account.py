@@ -172,12 +172,21 @@ class Account:
         trace, rows = self._open.pop(play), self._answered.pop(play, [])
         self._set_apart(trace, rows, ended=ended)
         self.fold.take(trace, rows)
+        trace.listeners.append(self._late)
+
+    def _late(self, trace: Trace, event: Event) -> None:
+        """Of a task that a flow left behind: no turn counts it."""
+        self._quarantine(trace, "something came after its last turn had ended, which no turn counts")
 
     def _set_apart(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> None:
         if fault := fault_of(trace, rows, ended=ended):
-            play = trace.flow, trace.conversation, trace.epoch
-            self.quarantined[play] = fault
-            log.warning("%s is quarantined, and --resume plays it again: %s", "/".join(map(str, play)), fault)
+            self._quarantine(trace, fault)
+
+    def _quarantine(self, trace: Trace, why: str) -> None:
+        play = trace.flow, trace.conversation, trace.epoch
+        if play not in self.quarantined:
+            log.warning("%s is quarantined, and --resume plays it again: %s", "/".join(map(str, play)), why)
+        self.quarantined.setdefault(play, why)
 
     async def _graded(self, row: TurnRow, conversation: Conversation, trace: Trace) -> TurnRow:
         """The row with its scores, as it then stands in the folder."""
