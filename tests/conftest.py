@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from agentlab.core.protocols import Embedder
 from agentlab.models import weights
@@ -18,6 +19,7 @@ from agentlab.models.embedders import local
 from agentlab.models.keys import shared_ring
 from support.mongo_server import SERVER, MongoServer
 
+settings.register_profile("torture", max_examples=1000)
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
     r"(AGENTLAB|OPENAI|GEMINI|GOOGLE|CHATBOX|DISCORD|MASTER_DISCORD|FINAL_MEMORY|LLM_AGENT|HF|GITHUB_STEP)_"

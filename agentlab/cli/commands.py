@@ -132,13 +132,13 @@ def compare(arguments: argparse.Namespace) -> None:
     import json
 
     from agentlab.cli.comparing import show_pairs
+    from agentlab.cli.seeing import ended
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
-    from agentlab.evals.results.run import open_run
 
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
-    runs = [open_run(path) for path in arguments.run]
+    runs = [ended(path) for path in arguments.run]
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
     found = []
     if arguments.cheaper or arguments.not_worse:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 def list_names(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
+    from agentlab.core.errors import RunError
     from agentlab.evals.run.folder import RunFolder
     from agentlab.models import weights
 
@@ -31,9 +32,13 @@ def list_names(arguments: argparse.Namespace) -> None:
             print(f"{name + '/...':38} {text}")
     else:
         for file in sorted(Path("results").glob("*/run.json")):
-            header = RunFolder.open(file.parent).header
+            try:
+                header = RunFolder.open(file.parent).header
+            except RunError as problem:
+                print(f"{file.parent}  cannot be read: {problem}")
+                continue
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
-            print(f"{file.parent}  {header['started']}  {header['spec']['model']}  {state}")
+            print(f"{file.parent}  {header.get('started')}  {header['spec']['model']}  {state}")
 
 
 def _settings(flow: str) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -15,7 +18,7 @@ from agentlab.cli import published, seeing, storing, what_if
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
-from agentlab.core.errors import AgentlabError
+from agentlab.core.errors import AgentlabError, Terminated
 from agentlab.core.names import Mode
 from agentlab.core.version import __version__
 
@@ -24,14 +27,16 @@ HELP = Path(__file__).parent / "help"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted,
+    128 and the number of a signal that ended it."""
     arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     # The handler has a level of its own: a run's log file opens the loggers to everything.
     logging.getLogger().handlers[0].setLevel(level)
     try:
-        return arguments.command(arguments) or 0
+        with _ended_by_signals():
+            return arguments.command(arguments) or 0
     except AgentlabError as problem:
         from agentlab.core.events import printable  # what a data set or a server said may stand in it
 
@@ -47,6 +52,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("agentlab: interrupted; what was done is kept, and --resume continues a run", file=sys.stderr)
         return 130
+    except Terminated as told:
+        print("agentlab: ended by a signal; what was done is kept, and --resume continues a run", file=sys.stderr)
+        return 128 + told.number
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Servers that were started end and temporary folders go, as after Ctrl-C, where the system ends the process."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Terminated(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Parser(argparse.ArgumentParser):

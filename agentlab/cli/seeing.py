@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentlab.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentlab.evals.results.run import Run
+
+
+def ended(path: str) -> Run:
+    """The run in a folder; on standard error, what cannot be told of an older one."""
+    from agentlab.core.events import printable
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(path)
+    if not run.is_sealed and run.folder.summary_file.exists():
+        told = f"agentlab: {path} is older than seals: whether it was edited since cannot be told"
+        print(printable(told), file=sys.stderr)
+    return run
 
 
 def trace(arguments: argparse.Namespace) -> None:

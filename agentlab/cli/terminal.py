@@ -160,6 +160,9 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    for each in result.quarantined or ():
+        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
+        print_line(console, line, "red")
     failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
@@ -172,7 +175,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
 def _show_next(console: Console, run: Run, more: int) -> None:
     """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
     result = run.result
-    if result.status != "complete" and not (result.recordings and result.recordings.missing):
+    if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         why = "the budget is spent. Go on with --resume and a larger one."
         if "sequential" in run.folder.header:
             why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."

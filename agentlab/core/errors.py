@@ -27,9 +27,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+LONGEST = 4000
+"""Characters of a message."""
+
 
 class AgentlabError(Exception):
-    """Base of all; `str()` is the one line shown to the user."""
+    """Base of all; `str()` is the one line shown to the user, whatever names of others stand in it."""
+
+    def __str__(self) -> str:
+        line = " ".join(super().__str__().splitlines())
+        return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+class Terminated(BaseException):
+    """The process is to end, by SIGTERM or SIGHUP; as an interrupt, but nothing goes on after it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"signal {number}")
 
 
 class ConfigError(AgentlabError):
@@ -73,7 +88,8 @@ class MemoryUnavailable(AgentlabError):
 
 
 class ToolError(AgentlabError):
-    pass
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class ModelError(AgentlabError):

@@ -221,8 +221,11 @@ def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]
 
 
 def revive(row: Mapping[str, Any]) -> Event:
-    """The event of a row; keys that it does not know are passed over. Raises KeyError or ValueError."""
-    return from_json(EVENTS[row["kind"]], row)
+    """The event of a row; keys that it does not know are passed over. Raises ValueError."""
+    name = row.get("kind")
+    if not isinstance(name, str) or name not in EVENTS:
+        raise ValueError(f"{name!r:.60} is no kind of event")
+    return from_json(EVENTS[name], row)
 
 
 def printable(text: str) -> str:

@@ -1,30 +1,87 @@
-"""Temporary folders that go with what they belong to; files that are replaced, or added to, whole or not at all."""
+"""Files that are replaced, or added to, whole or not at all, and read within limits.
+
+Only ordinary files are read and added to: a pipe would block for ever, a device never end. A link is followed where a
+user named the file, and refused (`links=False`) where it was found in a folder that others may have filled.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import shutil
-import tempfile
+import stat
 import uuid
 import weakref
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 from agentlab.core.errors import ConfigError
 
+SMALL = 16 * 2**20
+LARGE = 2**31
+"""Bytes of a file that somebody wrote, and of one that a program did."""
+LONGEST_LINE = 64 * 2**20
 
-def folder_of(owner: object, prefix: str = "agentlab-") -> Path:
-    """A new folder for `owner`, deleted once nobody holds that any more."""
-    folder = tempfile.mkdtemp(prefix=prefix)
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+
+def open_file(path: Path, most: int = LARGE, *, links: bool = True) -> BufferedReader:
+    """An ordinary file of at most `most` bytes, to be read; raises OSError, whose `strerror` says what is wrong."""
+    descriptor = _open(path, os.O_RDONLY, links=links)
+    if (size := os.fstat(descriptor).st_size) > most:
+        os.close(descriptor)
+        raise OSError(errno.EFBIG, f"{size:,} bytes, of which at most {most:,} are read")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, most: int = SMALL, *, links: bool = True) -> bytes:
+    """All of an ordinary file; raises OSError as `open_file` does."""
+    with open_file(path, most, links=links) as file:
+        # What grows while it is read, or has no size, ends here too.
+        return file.read(most)
+
+
+def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
+    """The same of UTF-8; raises OSError, and ValueError in one line for other bytes."""
+    try:
+        return read_bytes(path, most, links=links).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file with their ends; raises ValueError for one past `LONGEST_LINE`."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
+        yield line
+
+
+def _open(path: Path, how: int, *, links: bool) -> int:
+    """A descriptor of an ordinary file; nothing waits for the other end of a pipe."""
+    try:
+        follow = 0 if links else os.O_NOFOLLOW
+        descriptor = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK | follow, 0o666)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link; put the file itself in its place") from None
+        if problem.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, _NOT_ORDINARY) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder" if is_folder else _NOT_ORDINARY)
+    return descriptor
+
+
+_NOT_ORDINARY = "it is a pipe or a device, not an ordinary file"
 
 
 @contextlib.contextmanager
 def _opened(path: Path, how: int) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | how, links=False)
     try:
         yield descriptor
     finally:
@@ -48,7 +105,7 @@ class Appended:
     def add(self, data: bytes) -> None:
         """Add `data` at the end, or nothing of it. Raises OSError, and then the file is as it was."""
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o666)
+            self._descriptor = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, links=False)
             self._close = weakref.finalize(self, os.close, self._descriptor)
         written = 0
         try:
@@ -73,6 +130,16 @@ def append_whole(path: Path, data: bytes) -> None:
         file.add(data)
     finally:
         file.close()
+
+
+def cut_unfinished_line(path: Path) -> None:
+    """Take away what stands after the last line end; raises OSError."""
+    with _opened(path, 0) as writing, open_file(path, links=False) as file:
+        size, at = os.fstat(writing).st_size, 0
+        for line in lines_of(file):
+            at += len(line) if line.endswith(b"\n") else 0
+        if at < size:
+            os.ftruncate(writing, at)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.events import shorten
+from agentlab.core.files import lines_of, open_file
 from agentlab.core.plugins import unknown
 from agentlab.core.strict_json import parse_json
 
@@ -28,8 +30,8 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
     seen: dict[str, int] = {}
     try:
         # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
+        with open_file(file, links=False) as lines:
+            for number, line in enumerate(lines_of(lines), 1):
                 if line.removeprefix(codecs.BOM_UTF8).strip():
                     read = _row(line, row, file, number)
                     if distinct is not None and (first := seen.setdefault(getattr(read, distinct), number)) < number:
@@ -38,6 +40,8 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
                     yield number, read
     except OSError as error:
         raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
+    except ValueError as problem:
+        raise DatasetError(str(problem), file) from None
 
 
 def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
@@ -70,8 +74,8 @@ def _model_in(annotation: Any) -> Any:
 def explain(problem: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
     first = problem.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    where = ".".join(shorten(str(part), 60) for part in first["loc"])
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())[:500]
     if first["type"] == "model_type":
         message = "not a JSON object"
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

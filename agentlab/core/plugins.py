@@ -42,7 +42,8 @@ _VERBS = {
 }
 """What a thing of the room can do; the file of the room is known by the first."""
 LISTED = 40
-"""Names in a message."""
+LONGEST_NAME = 200
+"""Names in a message, and characters of one."""
 
 
 def names(room: str) -> dict[str, str]:
@@ -174,4 +175,5 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
     more = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
-    return f"unknown {what} {name!r}.{hint} Known: {', '.join([*listed, *more])}"
+    asked = repr(name) if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]!r}..."
+    return f"unknown {what} {asked}.{hint} Known: {', '.join([*listed, *more])}"

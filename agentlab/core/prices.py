@@ -10,7 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.files import read_text
 from agentlab.core.messages import Usage
+from agentlab.core.strict_json import parse_yaml
 
 
 class Price(BaseModel):
@@ -52,25 +54,26 @@ def load_prices(path: str | None = None) -> PriceTable:
     dated, prices = _parse(shipped, "prices.yaml")
     if path is not None:
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise ConfigError(f"cannot read the price table {path}: {problem}") from None
+            text = read_text(Path(path))
+        except (OSError, ValueError) as problem:
+            why = getattr(problem, "strerror", None) or problem
+            raise ConfigError(f"cannot read the price table {path}: {why}") from None
         dated, own = _parse(text, path)
         prices |= own
     return PriceTable(prices, dated)
 
 
 def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
-    import yaml
-
     try:
-        data: Any = yaml.safe_load(text)
+        data: Any = parse_yaml(text)
         prices = {str(name): Price.model_validate(price) for name, price in data["models"].items()}
         return str(data.get("dated", "undated")), prices
     except ValidationError as problem:
         first = problem.errors()[0]
         raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except ValueError as problem:
+        raise ConfigError(f"{where}: {problem}") from None
+    except (KeyError, TypeError, AttributeError):
         raise ConfigError(
             f"{where}: a price table has `dated` and, under `models`, a name with input and output"
         ) from None

@@ -20,6 +20,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from agentlab.core.errors import ToolError
+
+# Not where it is used, which would be in the first call of a tool: a second of its latency.
+from agentlab.core.foreign_schemas import problems_of
 from agentlab.core.messages import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -61,12 +64,8 @@ def validators() -> Any:
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`."""
-    import referencing
-
-    # A registry of its own, because the default one fetches what a schema refers to.
-    validator = validators().Draft202012Validator(spec.parameters, registry=referencing.Registry())
     try:
-        problems = sorted(validator.iter_errors(arguments), key=str)
+        problems = problems_of(spec.parameters, arguments)
     except Exception:
         # Schemas come from other people's data sets, with types such as `dict`, broken patterns and dead references.
         log.debug("the schema of %s cannot be used; the call goes ahead unchecked", spec.name, exc_info=True)

@@ -8,37 +8,27 @@ parse_yaml("a: 1\\na: 2")               # ValueError: line 2: the key 'a' stands
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Hashable
+from itertools import islice
 from typing import Any
 
 DEEPEST = 100
 """Levels of nesting; what goes deeper breaks those who walk over it."""
+MOST_PARTS = 1_000_000
+"""Lists and mappings on one level."""
+LONGEST_NUMBER = 30
+LARGEST_NUMBER = 1e100
+"""Digits of a whole number, and the size of any other: nothing counts so far, and sums of more are infinite."""
 
 
 def parse_json(text: str | bytes, *, lenient: bool = False) -> Any:
-    """Plain JSON: no NaN, no infinity, no key twice, nothing deep. `lenient` reads the first two as null."""
+    """Plain JSON: no NaN, no number too large, no key twice, nothing deep. Raises ValueError.
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            raise ValueError(f"the key {max(keys, key=keys.count)!r} stands there twice")
-        return found
-
-    def constant(name: str) -> None:
-        if not lenient:
-            raise ValueError(f"{name} is not JSON")
-
-    def finite(digits: str) -> float | None:
-        number = float(digits)
-        if not math.isfinite(number):
-            constant("a number that is too large")
-            return None
-        return number
-
+    `lenient`, for what models write, reads such numbers as null, and of a key that stands twice the last value.
+    """
     try:
-        parsed = json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=finite)
+        written = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        parsed = (LENIENT if lenient else _STRICT).decode(written)
     except RecursionError:
         raise ValueError(f"nested deeper than {DEEPEST} levels") from None
     check_depth(parsed)
@@ -46,13 +36,74 @@ def parse_json(text: str | bytes, *, lenient: bool = False) -> Any:
 
 
 def check_depth(value: Any, levels: int = DEEPEST) -> None:
-    """Raise ValueError where lists and mappings stand in each other deeper than that."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if inner and levels == 0:
-        raise ValueError(f"nested deeper than {DEEPEST} levels")
-    for each in inner:
-        if isinstance(each, (dict, list)):
-            check_depth(each, levels - 1)
+    """Raise ValueError where lists and mappings stand in each other deeper than that, or are far too many."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels + 1):
+        inside = (
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        )
+        # Aliases of YAML multiply: nine lines of nine names each are a billion lists.
+        level = list(islice(inside, MOST_PARTS + 1))
+        if not level:
+            return
+        if len(level) > MOST_PARTS:
+            raise ValueError(f"more than {MOST_PARTS} parts")
+    raise ValueError(f"nested deeper than {levels} levels")
+
+
+def tamed(value: Any, levels: int = DEEPEST) -> Any:
+    """JSON that `parse_json` reads: null in place of every number that is none or too large, and of what lies too deep.
+
+    Raises RecursionError for what is nested a thousand times.
+    """
+    if isinstance(value, (dict, list, tuple)):
+        if levels == 0:
+            return None
+        if isinstance(value, dict):
+            return {key: tamed(inner, levels - 1) for key, inner in value.items()}
+        return [tamed(inner, levels - 1) for inner in value]
+    if isinstance(value, float):
+        return value if abs(value) <= LARGEST_NUMBER else None
+    return value if not isinstance(value, int) or abs(value) < 10**LONGEST_NUMBER else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {max(keys, key=keys.count)!r:.60} stands there twice")
+    return found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    if (number := _finite_or_none(digits)) is None:
+        raise ValueError("a number is too large")
+    return number
+
+
+def _finite_or_none(digits: str) -> float | None:
+    return number if abs(number := float(digits)) <= LARGEST_NUMBER else None
+
+
+def _whole(digits: str) -> int:
+    if (number := _whole_or_none(digits)) is None:
+        raise ValueError("a number is too large")
+    return number
+
+
+def _whole_or_none(digits: str) -> int | None:
+    return int(digits) if len(digits.removeprefix("-")) <= LONGEST_NUMBER else None
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+LENIENT = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite_or_none, parse_int=_whole_or_none)
 
 
 def parse_yaml(text: str) -> Any:
@@ -72,8 +123,11 @@ def parse_yaml(text: str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a safe one
+        parsed = yaml.load(text, Loader)  # noqa: S506 - a safe one
+        check_depth(parsed)
+        return parsed
     except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except yaml.YAMLError as problem:
-        raise ValueError(f"not YAML: {' '.join(str(problem).split())}") from None
+        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError, OverflowError) as problem:
+        # The library raises what comes for values such as `!!int ''`.
+        raise ValueError(f"not YAML: {' '.join(str(problem).split())[:300]}") from None

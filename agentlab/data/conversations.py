@@ -67,6 +67,10 @@ class Turn(Strict):
     metadata: dict[str, Any] = {}
 
 
+INGEST = "ingest:"
+"""How the names of conversations begin in which a flow fills its memory; no other may."""
+
+
 class Conversation(Strict):
     id: str = Field(min_length=1)
     turns: list[Turn] = Field(min_length=1)
@@ -79,6 +83,8 @@ class Conversation(Strict):
 
     @model_validator(mode="after")
     def _distinct_tools_and_a_date(self) -> Conversation:
+        if self.id.startswith(INGEST):
+            raise ValueError(f"id: {self.id!r:.80} begins as the filling of a memory does; call it something else")
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):
             raise ValueError("tools: two tools have the same name")

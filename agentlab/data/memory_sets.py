@@ -30,9 +30,8 @@ from pydantic import Field, field_validator
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import Conversation, Speaker, Strict, Turn
+from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn
 
-INGEST = "ingest:"
 """How the conversation begins in whose name a flow fills its memory."""
 
 

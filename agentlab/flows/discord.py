@@ -38,14 +38,16 @@ class Settings(TwoStepSettings):
 
 def _base_messages(session: Session, turn: UserTurn) -> list[str]:
     settings: Settings = session.settings
-    is_master = _is_master(session, turn)
-    name = "master" if is_master else f"stranger_{settings.stranger}"
-    user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
+    name = "master" if _is_master(session, turn) else f"stranger_{settings.stranger}"
     return [
         personality(session, name),
         f"It is {session.now:%A, %Y-%m-%d, %H:%M}.",
-        f"{user}, who {'is' if is_master else 'is not'} the one you belong to.",
     ]
+
+
+def _speaker(session: Session, turn: UserTurn) -> list[str]:
+    user = f"You are talking with {_name(turn, 'somebody')} (ID {one_line(turn.speaker_id or 'unknown')})"
+    return [f"{user}, who {'is' if _is_master(session, turn) else 'is not'} the one you belong to."]
 
 
 def _is_master(session: Session, turn: UserTurn) -> bool:
@@ -59,6 +61,7 @@ def _name(turn: UserTurn, unknown: str) -> str:
 
 PROFILE = Profile(
     base_messages=_base_messages,
+    speaker=_speaker,
     # The memory is the master's: what it holds is not about whoever else speaks.
     facts_prompt=lambda session, turn: "facts" if _is_master(session, turn) else "facts_of_another",
     prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {turn.text}",

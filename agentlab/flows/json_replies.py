@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json
+
+from agentlab.core.strict_json import LENIENT, check_depth
 
 LONGEST_REPLY = 100_000
 MOST_BRACES = 100
@@ -21,25 +22,30 @@ def object_schema(**properties: Any) -> dict[str, Any]:
 def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
     """The first JSON object in `text`, whatever stands around it, or the first that has `key` where one has.
 
-    None without one in its first braces.
+    None without one in its first braces, and where two say different things of `key`: one of them is a quotation, and
+    nobody can tell which.
     """
-    decoder = json.JSONDecoder()
     text = text[:LONGEST_REPLY]
     first: dict[str, Any] | None = None
+    keyed: list[dict[str, Any]] = []
     at = text.find("{")
     for _ in range(MOST_BRACES):
         if at < 0:
             break
         try:
-            found, end = decoder.raw_decode(text, at)
+            found, end = LENIENT.raw_decode(text, at)
+            check_depth(found)
         except (ValueError, RecursionError):
             end = at + 1
         else:
-            if key is None or key in found:
+            if key is None:
                 return dict(found)
             first = first or found
+            keyed += [found] * (key in found)
         at = text.find("{", end)
-    return first
+    if key is None or not keyed:
+        return first
+    return keyed[0] if all(found[key] == keyed[0][key] for found in keyed) else None
 
 
 def read_unfinished_object(text: str) -> dict[str, Any]:

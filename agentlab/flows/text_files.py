@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator
 
+from agentlab.core.files import read_text
+
 
 def existing_file(path: str) -> str:
     """`path`; raises ValueError where there is no file, or where it is not UTF-8."""
     try:
-        Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+        read_text(Path(path))
     except OSError as problem:
         raise ValueError(f"{path} is not a file that can be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise ValueError(f"{path} is {problem}") from None
     return path
 
 
@@ -24,7 +26,7 @@ TextFile = Annotated[str, AfterValidator(existing_file)]
 
 
 def read_file(path: str | Path) -> str:
-    return Path(path).read_text(encoding="utf-8").strip()
+    return read_text(Path(path)).strip()
 
 
 def read_texts(path: Path) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.files import folder_of
 from agentlab.core.messages import Fact, Reply, UserTurn
+from agentlab.core.scratch import folder_of
 from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
+from agentlab.core.scratch import scratch
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
 from agentlab.evals.results.grading import Grader
@@ -28,17 +29,17 @@ def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
     are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where the run is of
     an older format, or its data set is not here or asks something else.
     """
-    run = open_run(path)
+    run = open_run(path, regrade=True)
     header = run.folder.header
     if header["format"] != FORMAT:
         raise RunError(f"{run.path}: this is run format {header['format']}, which can only be read; run it again")
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
     given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}
-    with tempfile.TemporaryDirectory() as scratch, locked(run.path):
+    with tempfile.TemporaryDirectory(dir=scratch()) as aside, locked(run.path):
         if spec["mode"] in ("live", IMPORTED):
             # What is embedded now is no recording of the run's.
-            given |= {"mode": "auto", "recordings": scratch}
+            given |= {"mode": "auto", "recordings": aside}
         else:
             given |= {"mode": "replay"}
         with Lab(None, flows=["rag_only"], model="scripted/none", **given) as lab:

@@ -26,10 +26,12 @@ import numpy as np
 from filelock import FileLock
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import replace_file
+from agentlab.core.files import read_bytes, replace_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
+from agentlab.core.strict_json import parse_json
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank, stored_fact
+from agentlab.memory.chroma_check import DATABASE, Files, files_of, note, noted, problem_of
 from agentlab.memory.exact import VectorTable
 
 _ABOUT = "agentlab.json"
@@ -57,7 +59,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Chr
         folder.mkdir(parents=True, exist_ok=True)
         if not about.exists():
             replace_file(about, json.dumps({"embedder": embedder.name}))
-        holds = json.loads(about.read_text(encoding="utf-8"))["embedder"]
+        holds = parse_json(read_bytes(about, links=False))["embedder"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder}: cannot be opened as a memory ({error})") from error
     check_embedder(str(folder), holds, embedder)
@@ -161,6 +163,7 @@ class _Folder:
         self._others = FileLock(folder / "agentlab.lock", timeout=LOCK_SECONDS)
         self._client: Any = None
         self._seen: tuple[int, bytes] | None = None
+        self._damaged: tuple[Files, str] | None = None
 
     @contextmanager
     def client(self) -> Iterator[Any]:
@@ -171,12 +174,30 @@ class _Folder:
         with self._lock:
             (self.folder / _ABOUT).stat()  # the lock would make a folder that is gone anew
             with self._others:
+                self._check()
                 if self._client is not None and self._state() != self._seen:
                     self._let_go()
                 if self._client is None:
                     self._client = chromadb.PersistentClient(self.folder, settings=Settings(anonymized_telemetry=False))
-                yield self._client
+                try:
+                    yield self._client
+                finally:
+                    if (files := files_of(self.folder)) != noted(self.folder):
+                        note(self.folder, files)
                 self._seen = self._state()
+
+    def _check(self) -> None:
+        """Raise OSError where the files are not as they were noted, and cannot be used as they are."""
+        files, before = files_of(self.folder), noted(self.folder)
+        if files == before:
+            return
+        if self._damaged is None or self._damaged[0] != files:
+            self._damaged = files, problem_of(self.folder, files, before)
+        if self._damaged[1]:
+            # Not closed: that would write what it holds over what is there, or end this process.
+            self._client = None
+            raise OSError(f"{self._damaged[1]}; take the folder from a copy, or delete it to begin anew")
+        note(self.folder, files)
 
     def close(self) -> None:
         """Let go of the client; where another memory goes on, it opens one anew."""
@@ -190,7 +211,7 @@ class _Folder:
 
     def _state(self) -> tuple[int, bytes]:
         """Which file the database is, and the counter of changes that SQLite keeps in its header."""
-        with (self.folder / "chroma.sqlite3").open("rb") as database:
+        with (self.folder / DATABASE).open("rb") as database:
             return os.fstat(database.fileno()).st_ino, database.read(28)[24:]
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.files import open_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
@@ -41,6 +42,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Sql
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+        open_file(path).close()  # a pipe would hold up SQLite for ever
         memory = SqliteMemory(path, embedder, user)
         memory.prepare()
     except (OSError, sqlite3.Error) as error:
@@ -66,6 +68,9 @@ class SqliteMemory(StoredMemory):
         if "about" not in {column["name"] for column in database.execute("PRAGMA table_info(facts)")}:
             database.execute("ALTER TABLE facts ADD COLUMN about TEXT NOT NULL DEFAULT ''")
         database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
+        (sound,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if sound != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged: {sound}; take it from a copy, or delete it to begin anew")
         (holds,) = database.execute("SELECT embedder FROM about").fetchone()
         try:
             check_embedder(self._where, holds, self.embedder)
@@ -82,7 +87,9 @@ class SqliteMemory(StoredMemory):
         database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         database.row_factory = sqlite3.Row
         self._database, self._inode = database, inode
-        database.execute("PRAGMA journal_mode=WAL")
+        # No write-ahead log: its index is mapped into memory, and if that file is cut off, the process is ended.
+        database.execute("PRAGMA journal_mode=TRUNCATE")
+        database.execute("PRAGMA mmap_size=0")
         return database
 
     def _release(self) -> None:
@@ -119,7 +126,10 @@ class _SqliteRows(VectorTable):
         held = database.execute(
             "SELECT id, text, created, vector, about FROM facts WHERE user = ? ORDER BY number", (user,)
         ).fetchall()
-        self.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
+        try:
+            self.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
+        except (ValueError, TypeError, OverflowError) as problem:
+            raise sqlite3.DatabaseError(f"a fact is damaged ({problem})") from None
 
     def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         if replaces is not None:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ModelError, RateLimited, Refused
+from agentlab.core.files import read_bytes
+from agentlab.core.strict_json import parse_json
 
 KEY_FILE = "llm_api_keys.json"
 RATE_LIMITED_SECONDS = 30.0
@@ -125,11 +127,13 @@ def load_keys(provider: str, variable: str) -> tuple[str, ...]:
     file = Path(os.environ.get("AGENTLAB_KEYS") or KEY_FILE)
     try:
         # What is wrong is said without quoting the file: it holds keys.
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = parse_json(read_bytes(file))
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError) as problem:
-        raise ConfigError(f"cannot read the key file {file}: {type(problem).__name__}") from None
+    except OSError as problem:
+        raise ConfigError(f"cannot read the key file {file}: {problem.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{file} is not JSON; it maps a provider to a list of keys") from None
     keys = found.get(provider, []) if isinstance(found, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
         raise ConfigError(f"{file}: it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}")

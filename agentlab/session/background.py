@@ -15,6 +15,8 @@ from agentlab.session.clock import Clock, Scope
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+WOULD_END_ALL = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What a task must not raise: the event loop ends with it. Whoever is really interrupted is cancelled instead."""
 
 
 class BackgroundWork(ABC):
@@ -48,11 +50,11 @@ class BackgroundWork(ABC):
 
         begun_in = self._clock.scope
 
-        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, Exception | None, tuple[int, ...]]:
+        async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, BaseException | None, tuple[int, ...]]:
             self._clock.enter_branch(begun_in, number)
             try:
                 return await inner, None, self._clock.scope.after
-            except Exception as failure:
+            except (Exception, *WOULD_END_ALL) as failure:
                 return None, failure, self._clock.scope.after
 
         async with asyncio.TaskGroup() as group:
@@ -95,7 +97,7 @@ class BackgroundWork(ABC):
             await piece.work
         except RecordingError:
             raise
-        except Exception as failure:
+        except (Exception, *WOULD_END_ALL) as failure:
             log.warning("background work %s failed", piece.name, exc_info=True)
             self.notify(BACKGROUND_FAILED, f"{piece.name}: {type(failure).__name__}: {failure}")
 

@@ -336,7 +336,7 @@ class Session(MemoryVerbs, BackgroundWork):
                 raise
             except ToolError as refusal:
                 facts["error"], output = str(refusal), f"Error: {refusal}"
-            except Exception as failure:
+            except (Exception, SystemExit) as failure:
                 log.warning("tool %s failed", call.name, exc_info=True)
                 facts["error"] = f"{type(failure).__name__}: {failure}"
                 output = f"Error: the tool {call.name} failed: {facts['error']}"

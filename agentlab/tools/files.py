@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ToolError
-from agentlab.core.files import folder_of
 from agentlab.core.protocols import ToolContext
+from agentlab.core.scratch import folder_of
 from agentlab.core.slot import Slot
 from agentlab.tools import tool
 
@@ -30,7 +30,7 @@ _DEEPEST = 32
 def _opened(session: Any) -> Path:
     if session.files is not None and session.keeps_files:
         return Path(session.files)
-    folder = folder_of(session, "agentlab-workspace-")
+    folder = folder_of(session, "workspace-")
     if session.files is not None:
         shutil.copytree(session.files, folder, symlinks=True, dirs_exist_ok=True)
     return folder

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from agentlab.core.errors import ServerFault
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
-from agentlab.core.strict_json import check_depth
+from agentlab.core.strict_json import parse_json
 
 MOST_TOKENS = 10**9
 """Of one call; beyond, a count is a mistake."""
@@ -59,8 +59,7 @@ def _call(call: Any, model: str) -> ToolCall:
     try:
         if not isinstance(call.arguments, dict):
             raise TypeError
-        check_depth(call.arguments)
-        json.dumps(call.arguments, allow_nan=False)
+        parse_json(json.dumps(call.arguments))
     except (TypeError, ValueError, RecursionError):
         return replace(call, arguments={}, malformed=f"{call.arguments!r:.1000}")
     return call

@@ -30,6 +30,7 @@ from agentlab.core.errors import (
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, from_json, to_json
 from agentlab.core.protocols import Answer, Emit, Place
+from agentlab.core.strict_json import tamed
 from agentlab.wire.checked import checked
 from agentlab.wire.explain import Explanation
 from agentlab.wire.keys import RecordedRequest, Repeat, Row, duration_key, record_request, result_key, text_key
@@ -224,7 +225,7 @@ class Gateway:
 
         async def brought_or_failed() -> Row:
             try:
-                return {"value": await ask()}
+                return {"value": tamed(await ask())}
             except ToolError as failure:
                 return {"value": None, "error": str(failure)}
 

@@ -30,8 +30,10 @@ from typing import Any
 
 from agentlab.core import codec, secrets
 from agentlab.core.errors import ConfigError, RecordingError
-from agentlab.core.files import append_whole, replace_file
+from agentlab.core.files import append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.messages import Request, from_json
+from agentlab.core.strict_json import parse_json
+from agentlab.wire.entries import KINDS, check_entry
 from agentlab.wire.keys import Row, digest
 
 FORMAT = 1
@@ -91,8 +93,7 @@ class Recordings:
 
     def _row(self, key: str, line: bytes) -> Row:
         row = _row(line)
-        if lacking := _KINDS[row["kind"]] - row.keys():
-            raise RecordingError(f"the entry lacks {', '.join(sorted(lacking))}", self.line_of(key))
+        check_entry(row, self.line_of(key))
         return row
 
     def completions(self) -> Iterator[Row]:
@@ -103,7 +104,10 @@ class Recordings:
         """The request of a completion row, whole again; raises RecordingError where a part of it is not there."""
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
         fields |= {plural: [self._part(kind, i, row) for i in fields[plural]] for kind, plural in _PARTS.items()}
-        return from_json(Request, fields)
+        try:
+            return from_json(Request, fields)
+        except ValueError as problem:
+            raise RecordingError(f"not a request: {problem}", self.line_of(row["key"])) from None
 
     def _part(self, kind: str, name: str, row: Row) -> Any:
         line = self._mine.parts.get(name) or self._others.parts.get(name)
@@ -157,14 +161,14 @@ class Recordings:
         try:
             own.parent.mkdir(parents=True, exist_ok=True)
             with _lock(own):
-                content = own.read_bytes() if own.exists() else b""
-                whole = content[: content.rfind(b"\n") + 1]
-                if not whole:
-                    own.write_text(_header(), encoding="utf-8")
-                elif whole != content:
-                    own.write_bytes(whole)
+                if own.exists() or own.is_symlink():
+                    cut_unfinished_line(own)
+                if not own.exists() or not own.stat().st_size:
+                    replace_file(own, _header())
         except OSError as problem:
             raise ConfigError(f"cannot write recordings to {own}: {problem.strerror}") from None
+        except ValueError as problem:
+            raise ConfigError(f"cannot write recordings to {own}: it holds {problem}") from None
 
     def _catch_up(self) -> None:
         """Read what was appended to the own file since it was last looked at, by whomever."""
@@ -224,7 +228,7 @@ class _File:
                 line = _sealed_anew(line, f"{file}:{number}")
                 head = _HEAD.match(line)
             kind, name = head.groups() if head else (b"", b"")
-            if kind.decode() not in _KINDS:
+            if kind.decode() not in KINDS:
                 raise RecordingError(f"not an entry that format {FORMAT} knows", f"{file}:{number}")
             self._keep(kind.decode(), name.decode(), line, f"{file}:{number}")
         return start[0] + len(content), number
@@ -272,24 +276,13 @@ def _seal(row: Row) -> str:
     return json.dumps({**content, "check": digest(content)[:12]}) + "\n"
 
 
-_KINDS = {
-    "message": {"id", "message"},
-    "tool": {"id", "tool"},
-    "completion": {"key", "request", "repeat", "seconds"},
-    "embedding": {"key", "model", "text", "vector", "seconds"},
-    "vector": {"key", "model", "text", "vector"},
-    "duration": {"key", "work", "seconds"},
-    "result": {"key", "of", "facts", "value", "seconds"},
-}
-
-
 _HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
 _CHECK = len(', "check": "0123456789ab"}\n')
 
 
 def _content(file: Path, start: int) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with open_file(file, links=False) as opened:
             opened.seek(start)
             return opened.read()
     except OSError as problem:
@@ -312,9 +305,10 @@ def _sealed_anew(line: bytes, where: str) -> bytes:
 
 def _checked(line: bytes, where: str) -> Row:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise RecordingError("not JSON; was it edited or merged by hand?", where) from None
+        row = parse_json(line)
+    except ValueError as problem:
+        why = "not JSON" if isinstance(problem, json.JSONDecodeError) else problem
+        raise RecordingError(f"{why}; was it edited or merged by hand?", where) from None
     if not isinstance(row, dict) or "kind" not in row:
         raise RecordingError("not an entry of a recording", where)
     given = row.pop("check", None)

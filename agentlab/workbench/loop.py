@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
+from agentlab.core.errors import Terminated
 from agentlab.workbench.spec import Spec
 from agentlab.workbench.workbench import Workbench
 
@@ -72,7 +73,7 @@ class RunningBench(Workbench):
         """The result of work that was started; an interrupt ends the work before it is raised again."""
         try:
             return future.result()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             # A cancelled future is done at once, what runs behind it is not.
             future.cancel()
             self._ended[future].wait(ENDING_SECONDS)

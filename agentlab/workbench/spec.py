@@ -14,13 +14,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.files import read_text
 from agentlab.core.jsonl import explain
 from agentlab.core.names import Mode
 from agentlab.core.plugins import label_of
+from agentlab.core.strict_json import parse_yaml
 
 ENVIRONMENT = {
     "AGENTLAB_MODEL": "model",
@@ -31,7 +32,7 @@ ENVIRONMENT = {
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RetrievalSpec(Strict):
@@ -201,13 +202,13 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(read_text(path))
     except FileNotFoundError:
         raise ConfigError(f"there is no spec {path}; `agentlab init` makes one") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"cannot read the spec {path}: {problem}") from None
-    except yaml.YAMLError as problem:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(problem).split())}") from None
-    if not isinstance(data, dict):
+    except OSError as problem:
+        raise ConfigError(f"cannot read the spec {path}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise ConfigError(f"{path}: {problem}") from None
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{path}: a spec is a mapping of keys to values")
     return data

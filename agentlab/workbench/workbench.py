@@ -19,10 +19,10 @@ from typing import Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.files import folder_of
 from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
 from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory, Tool
+from agentlab.core.scratch import folder_of, scratch
 from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, load_dataset, stamp
@@ -221,7 +221,7 @@ class Workbench:
         if variant.memory is None and begins_with is None:
             yield None, None
             return
-        with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(dir=scratch(), ignore_cleanup_errors=True) as folder:
             if begins_with is not None:
                 shutil.copytree(begins_with, folder, dirs_exist_ok=True)
             opened = await self.open_memory(variant, folder)

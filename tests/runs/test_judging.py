@@ -15,6 +15,7 @@ from agentlab.evals.judge.standing import Standing
 from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
 from support.judges import Reader, credulous, holds
+from support.unsealing import unseal
 
 TURNS, RIGHT = 30, 20
 
@@ -153,6 +154,7 @@ def test_a_judge_decides_in_a_gate_only_if_people_agree_with_it(run, tmp_path, c
     header = json.loads((run.path / "run.json").read_text())
     header["spec"]["primary"] = ["judge_correct", "llm_calls"]
     (run.path / "run.json").write_text(json.dumps(header))
+    unseal(run.path)
     baseline = str(tmp_path / "baseline.jsonl")
     assert main(["gate", str(run.path), "--baseline", baseline, "--update"]) == 0
     code = main(["gate", str(run.path), "--baseline", baseline])

@@ -184,7 +184,13 @@ def test_pruning_keeps_what_another_spec_lives_on(dataset, tmp_path, capsys):
 def test_a_writer_survives_a_prune_and_a_deletion_by_somebody_else(tmp_path):
     def entry(text):
         recorded = record_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
-        row = {"kind": "completion", "request": recorded.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+        row = {
+            "kind": "completion",
+            "request": recorded.fields,
+            "repeat": 0,
+            "completion": {"message": {"role": "agent"}},
+            "seconds": 1.0,
+        }
         return recorded.key(0), row, recorded.parts
 
     writer = Recordings.open(tmp_path, "a", write=True)

@@ -11,6 +11,7 @@ from agentlab.evals.results.run import open_run
 from agentlab.evals.run.budget import estimate
 from agentlab.models.scripted import Scripted
 from support.rules_set import lab, obliging
+from support.unsealing import unseal
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -85,11 +86,12 @@ def test_a_price_table_of_ones_own(dataset, tmp_path):
     assert guessed.usd is not None
 
 
-def test_a_ledger_that_was_tampered_with_is_noticed(dataset, tmp_path):
+def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
     with lab(dataset, flows=["rag_only"]) as laboratory:
         laboratory.run_sync(out=tmp_path / "run")
+        unseal(tmp_path / "run")
         calls = tmp_path / "run" / "calls.jsonl"
         lines = calls.read_text().splitlines(keepends=True)
         calls.write_text("".join(line for line in lines if '"model_call"' not in line or '"c1"' not in line))
-        with pytest.raises(RunError, match="does not add up"):
-            laboratory.run_sync(out=tmp_path / "run", resume=True)
+        again = laboratory.run_sync(out=tmp_path / "run", resume=True)
+    assert again.result.status == "complete" and again.trace("rag_only", "c1").take == 1

@@ -15,6 +15,7 @@ from agentlab.core.messages import Reply
 from agentlab.models.scripted import Scripted, call
 from support.fake_openai import serving
 from support.rules_set import write_set
+from support.unsealing import unseal
 
 
 def play(dataset: Path, out: Path, *replies, flows=("rag_only",), **spec):
@@ -91,6 +92,7 @@ def test_two_runs_cannot_share_a_folder(dataset, tmp_path):
 def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
     out = tmp_path / "run"
     play(dataset, out, budget={"calls": 1})
+    unseal(out)
     ledger = (out / "calls.jsonl").read_text().splitlines(keepends=True)
     cut = [json.loads(line) for line in ledger if '"embedding"' in line][:1]
     cut[0] |= {"conversation": "c2", "id": 5, "parent": 4}

@@ -8,7 +8,7 @@ from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.wire.keys import record_request
 
 TEXT = st.text(max_size=8)
-VALUES = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(), st.booleans()), max_size=3)
+VALUES = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(-(10**9), 10**9), st.booleans()), max_size=3)
 CALLS = st.builds(ToolCall, id=TEXT, name=TEXT, arguments=VALUES)
 MESSAGES = st.builds(
     Message,

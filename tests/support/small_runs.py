@@ -12,6 +12,7 @@ import agentlab as al
 from agentlab.core.messages import Completion, Message, Reply, Usage
 from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
+from support.unsealing import unseal
 
 RIGHT, WRONG = "blue", "no idea"
 Turn = tuple[str, int]
@@ -51,9 +52,9 @@ class Answering:
         return Reply(text=WRONG if where in self.wrong else RIGHT)
 
 
-def play(data: Path, out: Path, *flows: Answering, **spec: Any) -> Run:
+def play(data: Path, out: Path, *flows: Answering, resume: bool = False, **spec: Any) -> Run:
     with opened(data, *flows, **spec) as lab:
-        return lab.run_sync(out=out)
+        return lab.run_sync(out=out, resume=resume)
 
 
 def opened(data: Path, *flows: Answering, usage: Usage | None = None, **spec: Any) -> al.Lab:
@@ -85,3 +86,4 @@ def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
     header = json.loads((run.path / "run.json").read_text())
     change(header)
     (run.path / "run.json").write_text(json.dumps(header))
+    unseal(run.path)

@@ -1,23 +1,26 @@
 """Baseline files: what every turn of a run measured, a line each, sorted, so that a change of it can be reviewed.
 
 {"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...},
- "primary": ["answer_f1", "cost_usd"], "mode": "replay"}
+ "primary": ["answer_f1", "cost_usd"], "mode": "replay", "check": "<sha256>"}
 {"flow": "tools", "conversation": "laws-001", "turn": 0, "epoch": 0, "measures": {"answer_f1": 1.0, "llm_calls": 2}}
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import replace_file
+from agentlab.core.files import LARGE, read_bytes, replace_file
+from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.evals.compare.measures import Key, Values, in_order, measured, primary_family
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
@@ -37,6 +40,8 @@ class Header(Struct, frozen=True, kw_only=True):
     """The measures that decide; () in a baseline that is older than the choice."""
     mode: str = ""
     """Of the run: recorded seconds can be held against replayed ones."""
+    check: str = ""
+    """SHA-256 of the rest of the file; "" in a baseline that is older than checks."""
 
 
 class _Line(Struct, frozen=True):
@@ -69,11 +74,19 @@ def write_baseline(run: Run, path: str | Path) -> None:
     for flow, rows in sorted(flows.items()):
         for key, row in sorted(rows.items()):
             lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
+    written = [asdict(line) for line in lines]
+    written[0]["check"] = _check(written)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+        replace_file(path, "".join(json.dumps(row) + "\n" for row in written))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
+
+
+def _check(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A hash of what the header and the turns say, however it is laid out."""
+    header = {name: value for name, value in rows[0].items() if name != "check"}
+    return hashlib.sha256(json.dumps([header, *rows[1:]], sort_keys=True).encode()).hexdigest()
 
 
 def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
@@ -81,11 +94,13 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
     number = 1
     flows: dict[str, dict[Key, Values]] = defaultdict(dict)
     try:
-        lines = path.read_bytes().split(b"\n")
-        header = msgspec.json.decode(lines[0], type=Header)
+        lines = read_bytes(path, LARGE).split(b"\n")
+        rows = [parse_json(lines[0])]
+        header = from_json(Header, rows[0])
         for number, line in enumerate(lines[1:], 2):
             if line:
-                row = msgspec.json.decode(line, type=_Line)
+                rows.append(parse_json(line))
+                row = from_json(_Line, rows[-1])
                 key = row.conversation, row.turn, row.epoch
                 if key in flows[row.flow]:
                     raise RunError(f"{path}:{number}: this turn of {row.flow} is in the file twice")
@@ -93,9 +108,11 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
     except FileNotFoundError:
         raise RunError(f"there is no baseline {path}; make it from a run you trust with --update") from None
     except OSError as problem:
-        raise RunError(f"{path}: the baseline cannot be read: {problem}") from None
+        raise RunError(f"{path}: the baseline cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
     if not flows:
         raise RunError(f"{path}: the baseline holds no turns; make it again with --update")
+    if header.check and header.check != _check(rows):
+        raise RunError(f"{path} was edited after it was made; make it again with --update")
     return header, dict(flows)

@@ -131,6 +131,8 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
     notes = []
+    for older in (str(run.path),) * (not run.is_sealed) + (str(baseline),) * (not header.check):
+        notes.append(f"{older} is older than seals: whether it was edited since cannot be told")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
     if new := [label for label in flows if label not in held]:

@@ -21,8 +21,9 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
-from agentlab.core.files import append_whole
+from agentlab.core.files import LARGE, append_whole, read_bytes
 from agentlab.core.messages import Reply, UserTurn, from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Totals, Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
@@ -237,8 +238,11 @@ def _passages(run: Run, row: TurnRow) -> tuple[str, ...]:
 def _kept(file: Path) -> dict[tuple[str, str, int, int], Judgement]:
     if not file.exists():
         return {}
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return {(row := from_json(Judgement, json.loads(line))).key: row for line in lines}
+    try:
+        lines = read_bytes(file, LARGE, links=False).splitlines()
+        return {(row := from_json(Judgement, parse_json(line))).key: row for line in lines}
+    except (OSError, ValueError) as problem:
+        raise RunError(f"{file} cannot be read: {problem}; delete it, and what it holds is asked again") from None
 
 
 def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.files import read_text
 from agentlab.core.jsonl import explain
 from agentlab.core.messages import Message
 from agentlab.core.names import JUDGED
 from agentlab.core.plugins import unknown
+from agentlab.core.strict_json import parse_yaml
 
 SHIPPED = Path(__file__).with_name("rubrics.yaml")
 FORM = 1
@@ -89,10 +90,10 @@ def load_rubric(name: str) -> Rubric:
     """A shipped rubric by its name, or the only one of a YAML file; raises ConfigError, one line."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else SHIPPED
     try:
-        rows = yaml.safe_load(path.read_text(encoding="utf-8"))
+        rows = parse_yaml(read_text(path))
     except FileNotFoundError:
         raise ConfigError(f"there is no rubric {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except (OSError, ValueError) as problem:
         raise ConfigError(f"{path} is no rubric: {' '.join(str(problem).split())}") from None
     if not isinstance(rows, dict) or (path != SHIPPED and len(rows) != 1):
         raise ConfigError(f"{path}: a rubric is one name with asks, sees and choices below it")

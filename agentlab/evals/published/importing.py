@@ -113,7 +113,9 @@ def import_predictions(
         systems = list(dict.fromkeys(system for system, _ in seen.bits))
         folder = RunFolder(scratch)
         header = _header(path, home, data, systems, scorers, files)
-        folder.write_json("run.json", {"format": FORMAT, **header, "graders": fingerprints(modules, "none")})
+        folder.write_json(
+            "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
+        )
         grade_rows(folder, data, modules)
         scratch.replace(path)
     except OSError as problem:

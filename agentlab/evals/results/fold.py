@@ -17,7 +17,7 @@ import numpy as np
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
 from agentlab.core.trace import Totals, Trace, billed
-from agentlab.data.memory_sets import INGEST
+from agentlab.data.conversations import INGEST
 from agentlab.evals.results.rows import Play, TurnRow
 
 UNGRADED = "not recorded"

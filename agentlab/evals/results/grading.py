@@ -42,15 +42,19 @@ def costs_of(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def check_ledger(trace: Trace, rows: Sequence[TurnRow], *, ended: bool, where: str) -> None:
-    """Raise RunError where the events of a conversation do not add up to its totals, or to those of its turns."""
+def fault_of(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
+    """Where the events of a conversation do not add up to its totals, or to those of its turns; "" if they do."""
     answered = {row.turn for row in rows}
     # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
     whole = [event for event in trace.events if ended or event.turn in answered]
-    check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+    try:
+        check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+    except RunError as problem:
+        return str(problem)
     for row in rows:
         if not trace.totals(row.turn).agrees_with(row.totals):
-            raise RunError(f"{where}: turn {row.turn} of {row.conversation} does not add up to its calls")
+            return f"turn {row.turn} of {row.conversation} does not add up to its calls"
+    return ""
 
 
 class NotSaid(Exception):
@@ -78,7 +82,7 @@ def grade(
             scores |= dict.fromkeys(metrics, Graded(0.0, f"{UNGRADED}: {miss}"))
         except NotSaid as unknown:
             scores |= dict.fromkeys(metrics, Graded(None, str(unknown)))
-        except Exception as failure:
+        except (Exception, SystemExit, KeyboardInterrupt) as failure:  # a thread is interrupted by nobody else
             where = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(
                 f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."

@@ -32,6 +32,40 @@ BEGUN_AGAIN = -1
 """The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
 
 
+class _Flow(Struct):
+    flow: str
+    label: str
+
+
+class _Spec(Struct):
+    name: str
+    datasets: list[str]
+    flows: list[_Flow]
+    model: str
+    mode: str
+    limit: int | None
+    sample: int | None = None
+    prices: str | None = None
+    primary: list[str] = []
+
+
+class _Data(Struct):
+    sha256: str
+
+
+class Header(Struct):
+    """What is read of `run.json`, and its types; the rest is for people."""
+
+    format: int
+    run_id: str
+    spec: _Spec
+    datasets: dict[str, _Data]
+    models: dict[str, str]
+    graders: dict[str, str] = {}
+    sealed: bool = False
+    """Whether the summary that it gets at its end has a seal."""
+
+
 class Graded(Struct, frozen=True):
     """What a metric says of a turn, and why."""
 
@@ -196,6 +230,15 @@ class Reuse(Struct, frozen=True, kw_only=True):
     """The first of them in a conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
 
 
+class Quarantined(Struct, frozen=True):
+    """A conversation whose calls do not add up, and why; `--resume` plays it again."""
+
+    flow: str
+    conversation: str
+    epoch: int
+    cause: str
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """The stable machine interface of a run."""
 
@@ -209,6 +252,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     mode: str
     recordings: Reuse | None = None
     """None for a live run."""
+    quarantined: list[Quarantined] | UnsetType = UNSET
     flows: dict[str, FlowSummary]
     limits: dict[str, dict[str, Any]] | UnsetType = UNSET
     """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and

@@ -57,6 +57,8 @@ class Run:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.path = folder.path
+        self.is_sealed = True
+        """False for a run that has not ended, or that is older than seals."""
 
     @property
     def run_id(self) -> str:
@@ -67,7 +69,7 @@ class Run:
         """The stable machine interface, as in `summary.json`."""
         missing = ": the run has not ended; continue it with --resume"
         summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
-        return summary
+        return {name: value for name, value in summary.items() if name != "seal"}
 
     @cached_property
     def result(self) -> Summary:
@@ -250,6 +252,12 @@ class Run:
             raise RunError(
                 f"{self.path}: {reused.missing} calls of this replay were not recorded; record them with --mode auto"
             )
+        if self.result.quarantined:
+            first = self.result.quarantined[0]
+            raise RunError(
+                f"{self.path}: {len(self.result.quarantined)} conversations are quarantined (the first: {first.flow}"
+                f" {first.conversation}: {first.cause}); --resume plays them again"
+            )
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 
@@ -297,6 +305,11 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
     }
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run folder; raises RunError where it is none."""
-    return Run(RunFolder.open(Path(path)))
+def open_run(path: str | Path, *, regrade: bool = False) -> Run:
+    """Open a run folder; raises RunError where it is none, or where a file of it was edited after the run had ended.
+
+    With `regrade`, for those who make it anew, the summary may have been.
+    """
+    run = Run(RunFolder.open(Path(path)))
+    run.is_sealed = run.folder.check_seal(regrade=regrade)
+    return run

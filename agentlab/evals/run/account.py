@@ -7,9 +7,10 @@ are folded in; what was begun and not finished counts for the bill, and else onl
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,11 +19,11 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Event
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
-from agentlab.data.conversations import Conversation
-from agentlab.data.memory_sets import INGEST, Question, ingest_name
+from agentlab.data.conversations import INGEST, Conversation
+from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.results.fold import Fold
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
-from agentlab.evals.results.grading import Grader, check_ledger, costs_of
+from agentlab.evals.results.grading import Grader, costs_of, fault_of
 from agentlab.evals.results.rows import BEGUN_AGAIN, Play, TurnRow
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import TURNS, RunFolder
@@ -30,6 +31,8 @@ from agentlab.evals.run.ledger import Lines
 from agentlab.evals.run.memories import Assignment
 from agentlab.workbench.conversation import PlayedTurn
 from agentlab.workbench.workbench import Workbench
+
+log = logging.getLogger(__name__)
 
 
 class Account:
@@ -51,13 +54,16 @@ class Account:
         self._takes = dict(self._ledger.takes)
         for play, take in self._rows.takes.items():
             self._takes[play] = max(take, self._takes.get(play, 0))
+        self.quarantined: dict[Play, str] = {}
+        """Conversations that do not add up, and why; they are played again when the run is continued."""
         self._finished: dict[Play, Assignment] = {}
         self._left = 0
         for assigned in plays:
             key, answered = assigned.key, set[int]()
             if key in self._takes:
                 answered = {row.turn for row in self._rows_of(key)}
-            if answered >= {*assigned.conversation.scored_turns}:
+            ended = answered >= {*assigned.conversation.scored_turns}
+            if ended and not (answered and fault_of(self._trace_of(key), self._rows_of(key), ended=True)):
                 self._finished[key] = assigned
             else:
                 self._left += 1
@@ -81,7 +87,7 @@ class Account:
 
     @property
     def is_complete(self) -> bool:
-        return self._left == 0
+        return self._left == 0 and not self.quarantined
 
     async def take_up(self) -> None:
         """Fold in what earlier sittings left, graded anew where the scorers have changed since."""
@@ -96,7 +102,6 @@ class Account:
         for key, assigned in self._finished.items():
             trace, rows = self._trace_of(key), self._rows_of(key)
             self._count(trace)
-            check_ledger(trace, rows, ended=True, where=str(self._folder.path))
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
@@ -153,7 +158,7 @@ class Account:
             self._fold(play, ended=False)
         for play in self._cut:
             trace, rows = self._trace_of(play), self._rows_of(play)
-            check_ledger(trace, rows, ended=False, where=str(self._folder.path))
+            self._set_apart(trace, rows, ended=False)
             self.fold.take(trace, rows)
         if self._grader.failure is not None:
             raise self._grader.failure
@@ -165,8 +170,23 @@ class Account:
 
     def _fold(self, play: Play, *, ended: bool) -> None:
         trace, rows = self._open.pop(play), self._answered.pop(play, [])
-        check_ledger(trace, rows, ended=ended, where=str(self._folder.path))
+        self._set_apart(trace, rows, ended=ended)
         self.fold.take(trace, rows)
+        trace.listeners.append(self._late)
+
+    def _late(self, trace: Trace, event: Event) -> None:
+        """Of a task that a flow left behind: no turn counts it."""
+        self._quarantine(trace, "something came after its last turn had ended, which no turn counts")
+
+    def _set_apart(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> None:
+        if fault := fault_of(trace, rows, ended=ended):
+            self._quarantine(trace, fault)
+
+    def _quarantine(self, trace: Trace, why: str) -> None:
+        play = trace.flow, trace.conversation, trace.epoch
+        if play not in self.quarantined:
+            log.warning("%s is quarantined, and --resume plays it again: %s", "/".join(map(str, play)), why)
+        self.quarantined.setdefault(play, why)
 
     async def _graded(self, row: TurnRow, conversation: Conversation, trace: Trace) -> TurnRow:
         """The row with its scores, as it then stands in the folder."""

@@ -21,11 +21,13 @@ from typing import Any, TypeVar
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall
-from agentlab.core.files import Appended, remove_leftovers, replace_file
+from agentlab.core.files import Appended, cut_unfinished_line, read_bytes, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import BEGUN_AGAIN, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.results.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
+from agentlab.evals.run.seal import check_seal, sealed
 
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -33,6 +35,9 @@ READABLE = (1, 2, 3)
 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be compared
 with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
+_DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
+MOST_LOGGED = 64 * 2**20
+"""Bytes of a `run.log`."""
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
 _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 _Made = TypeVar("_Made")
@@ -42,6 +47,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._failure: RunError | None = None
+        self._is_open = False
+        """Whether rows were written since there was a summary."""
         self._pending: list[bytes] = []
         self._files = {name: Appended(path / name) for name in ROWS}
         self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
@@ -61,7 +68,7 @@ class RunFolder:
         except OSError as problem:
             raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         folder = cls(path)
-        folder.write_json("run.json", {"format": FORMAT, **header})
+        folder.write_json("run.json", {"format": FORMAT, "sealed": True, **header})
         return folder
 
     @classmethod
@@ -69,20 +76,28 @@ class RunFolder:
         """An existing run; raises RunError where it is none, or of a format this version cannot read."""
         folder = cls(path)
         header = folder.header
-        if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
-            raise RunError(f"{path / 'run.json'} is not the header of a run")
-        if header["format"] not in READABLE:
+        form = header.get("format") if isinstance(header, dict) else None
+        if type(form) is int and form not in READABLE:
             known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
-            raise RunError(f"{path}: this is run format {header['format']}, agentlab reads formats {known}")
+            raise RunError(f"{path}: this is run format {form}, agentlab reads formats {known}")
+        try:
+            from_json(Header, header)
+        except ValueError as problem:
+            raise RunError(f"{path / 'run.json'} is not the header of a run: {problem}") from None
         return folder
 
     def write_json(self, name: str, content: Any) -> None:
-        """Replace a file in one step, so that it is never half-written."""
+        """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
         with self._writing(name):
+            if name == "summary.json":
+                content = sealed(self.path, json.loads(encode(content)), self._sealed_files())
             replace_file(self.path / name, encode(content, indent=2) + "\n")
+            if name == "run.json" and self.summary_file.exists():
+                self.write_json("summary.json", self.read_json("summary.json", ""))
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
+        self._unseal()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
             with self._writing(name):
@@ -115,6 +130,7 @@ class RunFolder:
 
     def _append(self, name: str, lines: bytes) -> None:
         self._check()
+        self._unseal()
         with self._writing(name):
             self._files[name].add(lines)
         self.__dict__.pop("ledger", None)
@@ -135,16 +151,41 @@ class RunFolder:
             )
             raise self._failure from None
 
+    def _unseal(self) -> None:
+        """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
+        if not self._is_open:
+            with self._writing("summary.json"):
+                self.summary_file.unlink(missing_ok=True)
+            self._is_open = True
+
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ROWS:
-            if (self.path / name).exists():
-                with self._writing(name), (self.path / name).open("rb+") as file:
-                    file.truncate(_end_of_last_line(file))
+            if (self.path / name).exists() or (self.path / name).is_symlink():
+                with self._writing(name):
+                    cut_unfinished_line(self.path / name)
         with self._writing(""):
             remove_leftovers(self.path)
 
     # Reading.
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    def _sealed_files(self) -> list[Path]:
+        files = [*self.files(TURNS), *self.files(CALLS), self.path / "scores.jsonl"]
+        return [self.path / "run.json", *(file for file in files if file.exists())]
+
+    def check_seal(self, *, regrade: bool = False) -> bool:
+        """Whether the run has ended and is sealed; raises RunError for a file that was edited since.
+
+        With `regrade` the summary may have been: it is about to be made anew.
+        """
+        summary = self.read_json("summary.json", "") if self.summary_file.exists() else None
+        return summary is not None and check_seal(
+            self.path, summary, self.header, self._sealed_files(), regrade=regrade
+        )
 
     @property
     def header(self) -> dict[str, Any]:
@@ -154,11 +195,13 @@ class RunFolder:
     def read_json(self, name: str, missing: str) -> Any:
         """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_json(read_bytes(self.path / name, links=False))
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path}{missing}") from None
-        except (OSError, ValueError) as problem:
-            raise RunError(f"{self.path / name} cannot be read: {problem}") from None
+        except OSError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
+        except ValueError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
     def files(self, name: str) -> list[Path]:
         """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
@@ -216,19 +259,6 @@ class RunFolder:
         return Ledger(self.files(CALLS))
 
 
-def _end_of_last_line(file: Any) -> int:
-    """Where the last whole line ends, in bytes."""
-    end: int = file.seek(0, 2)
-    while end:
-        begin = max(0, end - 65536)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + int(found) + 1
-        end = begin
-    return 0
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep every other run out of the folder; raises RunError where one is at work there."""
@@ -248,6 +278,10 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None or self.stream.tell() < MOST_LOGGED:
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         """Pass over a line that cannot be written: what matters is said by the run itself."""
 

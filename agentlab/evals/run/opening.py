@@ -149,6 +149,7 @@ def open_folder(
     if ("shards" in before) != (shards is not None):
         how = "with --executor" if "shards" in before else "without --executor"
         raise RunError(f"{path} was begun {how}; go on with it {how}")
+    folder.check_seal(regrade=True)
     folder.mend()
     return folder
 

@@ -7,11 +7,12 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
+from agentlab.core.errors import RunError
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.results.fold import Fold
-from agentlab.evals.results.grading import Grader, check_ledger
+from agentlab.evals.results.grading import Grader, fault_of
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.folder import RunFolder
@@ -41,6 +42,7 @@ async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader
                 raise grader.failure
             rows.append(replace(row, scores=scores))
             folder.append_turn(rows[-1])
-        check_ledger(trace, rows, ended=complete, where=str(folder.path))
+        if fault := fault_of(trace, rows, ended=complete):
+            raise RunError(f"{folder.path}: {fault}; --resume plays it again")
         fold.take(trace, rows)
     folder.write_json("summary.json", summarise(folder.header, fold, complete=complete))

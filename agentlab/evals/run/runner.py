@@ -14,11 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import Quarantined
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.executors import opener
@@ -85,9 +87,11 @@ async def run(
                 player = Player(bench, datasets, folder, on_progress, on_event, fork=fork)
                 await player.play_all(watch)
                 fold, is_complete = player.account.fold, player.account.is_complete
+                apart = [Quarantined(*play, cause=cause) for play, cause in player.account.quarantined.items()]
             else:
                 fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
-            found = summarise(folder.header, fold, complete=is_complete)
+                apart = []
+            found = replace(summarise(folder.header, fold, complete=is_complete), quarantined=apart or UNSET)
             if limits := {name: limits.summary() for name, limits in bench.limits().items()}:
                 found = replace(found, limits=limits)
             folder.write_json("summary.json", found)

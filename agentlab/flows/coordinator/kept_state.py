@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.files import replace_file
+from agentlab.core.files import read_bytes, replace_file
 from agentlab.core.messages import Message, from_json, to_json
+from agentlab.core.strict_json import parse_json
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ def take_up(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        held = parse_json(read_bytes(path, links=False))
+    except (OSError, ValueError):
         return {}
     return held if isinstance(held, dict) else {}
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from agentlab.core.files import data_folder, folder_of
+from agentlab.core.files import data_folder
 from agentlab.core.messages import Fact
+from agentlab.core.scratch import folder_of
 from agentlab.core.slot import Slot
 from agentlab.flows.ego.asking import ask_for_object, sentence_at
 from agentlab.flows.ego.commands import commanded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
+from agentlab.core.strict_json import parse_json
 
 
 def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def _read_as_wanted(spec: ToolSpec, name: str, value: Any) -> Any:
     text = value.strip()
     try:
         plain = text.lower() if text.lower() in ("true", "false") else text
-        read = json.loads(plain, parse_constant=lambda infinite: None)
-    except (ValueError, RecursionError):
+        read = parse_json(plain, lenient=True)
+    except ValueError:
         return value
     # A float may hold fewer digits than were written.
     is_lossy = isinstance(read, float) and Decimal(repr(read)) != Decimal(text)

@@ -81,7 +81,7 @@ def _chosen_tool(reply: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec | None
     """The tool that a reply names; else what is wrong with the reply, "" where it wants none."""
     found = {"tool": None} if reply.strip().lower() in ("null", NO_TOOL) else read_object(reply, "tool")
     if found is None or "tool" not in found:
-        return None, f"no JSON object with `tool` in {reply[:200]!r}"
+        return None, f"no JSON object with `tool`, or several that differ, in {reply[:200]!r}"
     chosen = found["tool"]
     name = chosen.strip() if isinstance(chosen, str) else chosen
     if name is None or (isinstance(name, str) and name.lower() in ("", "null", NO_TOOL)):

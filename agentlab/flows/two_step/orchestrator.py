@@ -68,6 +68,9 @@ class TwoStepSettings:
     """Limit of a reply that holds a tool's arguments, such as the content of a file."""
     history: Annotated[int, Ge(0)] = 12
     """How many earlier messages the model sees, from a message of a user on; results of tools count."""
+    context_in: Literal["user", "system"] = "user"
+    """The role in which facts, errors of tools and the name of who speaks are told; they are words of others, and in
+    the system's role a model obeys them more readily."""
     personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
     """A folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
 
@@ -78,6 +81,8 @@ class Profile:
 
     base_messages: Callable[[Session, UserTurn], list[str]]
     """System messages of the final response; the first is the personality."""
+    speaker: Callable[[Session, UserTurn], list[str]] = lambda session, turn: []
+    """What comes after them: who it is that speaks, under a name that they chose."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
     """The user's message as the history keeps it."""
     facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
@@ -111,14 +116,15 @@ class PreparedTurn:
 
     @property
     def memory_context(self) -> list[Message]:
-        """The system message that tells the facts, where there are any."""
+        """The message that tells the facts, where there are any."""
         if not self.listed_facts:
             return []
-        return [Message(role="system", text=self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
+        return [_told(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
+    base += [_told(session, text) for text in profile.speaker(session, turn)]
     prepared = await _prepare_turn(profile, turn, session)
     if session.settings.protocol == "native":
         text = await _reply_natively(prepared, base)
@@ -163,6 +169,11 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     return prepared
 
 
+def _told(session: Session, text: str) -> Message:
+    """What is told beside the conversation, with words of others in it."""
+    return Message(role=session.settings.context_in, text=text)
+
+
 def _as_asked(message: Message) -> Message:
     """A message of the history as a request holds it: what a tool brought is never an instruction to the model."""
     return replace(message, role="user") if message.role == "system" else message
@@ -192,7 +203,7 @@ async def _main_loop(turn: PreparedTurn) -> None:
             return
         use = await use_tool(session, turn.messages, tool, "tool_args")
         if use.names_unknown_fact:
-            known = Message(role="system", text=session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
+            known = _told(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
             use = await use_tool(session, turn.messages, tool, "tool_args", known)
         turn.add("system", use.for_history())
         if use.failed:
@@ -227,7 +238,7 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         if not use.failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
-        failures.append(Message(role="system", text=session.prompt("failed_before", error=use.result)))
+        failures.append(_told(session, session.prompt("failed_before", error=use.result)))
     turn.add("system", use.for_history())
 
 

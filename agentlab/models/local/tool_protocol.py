@@ -50,6 +50,11 @@ ANSWER_BIAS = {"qwen2.5-coder-0.5b": -4.0}
 _GRAMMAR = "%llguidance {}\nstart: %json "
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _CALL = re.compile(r'\{"tool": ("(?:[^"\\]|\\.)*"), "arguments": ')
+_CONTROL = re.compile(
+    r"<(?=[|\uff5c][^<>\n]{1,60}[|\uff5c]> | /?s> | (bos|eos|pad|unk)> | (start|end)_of_turn>) | \[(?=/?INST\])",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Where control tokens begin, of whichever model llama.cpp runs: `<|im_end|>`, `<start_of_turn>`, `</s>`, `[INST]`."""
 _CUT_NAME = re.compile(r'\{"tool": "((?:[^"\\]|\\.)*)')
 _DECODABLE = re.compile(
     r"""([^"\\]+ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
@@ -116,7 +121,12 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
             wired.append({"role": role, "content": text})
     if offered:
         _instruct(wired, request, offered)
-    return wired
+    return [{**message, "content": harmless(message["content"])} for message in wired]
+
+
+def harmless(text: str) -> str:
+    """`text` with a space within whatever would be read as a control token: nothing said ends or opens a turn."""
+    return _CONTROL.sub(lambda found: f"{found[0]} ", text)
 
 
 def _instruct(wired: list[dict[str, str]], request: Request, offered: Tools) -> None:

@@ -15,14 +15,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import errno
 import logging
 import os
 import re
+import shutil
+import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.core.errors import MissingExtra, ToolError
+from agentlab.tools.mcp import launch
 from agentlab.tools.mcp.answers import answer_of, cut
 from agentlab.tools.mcp.config import ServerConfig, expanded
 from agentlab.tools.mcp.listing import MOST, plain
@@ -41,7 +46,9 @@ _LISTENING = 2.0
 _CHANGES = 100
 """How often a server that goes on saying that its list has changed is asked for it."""
 _LOG = 1_000_000
-"""Bytes from which a log file is begun anew."""
+"""Bytes of a log file: past them nothing is written, and the next start begins it anew."""
+MOST_MEMORY = 4 * 2**30
+"""Bytes that a process may take."""
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 """What a process learns of our environment beside the little that the SDK hands on; keys are not its business."""
 
@@ -78,7 +85,8 @@ class McpServer:
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
-            log.debug("%s: %s: %s", self.name, tool, line)
+            if len(said) < MOST_SAID:
+                log.debug("%s: %s: %s", self.name, tool, line)
             tell(line)
             if len(said) == MOST_SAID:
                 said.pop()
@@ -292,10 +300,14 @@ class _Connection:
         config = self._config
         handed_on = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         assert config.command is not None, "this is how a server with a command is reached"
+        command = str(config.folder / config.command) if os.sep in config.command else config.command
+        env = handed_on | {name: expanded(value, name) for name, value in config.env.items()}
+        if shutil.which(command, path=env.get("PATH")) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
         described = StdioServerParameters(
-            command=str(config.folder / config.command) if os.sep in config.command else config.command,
-            args=list(config.args),
-            env=handed_on | {name: expanded(value, name) for name, value in config.env.items()},
+            command=sys.executable,
+            args=["-P", "-S", launch.__file__, str(MOST_MEMORY), command, *config.args],
+            env=env,
             cwd=config.folder,
         )
         with self._opened_log() as errors:
@@ -303,13 +315,13 @@ class _Connection:
                 self._from_process = reading
                 yield reading, writing
 
-    def _opened_log(self) -> TextIO:
-        try:
-            self._log_file.parent.mkdir(parents=True, exist_ok=True)
-            is_long = self._log_file.exists() and self._log_file.stat().st_size > _LOG
-            return self._log_file.open("w" if is_long else "a", encoding="utf-8")
-        except OSError:
-            return Path(os.devnull).open("w", encoding="utf-8")
+    @contextlib.contextmanager
+    def _opened_log(self) -> Iterator[TextIO]:
+        """What a process writes its errors to: of them, `_LOG` bytes get into the file, and the rest nowhere."""
+        reading, writing = os.pipe()
+        threading.Thread(target=_keep, args=(reading, self._log_file), name="agentlab-mcp-log", daemon=True).start()
+        with os.fdopen(writing, "w", encoding="utf-8") as errors:
+            yield errors
 
     @contextlib.asynccontextmanager
     async def _http(self, url: str) -> AsyncIterator[tuple[Any, Any]]:
@@ -350,6 +362,21 @@ class _Connection:
             case OSError() if failure.strerror:
                 return f"{failure.filename or type(failure).__name__}: {failure.strerror}"
         return type(failure).__name__
+
+
+def _keep(reading: int, file: Path) -> None:
+    """Write to `file` what comes from the pipe, until it ends."""
+    with os.fdopen(reading, "rb", buffering=0) as pipe, contextlib.ExitStack() as opened:
+        kept, size = None, 0
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            is_long = file.exists() and file.stat().st_size > _LOG
+            kept = opened.enter_context(file.open("wb" if is_long else "ab", buffering=0))
+            size = kept.tell()
+        while piece := pipe.read(65536):
+            if kept is not None and size <= _LOG:
+                with contextlib.suppress(OSError):
+                    size += kept.write(piece[: _LOG - size + 1])
 
 
 async def _listed_by(client: Client) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ No key need stand in a file: values of headers and of the environment may be `${
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -18,7 +17,9 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError
+from agentlab.core.files import read_bytes
 from agentlab.core.jsonl import explain
+from agentlab.core.strict_json import parse_json
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SECRET = re.compile(r"key|token|secret|password|auth|cookie", re.IGNORECASE)
@@ -61,12 +62,13 @@ class ServerConfig(BaseModel, frozen=True, extra="ignore"):
 def read_object_file(file: Path) -> dict[str, Any]:
     """The object that a JSON file holds; raises ConfigError, in one line."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(read_bytes(file))
     except OSError as problem:
         raise ConfigError(f"cannot read {file}: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         line = getattr(problem, "lineno", None)
-        raise ConfigError(f"{file}{f':{line}' if line else ''}: not JSON") from None
+        why = "not JSON" if line or isinstance(problem, UnicodeDecodeError) else problem
+        raise ConfigError(f"{file}{f':{line}' if line else ''}: {why}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: it is a JSON object")
     return content

@@ -9,16 +9,21 @@ line says so. A listing that was accepted once is accepted again as it is.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import validators
+from agentlab.core.strict_json import check_depth, parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
+
+if TYPE_CHECKING:
+    import jsonschema
 
 MOST = 1_000
 """Tools that are taken of one server."""
@@ -81,10 +86,12 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
         text = json.dumps(raw)
         if len(text) > _SCHEMA:
             raise _Unfit(f"its schema has {len(text):,} characters, at most {_SCHEMA:,} are taken")
-        schema: dict[str, Any] = json.loads(text)
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except (TypeError, ValueError):
-        raise _Unfit("its schema is not JSON") from None
+        schema: dict[str, Any] = parse_json(text)
+        jsonschema.Draft202012Validator.check_schema(schema, format_checker=_patterns())
+        check_depth(schema)
+    except (TypeError, ValueError) as problem:
+        why = "nested too deep" if "nested" in str(problem) else "not JSON"
+        raise _Unfit(f"its schema is {why}") from None
     except RecursionError:
         raise _Unfit("its schema is nested too deep") from None
     except jsonschema.SchemaError as problem:
@@ -94,6 +101,17 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
     if schema.setdefault("type", "object") != "object":
         raise _Unfit("its schema is not one of an object")
     return schema
+
+
+def _patterns() -> jsonschema.FormatChecker:
+    """Knows a pattern that can be used from one that cannot; compiled it is, run it never is."""
+    import jsonschema
+
+    checker = jsonschema.FormatChecker(formats=())
+    checker.checks("regex", (re.error, OverflowError, RecursionError))(
+        lambda pattern: not isinstance(pattern, str) or bool(re.compile(pattern))
+    )
+    return checker
 
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:

@@ -27,6 +27,7 @@ from typing import Any
 from agentlab.core.errors import AgentlabError, ConfigError, ToolError
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import FunctionTool, Work
+from agentlab.tools.mcp.answers import cut
 from agentlab.tools.mcp.listing import FoundTool, accepted
 
 
@@ -92,8 +93,8 @@ def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any])
                 raise
             raise ToolError(f"{name} did not finish within {seconds:g} seconds") from None
         if result is None or isinstance(result, str):
-            return result or ""
-        return json.dumps(result, ensure_ascii=False, default=str)
+            return cut(result or "")
+        return cut(json.dumps(result, ensure_ascii=False, default=str))
 
     return run
 

@@ -113,9 +113,9 @@ def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("flows: [", "is not YAML"),
+        ("flows: [", "not YAML"),
         ("- a list", "a mapping of keys"),
-        ("name: !!python/object/apply:os.system [ls]", "is not YAML"),
+        ("name: !!python/object/apply:os.system [ls]", "not YAML"),
         ("flows: []", "at least one flow"),
     ],
 )

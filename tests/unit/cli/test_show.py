@@ -13,6 +13,7 @@ from agentlab.core.errors import RunError
 from agentlab.evals.results.run import Run, open_run
 from agentlab.models.scripted import Scripted, call
 from support.conversation_sets import write
+from support.unsealing import unseal
 
 LONG = "The ball weighs between 410 and 450 grams, " + "and so on and on, " * 30 + "to the last word."
 CORPUS = [{"doc_id": "ball", "title": "The ball", "text": "The ball weighs between 410 and 450 grams."}]
@@ -133,6 +134,7 @@ def test_a_flow_that_always_failed_has_a_trace(run, capsys):
 def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
     assert main(["show", "run"]) == 0
     assert "agentlab show run c1  # the worst: turn 1, failed in fails" in capsys.readouterr().out
+    unseal(Path("run"))
     turns = Path("run/turns.jsonl").read_text().replace('"error":"RuntimeError: nothing was asked"', '"error":null')
     rows = [json.loads(line) for line in turns.splitlines()]
     for value, said in ((1.0, None), (0.25, "the worst: turn 1, answer_f1 0.25 in answers")):

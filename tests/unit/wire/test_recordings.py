@@ -18,7 +18,13 @@ from support.requests import REQUESTS, key
 def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request_):
     folder = tmp_path_factory.mktemp("recordings")
     recorded = record_request("m", "", request_, 0)
-    entry = {"kind": "completion", "request": recorded.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+    entry = {
+        "kind": "completion",
+        "request": recorded.fields,
+        "repeat": 0,
+        "completion": {"message": {"role": "agent"}},
+        "seconds": 1.0,
+    }
     Recordings.open(folder, "a", write=True).add(recorded.key(0), entry, recorded.parts)
     read = Recordings.open(folder)
     (row,) = read.completions()

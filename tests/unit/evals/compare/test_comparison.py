@@ -20,6 +20,7 @@ from agentlab.evals.results.run import open_run
 from agentlab.evals.scorers import answer, similarity
 from agentlab.knowledge import refusal
 from support.small_runs import Answering, edit_header, play, write_set
+from support.unsealing import unseal
 
 
 @pytest.fixture
@@ -140,6 +141,7 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
     old = play(data, tmp_path / "old")
     edit_header(old, lambda header: header.pop("graders"))
     less = play(data, tmp_path / "less")
+    unseal(less.path)
     lines = (less.path / "turns.jsonl").read_text().splitlines(keepends=True)
     (less.path / "turns.jsonl").write_text("".join(line for line in lines if '"c05"' not in line))
     for other, said in (
@@ -159,6 +161,7 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
 
 def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"))
+    unseal(run.path)
     turns = tmp_path / "run" / "turns.jsonl"
     rows = [json.loads(line) for line in turns.read_text().splitlines()]
     for row in rows:

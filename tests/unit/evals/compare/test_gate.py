@@ -16,6 +16,7 @@ from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.results.run import open_run
 from support.small_runs import Answering, edit_header, play, write_set
+from support.unsealing import uncheck
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_a_spec_declares_what_decides_and_the_baseline_carries_it(data, tmp_path
 def test_a_baseline_from_before_the_choice_is_read_and_the_default_decides(data, baseline, tmp_path):
     first, rest = baseline.read_text().split("\n", 1)
     header = json.loads(first)
-    del header["primary"], header["mode"]
+    del header["primary"], header["mode"], header["check"]
     baseline.write_text(json.dumps(header) + "\n" + rest)
     assert gate(open_run(tmp_path / "base"), baseline).primary == ("answer_f1", "llm_calls")
 
@@ -228,6 +229,7 @@ def test_runs_that_cannot_be_held_against_the_baseline(data, baseline, tmp_path)
     edit_header(other, lambda header: header["graders"].update(new="0" * 64))
     both = play(data, tmp_path / "both", Answering(), Answering("other"))
     assert "not in the baseline, so not gated: other" in gate(both, baseline).notes
+    uncheck(baseline)
     lines = baseline.read_text().splitlines(keepends=True)
     baseline.write_text("".join(line for line in lines if '"c03"' not in line))
     assert "2 turns of the run are not in the baseline, so not gated" in gate(both, baseline).notes
@@ -240,16 +242,16 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
     run = open_run(tmp_path / "base")
     lines = baseline.read_text().splitlines()
     header = json.loads(lines[0])
-    assert {"format", "run_id", "spec", "model", "datasets", "graders", "primary", "mode"} == set(header)
+    assert {"format", "run_id", "spec", "model", "datasets", "graders", "primary", "mode", "check"} == set(header)
     rows = [json.loads(line) for line in lines[1:]]
     assert [(row["conversation"], row["turn"]) for row in rows] == sorted(turns(8, 0, 1))
     assert rows[0]["measures"]["llm_calls"] == 1
     assert rows[0]["measures"]["cost_usd"] is None
     for number, line, said in (
-        (1, "", ":1: Input data was truncated"),
+        (1, "", ":1: Expecting value"),
         (1, '{"format": 2}', ":1: Invalid enum value 2 - at `$.format`"),
         (1, '{"format": 1}', ":1: Object missing required field `run_id`"),
-        (3, lines[2][:-5], ":3: JSON is malformed"),
+        (3, lines[2][:-5], ":3: Expecting ',' delimiter"),
         (3, "[]", ":3: Expected `object`, got `array`"),
         (3, lines[1], ":3: this turn of answering is in the file twice"),
         (3, lines[2].replace('"turn": 1', '"turn": "1"'), ":3: Expected `int`, got `str` - at `$.turn`"),
@@ -258,7 +260,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
             lines[2].replace('"answer_f1": 1.0', '"answer_f1": "good"'),
             ":3: Expected `int | float | null`, got `str`",
         ),
-        (3, lines[2].replace('"answer_f1": 1.0', '"answer_f1": NaN'), ":3: JSON is malformed: invalid character"),
+        (3, lines[2].replace('"answer_f1": 1.0', '"answer_f1": NaN'), ":3: NaN is not JSON"),
     ):
         baseline.write_text("\n".join([*lines[: number - 1], line, *lines[number:]]))
         with pytest.raises(RunError) as refused:

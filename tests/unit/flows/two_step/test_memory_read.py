@@ -29,7 +29,7 @@ async def test_memory_is_read_with_the_raw_message_and_comes_last(memory):
     await discord.respond(ANN, session)
     assert asked[-1] == (ANN.text, 3), "before the prefix, three facts"
     roles, said = zip(*texts(model.requests[-1]), strict=True)
-    assert roles == ("system", "system", "system", "user", "system")
+    assert roles == ("system", "system", "user", "user", "user")
     assert said[0].startswith("You are the assistant of somebody else")
     assert said[1] == "It is Thursday, 2026-01-01, 00:00." and "Ann (ID 42), who is not" in said[2]
     assert said[3] == f"Ann said: {ANN.text}"

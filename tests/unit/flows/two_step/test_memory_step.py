@@ -54,7 +54,7 @@ async def test_the_choice_of_the_final_step_is_asked_for_in_its_own_words(memory
         ("system", chatbox.PROMPTS["memory_choice"].format(tools="- save_memory(): does save_memory")),
         ("user", ANN.text),
         ("system", chatbox.PROMPTS["memory_guidance"]),
-        ("system", facts.text),
+        ("user", facts.text),
     ]
     assert "long-term memory before the reply" in choice.messages[0].text
     assert guidance.text != facts.text and "Ann lives in Oslo" in facts.text

@@ -22,7 +22,7 @@ async def test_native_calls_need_no_choice_and_no_arguments_call(memory):
     assert (await chatbox.respond(ANN, session)).text == "Noon."
     assert phases(session) == ["select_tool", "answer", "memory_write"]
     assert [tool.name for tool in model.requests[0].tools] == ["get_current_time", "fetch_memory"]
-    assert [role for role, _ in texts(model.requests[1])] == ["system", "user", "agent", "tool", "system"]
+    assert [role for role, _ in texts(model.requests[1])] == ["system", "user", "agent", "tool", "user"]
     assert [tool.name for tool in model.requests[2].tools] == ["save_memory"]
 
 
@@ -81,7 +81,7 @@ async def test_the_native_memory_step_sees_the_facts_and_what_was_done(memory):
     session, model = setup(chatbox, replies, clock(), save_memory, memory=memory, protocol="native")
     await session.remember("Ann lives in Oslo")
     await chatbox.respond(ANN, session)
-    assert roles(model.requests[2]) == ["user", "user", "system", "system"]
+    assert roles(model.requests[2]) == ["user", "user", "system", "user"]
     _, told, guidance, facts = (text for _, text in texts(model.requests[2]))
     assert told.startswith("Tool get_current_time ran.") and guidance == chatbox.PROMPTS["native_memory_guidance"]
     assert facts.endswith(f"\nID: {FIRST_FACT} | Content: Ann lives in Oslo")

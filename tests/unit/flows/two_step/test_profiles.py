@@ -76,7 +76,7 @@ async def test_somebody_without_a_name_is_somebody_and_a_name_is_kept():
         ("user", "Ann", f"Ann said: {ANN.text}"),
         ("agent", None, "Hi."),
     ]
-    assert [message.name for message in model.requests[1].messages if message.role == "user"] == [None, "Ann"]
+    assert [message.name for message in model.requests[1].messages if message.role == "user"] == [None, None, "Ann"]
     assert "with somebody (ID unknown), who is not" in model.requests[0].messages[2].text
     session, _ = setup(chatbox, ["Hi."])
     await chatbox.respond(ANN, session)

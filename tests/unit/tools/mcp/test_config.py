@@ -13,7 +13,7 @@ from agentlab.tools.mcp.folder import ToolManager
     ("content", "problem"),
     {
         "{": ":1: not JSON",
-        "[" * 100_000: ": not JSON",
+        "[" * 100_000: ": nested deeper than 100 levels",
         "[]": ": it is a JSON object",
         "{}": ': it holds no servers, as in {"mcpServers": {"time": {"command": "..."}}}',
         '{"mcpServers": {"a": 3}}': ": server 'a': it is an object with either a 'command' or a 'url'",

@@ -1,0 +1,64 @@
+"""Temporary folders: what a conversation keeps on disk goes with it, and with the process, however that ends.
+
+All of a process stand in one, which it holds a lock on while it lives. What a kill left behind can be locked by
+somebody else, and is removed when the next process makes its first one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+PREFIX = "agentlab-"
+_ALIVE = ".alive"
+
+
+def folder_of(owner: object, prefix: str = "") -> Path:
+    """A new folder for `owner`, deleted once nobody holds that any more."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir=scratch())
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def scratch() -> Path:
+    """The folder that holds all the others of this process."""
+    # A child that was forked is another process, and may outlive this one.
+    return _made(os.getpid(), tempfile.gettempdir())
+
+
+@functools.cache
+def _made(process: int, where: str) -> Path:
+    _sweep(Path(where))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+    # Locked before it stands where a sweep would look for it; held until the process ends.
+    held, name = tempfile.mkstemp(prefix=f".{PREFIX}", dir=where)
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    Path(name).rename(folder / _ALIVE)
+    atexit.register(_remove, folder, process)
+    return folder
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(where: Path) -> None:
+    """Remove what processes left that were killed."""
+    for folder in where.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            held = os.open(folder / _ALIVE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)

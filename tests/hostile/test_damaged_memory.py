@@ -1,0 +1,146 @@
+"""A memory whose files somebody damaged is one line or gone for the turn, and never takes the process along."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agentlab.core.errors import AgentlabError, MemoryUnavailable
+from support.memories import NOW, Backend, add, ask, ids, texts, vector
+
+DATABASES = {"sqlite": "memory.sqlite", "textfile": "", "chroma": "chroma.sqlite3"}
+
+
+def damage(file: Path, how: str) -> None:
+    match how:
+        case "empty":
+            os.truncate(file, 0)
+        case "half":
+            os.truncate(file, file.stat().st_size // 2)
+        case "random":
+            file.write_bytes(os.urandom(file.stat().st_size))
+        case "middle":
+            content = bytearray(file.read_bytes())
+            content[4096:] = os.urandom(len(content) - 4096)
+            file.write_bytes(content)
+        case "gone":
+            file.unlink()
+        case "folder":
+            file.unlink()
+            file.mkdir()
+        case "pipe":
+            file.unlink()
+            os.mkfifo(file)
+        case "link":
+            file.unlink()
+            file.symlink_to("/dev/zero")
+
+
+DAMAGES = ["empty", "half", "random", "middle", "gone", "folder", "pipe", "link"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("when", ["before", "between"])
+async def test_sqlite(tmp_path, how, when):
+    backend, new_id = Backend("sqlite", tmp_path, None), ids()
+    memory = backend.open()
+    for number in range(40):
+        await add(memory, f"fact {number} " + "x" * 400, new_id, duplicate_at=None)
+    if when == "before":
+        await memory.close()
+    damage(tmp_path / "memory.sqlite", how)
+    try:
+        memory = backend.open() if when == "before" else memory
+        for work in (texts(memory), add(memory, "new", new_id), ask(memory, "fact 1")):
+            try:
+                await work
+            except MemoryUnavailable as told:
+                assert "sqlite memory at" in str(told) and "\n" not in str(told)
+    except AgentlabError as told:
+        assert "memory.sqlite" in str(told) and "\n" not in str(told)
+    await memory.close()
+
+
+@pytest.mark.parametrize(
+    "kept", ["created = 'soon'", "vector = x'00'", "text = 7, id = 7", "created = 3.5", "vector = ''"]
+)
+async def test_a_fact_that_somebody_edited(tmp_path, kept):
+    backend = Backend("sqlite", tmp_path, None)
+    memory = backend.open()
+    await add(memory, "Ann lives in Rome", ids())
+    await add(memory, "Bob has two sisters", ids("other"))
+    await memory.close()
+    with sqlite3.connect(tmp_path / "memory.sqlite") as database:
+        database.execute(f"UPDATE facts SET {kept} WHERE number = 1")
+    database.close()
+    memory = backend.open()
+    try:
+        await ask(memory, "Rome")
+    except MemoryUnavailable as told:
+        assert "a fact is damaged" in str(told)
+    await memory.close()
+
+
+@pytest.mark.parametrize("one, other", [("sqlite", "chroma"), ("textfile", "sqlite")])
+async def test_the_files_of_another_backend_are_left_alone(tmp_path, one, other):
+    memory = Backend(one, tmp_path, None).open()
+    await add(memory, "Ann lives in Rome", ids())
+    await memory.close()
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    memory = Backend(other, tmp_path, None).open()
+    assert await texts(memory) == []
+    await memory.close()
+    assert all(file.read_bytes() == content for file, content in before.items())
+
+
+async def filled_chroma(tmp_path: Path) -> Backend:
+    """More facts than Chroma keeps in memory, so that its index is on disk."""
+    backend, new_id = Backend("chroma", tmp_path, None), ids()
+    memory = backend.open()
+    said = [f"fact {number}" for number in range(1200)]
+    await memory.ingest(said, [vector(text) for text in said], created=[NOW] * len(said), new_id=new_id)
+    await memory.close()
+    return backend
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, how", [("chroma.sqlite3", "empty"), ("data_level0.bin", "random"), ("header.bin", "random")]
+)
+async def test_chroma_before_it_is_opened(tmp_path, name, how):
+    backend = await filled_chroma(tmp_path)
+    (file,) = (tmp_path / "chroma").rglob(name)
+    damage(file, how)
+    memory = backend.open()
+    for work in (texts(memory), ask(memory, "fact 1")):
+        try:
+            assert len(await work) in (1200, 3)
+        except MemoryUnavailable as told:
+            assert "chroma memory at" in str(told) and "\n" not in str(told)
+    await memory.close()
+
+
+async def test_chroma_between_two_operations(tmp_path):
+    backend, new_id = Backend("chroma", tmp_path, None), ids()
+    memory = backend.open()
+    await add(memory, "Ann lives in Rome", new_id)
+    damage(tmp_path / "chroma" / "chroma.sqlite3", "empty")
+    for work in (texts(memory), add(memory, "new", new_id)):
+        with pytest.raises(MemoryUnavailable, match=r"chroma\.sqlite3 was cut off; take the folder from a copy"):
+            await work
+    await memory.close()
+
+
+@pytest.mark.slow
+async def test_chroma_after_a_kill_is_looked_at_and_goes_on(tmp_path):
+    backend = Backend("chroma", tmp_path, None)
+    memory = backend.open()
+    await add(memory, "Ann lives in Rome", ids())
+    await memory.close()
+    (tmp_path / "chroma" / "agentlab.files").write_text('{"chroma')
+    memory = backend.open()
+    assert await texts(memory) == ["Ann lives in Rome"]
+    await memory.close()

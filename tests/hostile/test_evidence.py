@@ -1,0 +1,137 @@
+"""What was edited after a run had ended is refused by name, with the mend; what is older than seals says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.baselines import read_baseline, write_baseline
+from agentlab.evals.results.run import open_run
+from support.places import TESTS
+from support.small_runs import Answering, play, write_set
+from support.unsealing import unseal
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A run that is half wrong, beside the baseline of one that is not."""
+    data = write_set(tmp_path / "colours", 4)
+    write_baseline(play(data, tmp_path / "good"), tmp_path / "good.jsonl")
+    wrong = [(f"c{number:02}", 0) for number in range(4)]
+    return play(data, tmp_path / "run", Answering(wrong=wrong), Answering("other")).path
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    content = file.read_text()
+    assert old in content
+    file.write_text(content.replace(old, new))
+
+
+EDITS = {
+    "turns.jsonl": ('"value":0.0', '"value":1.0'),
+    "calls.jsonl": ('"input_tokens":100', '"input_tokens":1'),
+    "summary.json": ('"input_tokens": 800', '"input_tokens": 8'),
+    "run.json": ('"graders": {', '"graders": {"mine": "1", '),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys, name):
+    edit(finished / name, *EDITS[name])
+    run = str(finished)
+    for command in (
+        ["compare", run],
+        ["gate", run, "--baseline", str(tmp_path / "good.jsonl")],
+        ["gate", run, "--baseline", str(tmp_path / "new.jsonl"), "--update"],
+        ["report", run, "--out", str(tmp_path / "page.html")],
+        ["show", run],
+        ["trace", run],
+    ):
+        assert main(command) == 1, command
+        told = capsys.readouterr().err.strip()
+        assert told.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), told
+        assert ("agentlab score" if name == "summary.json" else "from a copy") in told
+    assert not (tmp_path / "new.jsonl").exists() and not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("name", ["turns.jsonl", "calls.jsonl", "run.json"])
+def test_resuming_does_not_seal_an_edit(finished, tmp_path, name):
+    edit(finished / name, *EDITS[name])
+    with pytest.raises(RunError, match=rf"{name} was edited"):
+        play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
+
+
+def test_resuming_makes_an_edited_summary_anew(finished, tmp_path):
+    edit(finished / "summary.json", *EDITS["summary.json"])
+    again = play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
+    assert again.result.flows["other"].input_tokens == 800 and open_run(finished).is_sealed
+
+
+def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
+    for name in ("turns.jsonl", "calls.jsonl"):
+        content = (finished / name).read_bytes()
+        (finished / name).unlink()
+        with pytest.raises(RunError, match=rf"{name} was deleted"):
+            open_run(finished)
+        (finished / name).write_bytes(content)
+    summary = json.loads((finished / "summary.json").read_text())
+    del summary["seal"]
+    (finished / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(RunError, match=r"summary\.json lost its seal.*`agentlab score"):
+        open_run(finished)
+
+
+def test_a_sealed_run_may_move_and_be_laid_out_anew(finished, tmp_path):
+    shutil.move(finished, tmp_path / "elsewhere")
+    summary = tmp_path / "elsewhere" / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text())))
+    assert open_run(tmp_path / "elsewhere").is_sealed
+    assert "seal" not in open_run(tmp_path / "elsewhere").summary
+
+
+def test_grading_anew_makes_an_edited_summary_anew_and_takes_no_edited_ledger(finished):
+    before = (finished / "summary.json").read_text()
+    edit(finished / "summary.json", *EDITS["summary.json"])
+    assert main(["score", str(finished)]) == 0
+    assert json.loads((finished / "summary.json").read_text())["flows"] == json.loads(before)["flows"]
+    edit(finished / "calls.jsonl", *EDITS["calls.jsonl"])
+    with pytest.raises(RunError, match=r"calls\.jsonl was edited"):
+        open_run(finished, regrade=True)
+
+
+def test_a_header_written_after_the_end_is_sealed_too(finished):
+    folder = open_run(finished).folder
+    folder.write_json("run.json", {**folder.header, "note": "mine"})
+    assert open_run(finished).is_sealed
+
+
+def test_what_is_older_than_seals_is_read_and_says_so(finished, tmp_path, capsys):
+    older = str(TESTS / "data" / "run_format_1")
+    assert main(["compare", older]) == 0
+    assert f"{older} is older than seals" in capsys.readouterr().err
+    unseal(finished)
+    edit(tmp_path / "good.jsonl", '"check": "', '"check": "", "was": "')
+    assert main(["gate", str(finished), "--baseline", str(tmp_path / "good.jsonl"), "--margin", "answer_f1=1"]) != 1
+    said = " ".join(capsys.readouterr().out.split())
+    for name in ("run is older", "good.jsonl is older"):
+        assert f"{name} than seals" in said
+
+
+def test_an_edited_baseline_is_refused_and_one_laid_out_anew_is_not(tmp_path):
+    write_baseline(play(write_set(tmp_path / "colours", 2), tmp_path / "run"), tmp_path / "b.jsonl")
+    content = (tmp_path / "b.jsonl").read_text()
+    for old, new in (('"answer_f1": 1.0', '"answer_f1": 0.5'), ('"mode": "live"', '"mode": "replay"')):
+        (tmp_path / "b.jsonl").write_text(content)
+        edit(tmp_path / "b.jsonl", old, new)
+        with pytest.raises(RunError, match=r"b\.jsonl was edited after it was made; make it again with --update"):
+            read_baseline(tmp_path / "b.jsonl")
+    (tmp_path / "b.jsonl").write_text("".join(line + "\n" for line in content.splitlines()[:-1]))
+    with pytest.raises(RunError, match="was edited"):
+        read_baseline(tmp_path / "b.jsonl")
+    (tmp_path / "b.jsonl").write_text(content.replace('": ', '":'))
+    read_baseline(tmp_path / "b.jsonl")

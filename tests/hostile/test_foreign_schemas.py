@@ -1,0 +1,107 @@
+"""Schemas of strangers: a pattern, a reference or a size that would take for ever takes no time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.core.errors import ToolError
+from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import check_arguments
+from agentlab.evals.results.run import open_run
+from agentlab.tools.mcp.listing import accepted
+
+LONG = "a" * 40 + "!"
+RUNAWAY = r"^(a+)+$"
+FORK: dict[str, Any] = {
+    f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(40)
+}
+
+
+def check(schema: dict[str, Any], **arguments: Any) -> None:
+    check_arguments(ToolSpec(name="t", description="", parameters={"type": "object", **schema}), arguments)
+
+
+def bounded(schema: dict[str, Any], **arguments: Any) -> float:
+    """Processor seconds of a check that may well be refused."""
+    began = time.process_time()
+    with contextlib.suppress(ToolError):
+        check(schema, **arguments)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"x": {"pattern": RUNAWAY}}},
+        {"patternProperties": {RUNAWAY: False}},
+        {"patternProperties": {RUNAWAY: {}}, "additionalProperties": False},
+        {"patternProperties": {RUNAWAY: {}}, "unevaluatedProperties": False},
+        {"properties": {"x": {"pattern": "(a{1000}){1000}"}}},
+        {"properties": {"x": {"pattern": "(" * 5000}}},
+        {"properties": {"x": {"$ref": "#/properties/x"}}},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$defs": {**FORK, "d40": {"type": "integer"}}, "properties": {"x": {"$ref": "#/$defs/d0"}}},
+        {"$ref": "https://example.com/schema.json"},
+        {"pattern": 3, "properties": {"x": {"type": "dict", "pattern": None}}},
+    ],
+    ids=lambda schema: str(schema)[:60],
+)
+def test_nothing_runs_away(schema):
+    assert bounded(schema, x=LONG, **{LONG: 1}) < 2
+
+
+def test_a_million_wrong_items_are_told_in_one_line():
+    assert bounded({"properties": {"x": {"items": {"type": "string"}}}}, x=[1] * 100_000) < 5
+
+
+def test_patterns_that_can_be_used_still_say_what_they_said():
+    with pytest.raises(ToolError, match=r"t: x: 'b' does not match '\^a'"):
+        check({"properties": {"x": {"pattern": "^a"}}}, x="b")
+    check({"properties": {"x": {"pattern": "^a"}}}, x="ab")
+    check({"properties": {"x": {"pattern": "(?=b)"}}}, x="a")
+    closed = {"patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False}
+    check(closed, x_one=1)
+    with pytest.raises(ToolError, match="x_one: 'a' is not of type 'integer'"):
+        check(closed, x_one="a")
+    with pytest.raises(ToolError, match="Additional properties are not allowed"):
+        check(closed, y=1)
+    tree = {"$defs": {"t": {"properties": {"next": {"$ref": "#/$defs/t"}, "n": {"type": "integer"}}}}}
+    with pytest.raises(ToolError, match=r"root\.next\.next\.n: 'a' is not of type"):
+        check({**tree, "properties": {"root": {"$ref": "#/$defs/t"}}}, root={"next": {"next": {"n": "a"}}})
+
+
+def test_a_listing_with_such_schemas_is_read_at_once():
+    deep: dict[str, Any] = {}
+    for _ in range(150):
+        deep = {"properties": {"x": deep}}
+    rows = [
+        {"name": f"t{number}", "inputSchema": {"type": "object", **schema}}
+        for number, schema in enumerate([{"pattern": RUNAWAY}, {"pattern": "a{99999999999}"}, {"$ref": "#"}, deep])
+    ]
+    began = time.process_time()
+    specs, problems = accepted("server", rows)
+    assert time.process_time() - began < 2
+    assert [spec.name for spec in specs] == ["t0", "t2"]
+    assert "is not a 'regex'" in problems[0] and "nested too deep" in problems[1]
+
+
+def test_a_run_on_a_data_set_with_a_runaway_pattern_ends(tmp_path: Path, own_home, capsys):
+    tool = {"name": "find", "description": "", "parameters": {"properties": {"x": {"pattern": RUNAWAY}}}}
+    row = {"id": "c0", "tools": [tool], "turns": [{"user": "hi", "expected_calls": [{"name": "find"}]}]}
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "conversations.jsonl").write_text(json.dumps(row) + "\n")
+    script = {"loop": True, "replies": [{"tool_calls": [{"name": "find", "arguments": {"x": LONG}}]}, "done"]}
+    (tmp_path / "replies.yaml").write_text(json.dumps(script))
+    spec = {"datasets": [str(tmp_path / "set")], "flows": ["tools"], "model": f"scripted/{tmp_path / 'replies.yaml'}"}
+    (tmp_path / "spec.yaml").write_text(json.dumps({**spec, "embedder": "hashing/hashing-64"}))
+    assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "run")]) == 0
+    events = [event for trace in open_run(tmp_path / "run").traces.values() for event in trace.events]
+    assert any("does not match" in event.output for event in events if event.kind == "tool")

@@ -1,0 +1,217 @@
+"""Every file that others may hand us, damaged and edited: what cannot be used is one line of ours, and nothing else.
+
+A longer run: `pytest tests/hostile/test_readers.py --hypothesis-profile torture`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentlab.core.errors import AgentlabError
+from agentlab.core.prices import load_prices
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.compare.baselines import write_baseline
+from agentlab.evals.compare.gate import gate
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.results.run import open_run
+from agentlab.models import scripted
+from agentlab.models.keys import load_keys
+from agentlab.tools.mcp.config import servers_of_file
+from agentlab.wire.recordings import Recordings
+from agentlab.workbench.spec import load_spec
+from support.mutations import mutated
+from support.places import TESTS
+from support.small_runs import play, write_set
+from support.unsealing import uncheck, unseal
+
+EASY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+
+
+def use(read: Callable[[], object]) -> None:
+    """What is read may be refused, in one line that names a place."""
+    try:
+        read()
+    except AgentlabError as refused:
+        told = str(refused)
+        assert "\n" not in told and len(told) < 5000, told
+
+
+def look_at(folder: Path, baseline: Path) -> None:
+    run = open_run(folder)
+    use(lambda: run.table())
+    for name in ("turns", "calls", "scores"):
+        use(lambda name=name: getattr(run, name))
+    use(lambda: run.show("c00"))
+    use(lambda: [trace.steps(full=True) for trace in run.traces.values()])
+    use(lambda: str(compare(run)))
+    use(lambda: str(gate(run, baseline)))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and its baseline."""
+    folder = tmp_path_factory.mktemp("finished")
+    run = play(write_set(folder / "colours", 2), folder / "run")
+    write_baseline(run, folder / "baseline.jsonl")
+    # Without seals, or every edit would be refused for that alone.
+    unseal(run.path)
+    uncheck(folder / "baseline.jsonl")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "turns.jsonl", "calls.jsonl"])
+@given(data=st.data())
+@EASY
+def test_a_run_folder(finished, name, data):
+    file = finished / "run" / name
+    content = file.read_bytes()
+    try:
+        file.write_bytes(data.draw(mutated(content)))
+        use(lambda: look_at(finished / "run", finished / "baseline.jsonl"))
+    finally:
+        file.write_bytes(content)
+
+
+@given(data=st.data())
+@EASY
+def test_a_baseline(finished, data):
+    edited = finished / "edited.jsonl"
+    edited.write_bytes(data.draw(mutated((finished / "baseline.jsonl").read_bytes())))
+    use(lambda: str(gate(open_run(finished / "run"), edited)))
+
+
+@given(data=st.data())
+@EASY
+def test_recordings(tmp_path, data):
+    content = (TESTS / "data" / "recordings_format_1" / "run.jsonl").read_bytes()
+    (tmp_path / "run.jsonl").write_bytes(data.draw(mutated(content)))
+    use(lambda: [Recordings.open(tmp_path).request_of(row) for row in Recordings.open(tmp_path).completions()])
+    use(lambda: Recordings.open(tmp_path, "run", write=True))
+
+
+SPEC = b"""name: mine
+datasets: [datasets/laws]
+flows: [rag_only, {flow: tools, label: k8, retrieval: {top_k: 8}, generation: {seed: 1}}]
+today: 2026-01-01T12:00:00
+budget: {usd: 1.5, calls: 20}
+prompts: {rag_only: {answer: "text"}}
+"""
+SCRIPT = b"""loop: true
+replies:
+  - tool_calls: [{name: lookup_documents, arguments: {query: offside}}]
+  - text: Level is onside.
+  - error: RateLimited
+"""
+PRICES = b"dated: 2026-10\nmodels:\n  openai/x: {input: 1.5, cached_input: .5, output: 2}\n"
+KEYS = b'{"openai": ["one-key-of-mine", "another"], "gemini": []}'
+MCP = b'{"mcpServers": {"time": {"command": "mcp-server-time", "args": ["-v"], "env": {"A": "${B}"}}, "x": {"url": "http://x"}}}'
+ROWS = b'{"id": "c0", "turns": [{"user": "hi", "reference_answers": ["a"]}], "metadata": {"n": 1}}\n'
+
+
+def data_set(file: Path) -> Any:
+    return load_dataset(file.parent)
+
+
+def keys(file: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AGENTLAB_KEYS", str(file))
+        return load_keys("openai", "NO_SUCH_VARIABLE")
+
+
+FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+    "spec.yaml": (SPEC, load_spec),
+    "script.yaml": (SCRIPT, lambda file: scripted.connect(str(file))),
+    "prices.yaml": (PRICES, lambda file: load_prices(str(file))),
+    "keys.json": (KEYS, keys),
+    "mcp.json": (MCP, servers_of_file),
+    "conversations.jsonl": (ROWS, data_set),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@EASY
+def test_a_file_that_a_user_names(tmp_path, name, data):
+    content, read = FILES[name]
+    file = tmp_path / name
+    file.write_bytes(data.draw(mutated(content, is_json=not name.endswith(".yaml"))))
+    use(lambda: read(file))
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "huge"])
+def test_what_is_no_ordinary_file_is_one_line(tmp_path, name, kind):
+    file = tmp_path / name
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "folder":
+            file.mkdir()
+        case "huge":
+            with file.open("wb") as sparse:
+                sparse.truncate(2**32)
+    with pytest.raises(AgentlabError) as refused:
+        FILES[name][1](file)
+    assert "\n" not in str(refused.value) and name in str(refused.value)
+
+
+def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path):
+    (tmp_path / "spec.yaml").write_text("flows: [rag_only]\nlimit: 1\nlimit: 2\n")
+    with pytest.raises(AgentlabError, match=r"spec\.yaml: line 3: the key 'limit' stands there twice"):
+        load_spec(tmp_path / "spec.yaml")
+
+
+def test_anchors_that_multiply_are_refused(tmp_path):
+    names = "abcdefghijkl"
+    lines = [f"a: &a [{', '.join('x' * 9)}]"]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise(names)]
+    (tmp_path / "spec.yaml").write_text("\n".join(lines))
+    with pytest.raises(AgentlabError, match="more than 1000000 parts"):
+        load_spec(tmp_path / "spec.yaml")
+
+
+def test_a_key_file_never_shows_what_it_holds(tmp_path):
+    (tmp_path / "keys.json").write_text('{"openai": ["sk-precious" ')
+    with pytest.raises(AgentlabError) as refused:
+        keys(tmp_path / "keys.json")
+    assert "precious" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["run.json", "calls.jsonl", "turns.jsonl"])
+def test_a_link_in_a_run_folder_leads_nowhere(finished, tmp_path, name):
+    """Its target is neither read nor written to, whoever put it there."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for file in (finished / "run").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    other = tmp_path / "precious"
+    other.write_bytes((folder / name).read_bytes() + b"unfinished")
+    (folder / name).unlink()
+    (folder / name).symlink_to(other)
+    with pytest.raises(AgentlabError, match=f"{name} cannot be read: it is a link"):
+        len(open_run(folder).turns)
+    with pytest.raises(AgentlabError, match="it is a link"):
+        play(finished / "colours", folder, resume=True)
+    assert other.read_bytes().endswith(b"unfinished")
+
+
+def test_a_link_among_recordings_leads_nowhere(tmp_path):
+    other = tmp_path / "precious"
+    other.write_bytes(b"unfinished")
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    (folder / "a.jsonl").symlink_to(other)
+    for write in (False, True):
+        with pytest.raises(AgentlabError, match=r"a\.jsonl.* it is a link"):
+            Recordings.open(folder, "a", write=write)
+    assert other.read_bytes() == b"unfinished"
