@@ -68,8 +68,7 @@ def cut(run: Path, turns: int) -> Path:
     """A copy of a run as it stood after so many turns, beside it."""
     going_on = run.with_name("going-on")
     shutil.copytree(run, going_on)
-    for name in ("summary.json", "scores.jsonl"):
-        (going_on / name).unlink(missing_ok=True)
+    (going_on / "summary.json").unlink()
     lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
     (going_on / "turns.jsonl").write_text("".join(lines[:turns]))
     return going_on

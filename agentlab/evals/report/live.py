@@ -23,7 +23,7 @@ from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.folder import RunFolder
 
-FILES = ("run.json", "turns.jsonl", "calls.jsonl", "scores.jsonl", "summary.json")
+FILES = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
 
 
 class Watched:
