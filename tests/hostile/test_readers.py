@@ -198,7 +198,7 @@ def test_a_link_in_a_run_folder_leads_nowhere(finished, tmp_path, name):
     other.write_bytes((folder / name).read_bytes() + b"unfinished")
     (folder / name).unlink()
     (folder / name).symlink_to(other)
-    with pytest.raises(AgentlabError, match=f"{name} cannot be read: it is a link"):
+    with pytest.raises(AgentlabError, match="it is a link"):
         len(open_run(folder).turns)
     with pytest.raises(AgentlabError, match="it is a link"):
         play(finished / "colours", folder, resume=True)

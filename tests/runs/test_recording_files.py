@@ -103,7 +103,8 @@ def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
 
 def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_path):
     asked = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
-    row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+    said = {"message": {"role": "agent"}}
+    row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": said, "seconds": 1.0}
     Recordings.open(tmp_path, "a", write=True).add(asked.key(0), row, asked.parts)
     header, part, call = (tmp_path / "a.jsonl").read_text().splitlines()
     spread = json.dumps(json.loads(call), separators=(" , ", " : "))

@@ -69,6 +69,8 @@ class Run:
         """The stable machine interface, as in `summary.json`."""
         missing = ": the run has not ended; continue it with --resume"
         summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
+        if not isinstance(summary, dict):
+            raise RunError(f"{self.path / 'summary.json'} is not the summary of a run")
         return {name: value for name, value in summary.items() if name != "seal"}
 
     @cached_property
@@ -97,7 +99,7 @@ class Run:
         spec, known = self.folder.header["spec"], self.folder.header["datasets"]
         found: dict[str, Conversation] = {}
         for path in spec["datasets"]:
-            with contextlib.suppress(DatasetError):
+            with contextlib.suppress(DatasetError, OSError):
                 dataset = load_dataset(path).take(spec["limit"], spec.get("sample"))
                 if dataset.digest == known.get(dataset.name, {}).get("sha256"):
                     found |= {name_of(dataset, each, spec["datasets"]): each for each in dataset.conversations}

@@ -206,7 +206,11 @@ class RunFolder:
     def files(self, name: str) -> list[Path]:
         """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
         # What is graded anew stands in the run's own, and is read last.
-        return [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
+        found = [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
+        for file in found:
+            if file.is_symlink():
+                raise RunError(f"{file} cannot be read: it is a link; put the file itself in its place")
+        return found
 
     def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
         """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""

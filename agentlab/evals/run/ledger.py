@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
+from agentlab.core.files import open_file
 from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, to_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play
@@ -108,7 +109,7 @@ def _placed_rows(file: Path, read: Callable[[Any], _Row], kind: type[_Row]) -> I
         return
     decoder = msgspec.json.Decoder(kind)
     place = 0
-    with file.open("rb") as lines:
+    with open_file(file, links=False) as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 return
@@ -147,7 +148,7 @@ class Lines:
             own = [place & (1 << 48) - 1 for place in places if place >> 48 == number]
             if not own:
                 continue
-            with file.open("rb") as lines:
+            with open_file(file, links=False) as lines:
                 for place in own:
                     lines.seek(place)
                     try:
