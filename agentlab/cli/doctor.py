@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 from agentlab.models import weights
 from agentlab.models.keys import load_keys
@@ -33,7 +34,7 @@ def examine() -> int:
     """Print the findings; the exit code is 1 where the default run could not work here."""
     healthy = True
     for good, line in _findings():
-        print(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
+        say(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
         healthy = healthy and good is not False
     return 0 if healthy else 1
 

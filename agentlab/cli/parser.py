@@ -13,8 +13,10 @@ from typing import NoReturn, get_args
 from agentlab.cli import commands as handlers
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.listing import list_names
+from agentlab.cli.say import say
 from agentlab.core.errors import AgentlabError
 from agentlab.core.names import Mode
+from agentlab.core.shown import LogFormatter
 from agentlab.core.version import __version__
 
 HELP = Path(__file__).parent / "help"
@@ -25,32 +27,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted."""
     arguments = _parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level)
+    handler = logging.getLogger().handlers[0]
+    handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
     # The handler has a level of its own: a run's log file opens the loggers to everything.
-    logging.getLogger().handlers[0].setLevel(level)
+    handler.setLevel(level)
     try:
         return arguments.command(arguments) or 0
     except AgentlabError as problem:
-        from agentlab.core.events import printable  # what a data set or a server said may stand in it
-
-        print(f"agentlab: {printable(str(problem))}", file=sys.stderr)
+        say(f"agentlab: {problem}", error=True)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
-        print(f"agentlab: {where}{problem.strerror or problem}", file=sys.stderr)
+        say(f"agentlab: {where}{problem.strerror or problem}", error=True)
         return 1
     except KeyboardInterrupt:
-        print("agentlab: interrupted; what was done is kept, and --resume continues a run", file=sys.stderr)
+        say("agentlab: interrupted; what was done is kept, and --resume continues a run", error=True)
         return 130
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
-        print(f"agentlab: {message} (see {self.prog} --help)", file=sys.stderr)
+        say(f"agentlab: {message} (see {self.prog} --help)", error=True)
         raise SystemExit(1)
 
 

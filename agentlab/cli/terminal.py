@@ -1,24 +1,19 @@
-"""What the command line shows: progress with an ETA, tables of runs, pairs and verdicts, download bars."""
+"""What the command line shows of runs, pairs of flows and verdicts, as tables and lines."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-import rich.progress as bars
 from rich.console import Console
-from rich.table import Column
 from rich.text import Text
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Decision, printable, shorten
-from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
-from agentlab.core.trace import Trace
+from agentlab.core.shown import paragraph
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
@@ -30,13 +25,8 @@ from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected, worst_turn
-from agentlab.evals.results.tables import Cell, print_line, print_table
+from agentlab.evals.results.tables import Cell, Terminal, print_line, print_table
 
-if TYPE_CHECKING:
-    from agentlab.evals.run.runner import RunProgress
-
-SECONDS_BETWEEN_LINES = 10.0
-"""Of progress in a log; on a terminal the bar moves all the time."""
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
@@ -53,82 +43,6 @@ _NAMES = {measure.title: measure.name for measure in COSTS} | {
     "cost USD": "cost_usd",
     "latency s, mean (p95)": "latency_s",
 }
-
-
-class _Display:
-    """A progress bar on stderr, so that tables on stdout can be piped."""
-
-    def __init__(self, *columns: Any) -> None:
-        self._progress = bars.Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
-        self._tasks: dict[str, bars.TaskID] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        if self._tasks:
-            self._progress.stop()
-
-    def _task(self, name: str, total: int) -> bars.TaskID:
-        if name not in self._tasks:
-            self._progress.start()
-            self._tasks[name] = self._progress.add_task(name, total=total)
-        return self._tasks[name]
-
-
-class RunDisplay(_Display):
-    def __init__(self) -> None:
-        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
-        turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-        super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
-        self._said = float("-inf")
-
-    def update(self, progress: RunProgress) -> None:
-        task, label = self._task("run", progress.total), printable(progress.label)
-        failed = f"  {progress.failed} failed" if progress.failed else ""
-        self._progress.update(task, completed=progress.done, description=label + failed)
-        # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
-        now = time.monotonic()
-        waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and (progress.done or label) and waited:
-            self._said = now
-            left = progress.seconds_left
-            eta = "" if left is None else f", about {left / 60:.0f} min left"
-            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
-            self._progress.console.print(line)
-
-    def tell(self, trace: Trace, item: Item) -> None:
-        """Print what happens in a turn, a line each; not its text, which comes in pieces."""
-        if line := line_of(item):
-            print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
-
-
-def line_of(item: Item) -> str:
-    """An item of the stream as a line; "" for those that need none."""
-    match item:
-        case TurnBegun(asked=asked):
-            return f"asked: {shorten(asked.text)}"
-        case StepEnded(event=event) if event.costed or isinstance(event, Decision):
-            failed = f"  FAILED: {shorten(event.error)}" if event.error else ""
-            return f"{event.title}  {shorten(event.detail)}{failed}"
-        case ToolProgress(tool=tool, text=text):
-            return f"{tool}: {shorten(text)}"
-        case Noticed(event=event):
-            return "  ".join(part for part in (event.name, event.data.get("title"), shorten(event.text)) if part)
-        case Done(error=None, reply=reply):
-            return f"replied: {shorten(reply.text)}" if reply else "done"
-        case Done(error=error):
-            return f"failed: {shorten(error or '')}"
-    return ""
-
-
-class DownloadDisplay(_Display):
-    def __init__(self) -> None:
-        file, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
-        super().__init__(file, bars.BarColumn(), bars.DownloadColumn(), eta)
-
-    def update(self, file: str, done: int, total: int) -> None:
-        self._progress.update(self._task(file, total), completed=done)
 
 
 def show_comparison(run: Run, everything: bool = False) -> None:
@@ -155,6 +69,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     for line in visible_differences(comparison):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
+    if isinstance(result.secrets, int):
+        print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
     away = sum(flow.memory_unavailable for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
@@ -162,6 +78,12 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    _show_failures(console, run)
+    _show_next(console, run, more)
+
+
+def _show_failures(console: Console, run: Run) -> None:
+    result = run.result
     failed = Counter(row.error for row in run.played() if row.error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
@@ -170,7 +92,6 @@ def show_comparison(run: Run, everything: bool = False) -> None:
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
     if result.status != "complete" and not (result.recordings and result.recordings.missing):
         print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
-    _show_next(console, run, more)
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:
@@ -189,7 +110,7 @@ def _show_next(console: Console, run: Run, more: int) -> None:
     if steps:
         print_line(console, "next:", "bold")
     for command, does in steps:
-        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
+        console.print(Text(f"  {paragraph(f'agentlab {command}  # {does}')}"), soft_wrap=True)
 
 
 def compared(run: Run) -> Comparison | None:
@@ -335,11 +256,11 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
 
 
-def new_console() -> Console:
+def new_console() -> Terminal:
     """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
     # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
     width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return Terminal(width=width)
 
 
 def visible_differences(comparison: Comparison | None) -> list[str]:

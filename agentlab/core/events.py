@@ -12,7 +12,6 @@ A session's verb appends one event, with child events for its parts:
 from __future__ import annotations
 
 import functools
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
@@ -229,14 +228,6 @@ def to_row(event: Event) -> dict[str, Any]:
 def revive(row: Mapping[str, Any]) -> Event:
     """The event of a row; keys that it does not know are passed over. Raises KeyError or ValueError."""
     return from_json(EVENTS[row["kind"]], row)
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, line ends and tabs apart, and without characters that nobody sees."""
-    # Some scripts cannot be written without joiners (U+200C, U+200D).
-    return "".join(
-        c for c in text if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
-    )
 
 
 def shorten(text: str, width: int = 70) -> str:

@@ -10,13 +10,13 @@ with intervals there is `lab.run`.
 from __future__ import annotations
 
 import asyncio
-import html
 from dataclasses import dataclass
 
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import Event
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown
+from agentlab.core.shown import as_html, paragraph
 from agentlab.core.trace import Trace, numbers
 from agentlab.lab.lab import Lab
 from agentlab.notebook.render import (
@@ -56,10 +56,10 @@ class FlowAnswer:
 
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
-        lines += (f"= {self.reply.shown}" if self.reply else f"! {self.error}").splitlines()
+        lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
         lines += source_lines(self.reply) if self.reply else []
         lines.append(numbers(self.trace, 0))
-        return "\n".join([f"{self.flow} on {self.model}", *(f"    {line}" for line in lines)])
+        return "\n".join([f"{self.flow} on {self.model}", *(f"    {paragraph(line)}" for line in lines)])
 
     def _html(self) -> str:
         steps = "".join(
@@ -85,13 +85,13 @@ class FlowComparison:
         raise ConfigError(unknown("flow of this comparison", flow, (answer.flow for answer in self.answers)))
 
     def __repr__(self) -> str:
-        return "\n\n".join([self.question, *map(str, self.answers)])
+        return "\n\n".join([paragraph(self.question), *map(str, self.answers)])
 
     def _repr_html_(self) -> str:
         cell = "text-align: left; vertical-align: top; padding: 8px; overflow-wrap: anywhere; white-space: normal"
         heads = "".join(
-            f'<th style="{cell}">{html.escape(answer.flow)}'
-            f'<div style="{GREY}; font-weight: normal">{html.escape(answer.model)}</div></th>'
+            f'<th style="{cell}">{as_html(answer.flow)}'
+            f'<div style="{GREY}; font-weight: normal">{as_html(answer.model)}</div></th>'
             for answer in self.answers
         )
         cells = "".join(f'<td style="{cell}">{answer._html()}</td>' for answer in self.answers)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.core.shown import one_line
 from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measures import (
@@ -43,7 +44,7 @@ from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from agentlab.evals.results.frames import Frame
 
 ALPHA = 0.05
 
@@ -123,9 +124,9 @@ class Comparison:
         return {"pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Frame:
         """One row a pair and measure."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         for pair in self.pairs:
@@ -135,14 +136,13 @@ class Comparison:
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
                 rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.reading})
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>"
+        return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")
 
     def _repr_html_(self) -> str:
-        frame: Any = self.table
-        return str(frame.to_html(index=False, float_format=lambda value: f"{value:.3g}", na_rep="-"))
+        return str(self.table.to_html(index=False, float_format=lambda value: f"{value:.3g}", na_rep="-"))
 
 
 def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparison:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import shlex
 from pathlib import Path
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
+from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.report.content import Content
 from agentlab.evals.report.verdict import decide
@@ -43,11 +43,11 @@ class Page:
         return path
 
     def __repr__(self) -> str:
-        return f"<Page of {self.title}: {len(self.text) / 1e6:.1f} MB; .save('run.html') writes it>"
+        return f"<Page of {one_line(self.title)}: {len(self.text) / 1e6:.1f} MB; .save('run.html') writes it>"
 
     def _repr_html_(self) -> str:
         frame = 'sandbox="allow-scripts" width="100%" height="900" style="border: 0"'
-        return f'<iframe {frame} srcdoc="{html.escape(self.text)}"></iframe>'
+        return f'<iframe {frame} srcdoc="{as_html(self.text)}"></iframe>'
 
 
 def report(run: Run, other: Run | None = None) -> Page:
@@ -66,11 +66,11 @@ def report(run: Run, other: Run | None = None) -> Page:
         **content.as_json(comparison),
     }
     # "<" in a text would let it end the element that holds the data.
-    told = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    told = in_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
-    parts = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": told}
+    parts = {"title": as_html(title), "policy": policy, "style": style, "script": script, "data": told}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     before, *pieces = text.split("{{")
     for piece in pieces:

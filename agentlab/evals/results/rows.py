@@ -45,6 +45,8 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     error: str | None
     wall_seconds: float
     totals: Totals
+    secrets: int | UnsetType = UNSET
+    """Texts of the row out of which a secret was taken; the folder counts them when it writes."""
 
     @property
     def play(self) -> Play:
@@ -137,6 +139,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     recordings: Reuse | None = None
     """None for a live run."""
     flows: dict[str, FlowSummary]
+    secrets: int | UnsetType = UNSET
+    """Texts of the run folder out of which a secret was taken; only there where one was."""
 
 
 def columns(record: Struct) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import MemoryOp, ModelCall, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, from_json
 from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace, critical_path
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
@@ -27,8 +28,7 @@ from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, col
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from agentlab.evals.results.frames import Frame
     from agentlab.evals.results.show import Shown
 
 EVENT_COLUMNS = (
@@ -141,20 +141,20 @@ class Run:
         }
 
     @cached_property
-    def turns(self) -> pd.DataFrame:
+    def turns(self) -> Frame:
         """One row a turn: what was said, what it cost, latency in seconds."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         for row in self.played():
             said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals")}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **self.costs(row)})
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     @cached_property
-    def calls(self) -> pd.DataFrame:
+    def calls(self) -> Frame:
         """One row an event of the ledger."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         for (flow, conversation, epoch), trace in self.traces.items():
@@ -165,14 +165,14 @@ class Run:
                     row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
                     row["cost_usd"] = event.cost_usd
                 rows.append(row)
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     @cached_property
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         """One row a turn and metric, with the reason for the value."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
-        return pd.DataFrame([columns(row) for row in self.folder.scores()])
+        return Frame([columns(row) for row in self.folder.scores()])
 
     @property
     def answered_nothing(self) -> bool:
@@ -189,18 +189,17 @@ class Run:
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Frame:
         """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
-        return pd.DataFrame({label: _column(flow) for label, flow in self.result.flows.items()})
+        return Frame({label: _column(flow) for label, flow in self.result.flows.items()})
 
     def __repr__(self) -> str:
-        return f"<Run {self.run_id}: {self.path}>"
+        return one_line(f"<Run {self.run_id}: {self.path}>")
 
     def _repr_html_(self) -> str:
-        frame: Any = self.table()
-        return str(frame.to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+        return str(self.table().to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
 
 
 def _column(flow: FlowSummary) -> dict[str, float | None]:

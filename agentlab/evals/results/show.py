@@ -5,7 +5,6 @@ run.show("laws-001")            # shows itself in a notebook and where it is pri
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.events import printable
+from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import ScoreRow, TurnRow
@@ -64,7 +63,7 @@ class Shown:
         place = (row.flow, row.turn, row.epoch)
         scores = [score for score in self._scores if (score.flow, score.turn, score.epoch) == place]
         spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {costs['latency_s']:.2f} s"
-        return [*(f"{printable(score.metric)} {float(score.value):.2f}" for score in scores), spent]
+        return [*(f"{one_line(score.metric)} {float(score.value):.2f}" for score in scores), spent]
 
     def __repr__(self) -> str:
         written = io.StringIO()
@@ -76,7 +75,7 @@ class Shown:
         return written.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        return f'<pre style="white-space: pre-wrap">{html.escape(repr(self))}</pre>'
+        return f'<pre style="white-space: pre-wrap">{as_html(repr(self))}</pre>'
 
 
 def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
@@ -134,7 +133,7 @@ def worst_turn(rows: Sequence[TurnRow], scores: Iterable[ScoreRow]) -> tuple[Tur
 
 
 def _title(row: TurnRow) -> str:
-    return printable(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
+    return one_line(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
 
 
 def _said(row: TurnRow) -> Text:

@@ -40,6 +40,7 @@ def summarise(run: Run, scores: Sequence[ScoreRow], datasets: Sequence[Dataset],
             for label in (flow["label"] or flow["flow"] for flow in spec["flows"])
             if label in labels
         },
+        secrets=played.secrets or UNSET,
     )
 
 

@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from agentlab.core import secrets
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
 from agentlab.core.files import append_whole, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
+from agentlab.core.shown import LogFormatter
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play, ScoreRow, TurnRow, encode
 
@@ -45,6 +47,8 @@ class Played:
     """Every conversation's events, revived."""
     abandoned: list[tuple[str, Event]]
     """Events of takes that a later one replaced, with the flow of each: nothing counts them but the bill."""
+    secrets: int
+    """Texts in all these rows out of which a secret was taken before they were written."""
 
 
 class RunFolder:
@@ -85,7 +89,7 @@ class RunFolder:
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written."""
         with self._writing(name):
-            replace_file(self.path / name, encode(content, indent=2) + "\n")
+            replace_file(self.path / name, _without_secrets(encode(content, indent=2), indent=2) + "\n")
 
     def append_event(self, trace: Trace, event: Event) -> None:
         where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
@@ -96,11 +100,11 @@ class RunFolder:
 
     def write_scores(self, rows: list[ScoreRow]) -> None:
         with self._writing("scores.jsonl"):
-            replace_file(self.path / "scores.jsonl", "".join(encode(row) + "\n" for row in rows))
+            replace_file(self.path / "scores.jsonl", "".join(_without_secrets(encode(row)) + "\n" for row in rows))
 
     def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
-        line = encode(row).encode("utf-8", "backslashreplace")
+        line = _without_secrets(encode(row), counted=True).encode("utf-8", "backslashreplace")
         if self._failure is not None:
             # A flow may have survived the first one; nothing is written past a line that is missing.
             raise self._failure
@@ -173,7 +177,9 @@ class RunFolder:
             if play in traces:
                 abandoned.extend((play[0], event) for event in traces[play].events)
 
-        for play, take, event in self._rows("calls.jsonl", _call):
+        removed = 0
+        for play, take, event, held in self._rows("calls.jsonl", _call):
+            removed += held
             if take > takes.get(play, -1):
                 begin(play, take)
                 traces[play] = Trace(*play, take=take)
@@ -186,9 +192,10 @@ class RunFolder:
             if row.take > takes.get(row.play, -1):
                 begin(row.play, row.take)
                 traces.pop(row.play, None)
+        removed += sum(row.secrets or 0 for row in turns)
         kept = [row for row in turns if row.take == takes[row.play]]
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return Played(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned)
+        return Played(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned, removed)
 
 
 class _Place(Struct):
@@ -196,12 +203,21 @@ class _Place(Struct):
     conversation: str
     epoch: int
     take: int
+    secrets: int = 0
 
 
-def _call(content: Any) -> tuple[Play, int, Event]:
-    """A line of the ledger: the conversation it belongs to, which take of it, and the event."""
+def _call(content: Any) -> tuple[Play, int, Event, int]:
+    """A line of the ledger: its conversation, which take of that, the event, and how many secrets it held."""
     place = from_json(_Place, content)
-    return (place.flow, place.conversation, place.epoch), place.take, revive(content)
+    return (place.flow, place.conversation, place.epoch), place.take, revive(content), place.secrets
+
+
+def _without_secrets(encoded: str, *, indent: int | None = None, counted: bool = False) -> str:
+    """JSON without secrets; `counted`: an object that held some says in how many of its texts."""
+    if secrets.scrub(encoded) == encoded:
+        return encoded
+    value, count = secrets.scrubbed(json.loads(encoded))
+    return encode({**value, "secrets": count} if counted and count else value, indent)
 
 
 @contextlib.contextmanager
@@ -239,7 +255,7 @@ def run_log() -> Iterator[Callable[[Path], None]]:
             file = _LogFile(folder / "run.log", encoding="utf-8")
         except OSError as problem:
             raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         kept.setTarget(file)
         kept.flush()
 

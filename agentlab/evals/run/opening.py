@@ -14,6 +14,7 @@ from typing import Any
 
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.plugins import unknown
+from agentlab.core.secrets import scrubbed
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
@@ -112,6 +113,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    header, _ = scrubbed(header)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)

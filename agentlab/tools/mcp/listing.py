@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
+from agentlab.core.shown import without_hidden
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
@@ -98,7 +98,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    kept = printable(text).strip()
+    kept = without_hidden(text).strip()
     return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
