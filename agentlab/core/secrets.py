@@ -27,7 +27,7 @@ _ADDRESSES = ("URL", "URI", "PROXY", "ENDPOINT")
 _SHORTEST = 8
 """Characters; anything shorter stands in ordinary texts, too. Of a longer one, half is taken out as well."""
 _registered: dict[str, str] = {}
-_IN_ADDRESS = re.compile(r"""([a-zA-Z][\w+.-]*://[^\s/@:"'<>\\]*:)[^\s/@"'<>\\]+(?=@)""")
+_IN_ADDRESS = re.compile(r"""(://[^\s/@:"'<>\\]*:)[^\s/@"'<>\\]+(?=@)""")
 _IN_QUERY = re.compile(
     r"""([?&;](?:api[-_]?key|key|(?:access[-_]|auth[-_])?token|auth|(?:client[-_])?secret|password|passwd|pwd"""
     r"""|sig|signature)=)[^&\s"'<>#\\]{6,}""",

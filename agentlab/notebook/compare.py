@@ -16,7 +16,7 @@ from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import Event
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown
-from agentlab.core.shown import as_html, paragraph
+from agentlab.core.shown import as_html, one_line, paragraph
 from agentlab.core.trace import Trace, numbers
 from agentlab.lab.lab import Lab
 from agentlab.notebook.render import (
@@ -59,7 +59,7 @@ class FlowAnswer:
         lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
         lines += source_lines(self.reply) if self.reply else []
         lines.append(numbers(self.trace, 0))
-        return "\n".join([f"{self.flow} on {self.model}", *(f"    {paragraph(line)}" for line in lines)])
+        return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
 
     def _html(self) -> str:
         steps = "".join(

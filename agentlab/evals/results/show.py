@@ -18,7 +18,7 @@ from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import ScoreRow, TurnRow
-from agentlab.evals.results.tables import print_line
+from agentlab.evals.results.tables import Terminal, print_line
 
 NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
@@ -68,9 +68,7 @@ class Shown:
     def __repr__(self) -> str:
         written = io.StringIO()
         # In a notebook a console would show each line by itself, past the file.
-        console = Console(
-            file=written, width=PRINTED_WIDTH, force_jupyter=False, highlight=False, markup=False, emoji=False
-        )
+        console = Terminal(file=written, width=PRINTED_WIDTH, force_jupyter=False)
         self.print_to(console)
         return written.getvalue().rstrip()
 
