@@ -323,7 +323,7 @@ def _fetch(names: Iterable[str]) -> None:
 def doctor(arguments: argparse.Namespace) -> int:
     from agentlab.cli.doctor import examine
 
-    return examine()
+    return examine(arguments.verify)
 
 
 def init(arguments: argparse.Namespace) -> None:

@@ -168,7 +168,10 @@ def _parser() -> argparse.ArgumentParser:
     pull = command("pull", handlers.pull)
     pull.add_argument("model", nargs="+", help="names from `agentlab list models`, or `default`")
 
-    command("doctor", handlers.doctor)
+    doctor = command("doctor", handlers.doctor)
+    doctor.add_argument(
+        "--verify", action="store_true", help="read all weights again and hold them against their hashes"
+    )
     init = command("init", handlers.init)
     init.add_argument("folder", nargs="?", default=".", help="where (default: here)")
     tools = command("tools", handlers.tools)
