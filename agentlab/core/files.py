@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -47,6 +48,17 @@ def append_whole(path: Path, data: bytes) -> None:
         except BaseException:
             os.ftruncate(descriptor, size)
             raise
+
+
+def is_out_of_room(error: BaseException | str | None) -> bool:
+    """Whether it says, or what led to it says, that the disk is full; a library may hand on the words alone."""
+    while isinstance(error, BaseException):
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if is_out_of_room(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return error is not None and any(words in error for words in ("No space left", "disk is full", "disk I/O error"))
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -20,8 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agentlab.core.errors import ConfigError, Retryable
+from agentlab.core.errors import ConfigError, Retryable, RunError
+from agentlab.core.events import Notice
+from agentlab.core.files import is_out_of_room
 from agentlab.core.messages import ToolSpec, UserTurn
+from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, name_of
@@ -211,6 +214,7 @@ class _Runner:
             now = datetime.fromisoformat(moment) if moment else None
             played = await driver.play(play.variant.respond, number, asked, now=now)
             await driver.finish()
+            self._check_room(session, played)
             self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
             if self._is_down:
                 if self._unanswered == MOST_UNANSWERED:
@@ -220,6 +224,15 @@ class _Runner:
                     )
                 raise _Down
             self._write(play, session, played)
+
+    def _check_room(self, session: Session, played: PlayedTurn) -> None:
+        """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
+        events = session.trace.of_turn(played.number)
+        away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
+        for why in (played.failure, *away):
+            if is_out_of_room(why):
+                kept = "what was done is kept: once that is mended, --resume goes on"
+                raise RunError(f"{self._folder.path}: there is no room on the disk: {why}; {kept}")
 
     def _write(self, play: Assignment, session: Session, played: PlayedTurn) -> None:
         trace = session.trace
