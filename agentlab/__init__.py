@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from agentlab.core.messages import Message, Passage, Reply, ToolCall, ToolSpec, UserTurn
     from agentlab.data.datasets import load_dataset
     from agentlab.data.documents import load_documents
+    from agentlab.evals.published.importing import import_predictions
     from agentlab.evals.results.run import open_run
+    from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
+    from agentlab.lab.regrading import score
     from agentlab.models.scripted import Scripted
     from agentlab.session.session import Session
     from agentlab.workbench.spec import load_spec
@@ -36,10 +39,13 @@ _WHERE = {
     "ToolCall": "agentlab.core.messages",
     "ToolSpec": "agentlab.core.messages",
     "UserTurn": "agentlab.core.messages",
+    "import_predictions": "agentlab.evals.published.importing",
+    "judge": "agentlab.lab.judging",
     "load_dataset": "agentlab.data.datasets",
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
     "open_run": "agentlab.evals.results.run",
+    "score": "agentlab.lab.regrading",
 }
 
 __all__ = [
@@ -54,10 +60,13 @@ __all__ = [
     "ToolSpec",
     "UserTurn",
     "__version__",
+    "import_predictions",
+    "judge",
     "load_dataset",
     "load_documents",
     "load_spec",
     "open_run",
+    "score",
 ]
 
 

@@ -28,6 +28,7 @@ from agentlab.evals.results.tables import Terminal
 from agentlab.knowledge.citations import source_line
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
+from agentlab.lab.saving import RECORDED, STORED
 from agentlab.models import weights
 from agentlab.workbench.variants import environment_notes
 
@@ -88,7 +89,11 @@ class Screen:
 
     def end(self, reply: Reply, costs: str) -> None:
         self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
-        self.console.print(Text(printable(str(reply.data.get("chat", reply.shown)))))
+        said = printable(str(reply.data.get("chat", reply.shown)))
+        if said.strip():
+            self.console.print(Text(said))
+        else:
+            self.dim("(the reply is empty)")
         if reply.data.get("canvas"):
             self.show_canvas()
         if "shown" not in reply.data:
@@ -229,7 +234,7 @@ class TerminalChat:
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
     def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
-        stored = self._folder / "conversations"
+        stored = self._folder / STORED
         stored.mkdir(exist_ok=True)
         chat = self._lab.chat(
             flow,
@@ -274,7 +279,7 @@ def chat(
         given = {
             "name": "chat",
             "mode": "record",
-            "recordings": str(folder / "recordings"),
+            "recordings": str(folder / RECORDED),
             "flows": flows,
             **overrides,
         }

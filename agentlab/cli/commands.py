@@ -12,6 +12,7 @@ from agentlab.cli.say import say, say_block
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentlab.evals.compare.gate import Verdict
     from agentlab.evals.results.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := sum(1 for _ in lint(dataset)):
                 say(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
-        _fetch(lab.local_weights())
+        fetch(lab.local_weights())
         with RunDisplay() as display:
             told = {"on_event": display.tell} if arguments.events else {}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
@@ -58,7 +59,7 @@ def chat(arguments: argparse.Namespace) -> None:
         data=arguments.data,
         mcp=arguments.mcp,
         speaker=arguments.speaker,
-        prepare=_fetch,
+        prepare=fetch,
     )
 
 
@@ -151,8 +152,9 @@ def trace(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import new_console, show_comparison
+    from agentlab.cli.terminal import show_comparison
     from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import new_console
 
     run = open_run(arguments.run)
     if arguments.id is None:
@@ -174,7 +176,7 @@ def report(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     import json
 
-    from agentlab.cli.terminal import show_pairs
+    from agentlab.cli.comparing import show_pairs
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.compare.questions import answers
     from agentlab.evals.results.run import open_run
@@ -189,7 +191,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.json:
         say_block(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
-        show_pairs(comparison, runs, found)
+        show_pairs(comparison, runs, found, everything=arguments.all)
 
 
 def cache(arguments: argparse.Namespace) -> None:
@@ -202,18 +204,22 @@ def cache(arguments: argparse.Namespace) -> None:
 
 
 def gate(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import show_verdict
+    from agentlab.cli.comparing import show_verdict
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
     from agentlab.evals.compare.report import junit, leave, markdown, save
     from agentlab.evals.results.run import open_run
 
-    run = open_run(arguments.run)
-    if arguments.update:
-        write_baseline(run, arguments.baseline)
-        say(f"wrote {arguments.baseline} from {run.run_id}")
-        return 0
-    verdict = gate(run, arguments.baseline, margins=_margins("--margin", arguments.margin), alpha=arguments.alpha)
+    margins = _margins("--margin", arguments.margin)
+    if arguments.sequential:
+        run, verdict = _gate_while_running(arguments, margins)
+    else:
+        run = open_run(arguments.run)
+        if arguments.update:
+            write_baseline(run, arguments.baseline)
+            say(f"wrote {arguments.baseline} from {run.run_id}")
+            return 0
+        verdict = gate(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     leave(verdict, run.path)
     show_verdict(verdict, run, explain=arguments.explain)
     if arguments.junit:
@@ -222,6 +228,30 @@ def gate(arguments: argparse.Namespace) -> int:
     if summary:
         save(markdown(verdict), summary, append=True)
     return verdict.exit_code
+
+
+def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, Verdict]:
+    from agentlab.cli.progress import RunDisplay
+    from agentlab.lab.lab import Lab
+
+    if arguments.update:
+        raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
+    if Path(arguments.run).is_dir():
+        raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
+    with Lab(arguments.run, **_overrides(arguments)) as lab:
+        fetch(lab.local_weights())
+        with RunDisplay() as display:
+            return lab.gate_sync(
+                arguments.baseline,
+                margins=margins,
+                alpha=arguments.alpha,
+                looks=arguments.looks,
+                until_decided=arguments.until_decided,
+                seed=arguments.order_seed,
+                out=arguments.out,
+                resume=arguments.resume,
+                on_progress=display.update,
+            )
 
 
 def tools(arguments: argparse.Namespace) -> None:
@@ -306,12 +336,12 @@ def pull(arguments: argparse.Namespace) -> None:
 
     named = [name.removeprefix("local/") for name in arguments.model]
     wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
-    _fetch(wanted)
+    fetch(wanted)
     for name in wanted:
         say(f"{name}: {weights.home() / 'weights' / name}")
 
 
-def _fetch(names: Iterable[str]) -> None:
+def fetch(names: Iterable[str]) -> None:
     from agentlab.cli.progress import DownloadDisplay
     from agentlab.models import weights
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
+from agentlab.cli import published
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
 from agentlab.cli.say import say
 from agentlab.core.errors import AgentlabError
@@ -140,7 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
+    compare.add_argument("--all", action="store_true", help="of more than two flows also the table of ranks")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
+
+    judging = command("judge", judge)
+    judging.add_argument("run", metavar="RUN", help="a run folder")
+    judging.add_argument("--rubric", default="correct", metavar="R", help="correct (the default), grounded, or a file")
+    judging.add_argument("--model", metavar="M", help="provider/model (default: local/qwen2.5-coder-1.5b)")
+    judging.add_argument("--mode", choices=get_args(Mode), help="of its calls (default: auto)")
+    judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
+    judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
+    judging.add_argument("--stress", type=int, default=8, metavar="N", help="turns with known answers (default: 8)")
+    judging.add_argument("--labels", metavar="FILE", help="a CSV file of what people say of replies")
+    judging.add_argument("--next", type=int, default=0, metavar="N", help="turns to add to that file for people")
 
     cache = command("cache", handlers.cache)
     cache.add_argument("run", metavar="RUN", help="a run folder")
@@ -150,14 +164,42 @@ def _parser() -> argparse.ArgumentParser:
     cache.add_argument("--price", action="append", default=[], metavar="MODEL", help="what it would cost with this one")
 
     gate = command("gate", handlers.gate)
-    gate.add_argument("run", metavar="RUN", help="a run folder")
+    gate.add_argument("run", metavar="RUN", help="a run folder; with --sequential a spec, which is run")
     gate.add_argument("--baseline", required=True, metavar="FILE", help="the baseline, one line a turn")
     gate.add_argument("--update", action="store_true", help="write the baseline from this run instead")
     gate.add_argument("--margin", action="append", default=[], metavar="M=X", help="the loss of a measure to allow")
     gate.add_argument("--alpha", type=float, default=0.05, metavar="A", help="the rate of false alarms (default: 0.05)")
     gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
+    gate.add_argument("--sequential", action="store_true", help="run the spec, and stop when the verdict is in")
+    gate.add_argument("--looks", type=int, default=5, metavar="K", help="how often to look for an alarm (default: 5)")
+    gate.add_argument("--until-decided", action="store_true", help="look after every conversation, without a plan")
+    gate.add_argument("--order-seed", type=int, default=0, metavar="S", help="of the order of conversations")
+    gate.add_argument("--model", metavar="M", help="provider/model")
+    gate.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
+    gate.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")
+    gate.add_argument("--mode", choices=get_args(Mode), help="ask, or look up what was recorded (default: live)")
+    gate.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
+    gate.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
+    gate.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    gate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
+
+    score = command("score", published.score)
+    score.add_argument("run", metavar="RUN", help="a run folder")
+    score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
+    score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+
+    taken = command("import", published.import_)
+    taken.add_argument("format", choices=["predictions"], help="answers of other systems, a row each")
+    taken.add_argument("path", metavar="FOLDER", help="with predictions.jsonl or .csv, and conversations.jsonl")
+    taken.add_argument("-o", "--out", metavar="RUN", help="the run folder (default: results/<name of the folder>)")
+    taken.add_argument("--dataset", metavar="DIR", help="the data set they answer, where it stands elsewhere")
+
+    again = command("reproduce", published.reproduce)
+    again.add_argument("pack", nargs="+", metavar="PACK", help="a folder with predictions and published.json")
+    again.add_argument("-o", "--out", metavar="RUN", help="keep the imported run in this folder (of one pack)")
+    again.add_argument("--markdown", metavar="FILE", help="also write the tables as a page")
 
     lint = command("lint", handlers.lint)
     lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")

@@ -1,34 +1,26 @@
-"""What the command line shows of runs, pairs of flows and verdicts, as tables and lines."""
+"""What the command line shows of runs and traces, as tables and lines."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from agentlab.cli.comparing import reliabilities, visible_differences
 from agentlab.core.errors import RunError
 from agentlab.core.shown import paragraph
-from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.flips import told, worst
-from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.measures import COSTS, brief, summary_rows
-from agentlab.evals.compare.pairs import Comparison, Pair, compare
-from agentlab.evals.compare.questions import Answer
-from agentlab.evals.compare.report import FILES, lines
-from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.compare.measures import COSTS, summary_rows
+from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected, worst_turn
-from agentlab.evals.results.tables import Cell, Terminal, print_line, print_table
+from agentlab.evals.results.tables import Cell, new_console, print_line, print_table
 
-FLIPS_SHOWN = 10
-FLIPS_OF_A_MEASURE = 2
 ERRORS_SHOWN = 3
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 """Rows of a run's table that are always shown; of these, less is better."""
@@ -36,6 +28,7 @@ DETAILS = (
     *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
     *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
     *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
+    *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
 """Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
 _NAMES = {measure.title: measure.name for measure in COSTS} | {
@@ -66,12 +59,12 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in visible_differences(comparison):
+    for line in (*reliabilities(run), *visible_differences(comparison)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
         print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
-    away = sum(flow.memory_unavailable for flow in result.flows.values())
+    away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,
@@ -95,7 +88,13 @@ def _show_failures(console: Console, run: Run) -> None:
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:
-    """Commands that look closer, the worst turn first."""
+    """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
+    result = run.result
+    if result.status != "complete" and not (result.recordings and result.recordings.missing):
+        why = "the budget is spent. Go on with --resume and a larger one."
+        if "sequential" in run.folder.header:
+            why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
+        print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
     if found := worst_turn(run.folder.played.turns, run.folder.scores()):
@@ -163,58 +162,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             print_line(console, line, "cyan")
         for score in scores:
             if score.turn == turn:
-                print_line(console, f"{score.metric} {float(score.value):.2f}  {score.reason}", "dim")
+                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
     console.print()
-
-
-def show_pairs(comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = ()) -> None:
-    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5."""
-    console = new_console()
-    for answer in answers:
-        print_line(console, str(answer))
-    for pair in comparison.pairs:
-        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
-        rows = []
-        for d in sorted(pair.differences, key=lambda d: not d.primary):
-            show = d.measure.show
-            interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-            p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
-            d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-            means = (show(d.a), show(d.b), brief(d.difference, "+"))
-            title = d.measure.title + (" *" if d.primary else "")
-            rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
-        print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
-        for line in _flipped(pair, comparison.primary, runs):
-            print_line(console, line)
-        for d in pair.differences:
-            if d.more:
-                print_line(
-                    console, f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
-                )
-    print_line(
-        console,
-        f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own."
-        f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
-        " in 80 % of such comparisons",
-    )
-
-
-def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
-    """The turns whose answers crossed .5 and those that cost most more, worst first, and why, of what decides."""
-    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
-    primary = [name for name in primary if name in pair.paired]
-    dearer = [name for name in primary if pair[name].measure in COSTS]
-    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
-        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
-        if word == "lost":
-            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
-        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
-        for line in told(shown, sides) if shown else ():
-            yield line if line.startswith(" ") else f"{word}: {line}"
-        rest = [flip for flip in flips if flip not in shown]
-        yield from (f"{word}: {flip}" for flip in rest[:FLIPS_SHOWN])
-        if len(rest) > FLIPS_SHOWN:
-            yield f"... and {len(rest) - FLIPS_SHOWN} more {word} (--json has all)"
 
 
 def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
@@ -234,52 +183,3 @@ def _cell_text(cell: Any) -> str:
     if cell is None:
         return "-"
     return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
-
-
-def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
-    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
-    console = new_console()
-    style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
-    first, *rest = lines(verdict)
-    print_line(console, first, style)
-    for line in rest:
-        print_line(console, line)
-    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
-    if explain:
-        for judged in moved:
-            flips = worst(judged.paired, FLIPS_SHOWN)
-            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
-                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
-    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
-        shown = "; ".join(map(str, flips))
-        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
-    print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
-
-
-def new_console() -> Terminal:
-    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
-    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
-    width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
-    return Terminal(width=width)
-
-
-def visible_differences(comparison: Comparison | None) -> list[str]:
-    """For each pair the smallest difference in what decides that could have been shown with so few turns."""
-    if comparison is None:
-        return []
-    lines, equal = [], []
-    for pair in comparison.pairs:
-        for d in pair.differences:
-            if not d.primary or d.measure in COSTS:
-                continue
-            if not d.changed:
-                equal.append(d.measure.name)
-                continue
-            shown = f"none, {d.clusters} conversations are too few"
-            if d.visible is not None:
-                shown = f"{d.visible:.2f} (80 % power, in a family of {max(1, comparison.family)})"
-            lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
-    if equal and not lines:
-        names = ", ".join(dict.fromkeys(equal))
-        lines = [f"smallest visible difference in {names}: unknown, as it does not differ"]
-    return lines

@@ -18,6 +18,9 @@ INGEST_FAILED = "ingest_failed"
 BACKGROUND_FAILED = "background_failed"
 """The notice of background work that raised."""
 
+JUDGED = "judge_"
+"""How the names of measures begin that a model has graded."""
+
 CALL_OF_A_TOOL = "call of a tool"
 """The decision on a call that a model made; its choice is INVALID where there is no such tool or no such arguments."""
 INVALID = "invalid"

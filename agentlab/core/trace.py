@@ -32,18 +32,19 @@ from agentlab.core.shown import as_markdown, fenced, one_line, printable
 class Totals:
     """Sums over costed events. A sum with an unknown part is None, never a smaller number.
 
+    Calls, operations and seconds of a trace are always known; those of imported answers are what their source says.
     `seconds` adds up leaf events (work), which is not latency: parallel work counts twice, see `critical_path`.
     """
 
-    llm_calls: int = 0
-    embedding_calls: int = 0
-    tool_calls: int = 0
-    memory_ops: int = 0
+    llm_calls: int | None = 0
+    embedding_calls: int | None = 0
+    tool_calls: int | None = 0
+    memory_ops: int | None = 0
     input_tokens: int | None = 0
     output_tokens: int | None = 0
     cached_tokens: int | None = 0
     cost_usd: float | None = 0.0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
 
     @classmethod
     def sum(cls, parts: Iterable[Totals]) -> Totals:
@@ -216,6 +217,10 @@ def tokens(given: int | None, made: int | None) -> str:
     if given is None and made is None:
         return "tokens unknown"
     return f"{'?' if given is None else given} + {'?' if made is None else made} tokens"
+
+
+def seconds(count: float | None) -> str:
+    return "time unknown" if count is None else f"{count:.2f} s"
 
 
 def by_phase(events: Iterable[Event]) -> dict[str, Totals]:

@@ -73,6 +73,8 @@ class Conversation(Strict):
     source: str = ""
     licence: str = ""
     tools: list[ToolDefinition] = []
+    memory: str | None = None
+    """A folder beside the file: what the flow has in memory when the conversation begins."""
     metadata: dict[str, Any] = {}
 
     @model_validator(mode="after")

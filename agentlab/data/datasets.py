@@ -31,12 +31,15 @@ class Dataset:
         documents: Iterable[Document] = (),
         told: Mapping[str, Sequence[ToldSession]] | None = None,
         places: Mapping[str, str] | None = None,
+        memories: Mapping[str, Path] | None = None,
     ) -> None:
         self.name = name
         self.conversations = tuple(conversations)
         self.documents = tuple(documents)
         self.told = dict(told or {})
         """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
+        self.memories = dict(memories or {})
+        """The folder of what is in memory when a conversation begins, by its id; most begin with an empty one."""
         self.places = dict(places or {})
         """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
 
@@ -44,11 +47,15 @@ class Dataset:
     def digest(self) -> str:
         content = hashlib.sha256()
         for conversation in self.conversations:
-            content.update(json.dumps(conversation.model_dump()).encode())
+            row = conversation.model_dump(exclude={"memory"} if conversation.memory is None else None)
+            content.update(json.dumps(row).encode())
         for document in self.documents:
             content.update(json.dumps([document.doc_id, document.title, document.text]).encode())
         for name, sessions in self.told.items():
             content.update(json.dumps([name, *(session.model_dump() for session in sessions)]).encode())
+        for folder in self.memories.values():
+            for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+                content.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
         return content.hexdigest()
 
     @property
@@ -63,7 +70,7 @@ class Dataset:
             chosen = _stratified(self.conversations, limit, seed)
         elif limit is not None:
             chosen = self.conversations[:limit]
-        return Dataset(self.name, chosen, self.documents, self.told, self.places)
+        return Dataset(self.name, chosen, self.documents, self.told, self.places, self.memories)
 
     def __repr__(self) -> str:
         return (
@@ -127,7 +134,21 @@ def load_dataset(path: str | Path) -> Dataset:
                 raise DatasetError(
                     f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line
                 )
-    return _placed(file, conversations, documents=documents)
+    memories = {
+        conversation.id: _memory_folder(folder, conversation.memory, file, line)
+        for line, conversation in conversations
+        if conversation.memory is not None
+    }
+    return _placed(file, conversations, documents=documents, memories=memories)
+
+
+def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
+    """The folder that a conversation names; raises DatasetError for one that leads out of the data set."""
+    found = folder / name
+    inside = found.is_dir() and folder.resolve() in found.resolve().parents
+    if not inside or any(part.is_symlink() for part in (found, *found.rglob("*"))):
+        raise DatasetError(f"memory: {name!r} is no folder inside the data set, or holds links", file, line)
+    return found
 
 
 def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:

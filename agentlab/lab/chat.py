@@ -25,7 +25,7 @@ from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, keep_row, kept_rows, save_chat
+from agentlab.lab.saving import CONVERSATION, keep_memory, keep_row, kept_rows, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
@@ -75,6 +75,8 @@ class Chat:
         self._rows = None if str(database) == ":memory:" else Path(database).with_suffix(".turns.jsonl")
         self.said: list[Turn] = kept_rows(self._rows) if self._rows is not None else []
         """The turns since the conversation began, in earlier chats too, as rows of a data set."""
+        self._began = folder_of(self) / "memory" if self._rows is None else Path(database).with_suffix(".began")
+        """What was in memory when the conversation began."""
         self._begins_with = tuple(begins_with)
         self._memory_folder = folder_of(self) if memory is None else Path(memory)
         self._keeps_memory = memory is not None
@@ -134,7 +136,7 @@ class Chat:
         """
         # What a turn does in the background is asked for in a replay, too.
         self._bench.wait(self._finished())
-        return save_chat(self._bench, self.variant, self.said, self.documents, Path(folder))
+        return save_chat(self._bench, self.variant, self.said, self.documents, self._began, self._mcp, Path(folder))
 
     def turns_until(self, turn: int) -> list[Turn]:
         """The first `turn` turns with their replies, for a chat that goes on from there: a fork.
@@ -210,6 +212,8 @@ class Chat:
 
     async def _opened(self) -> TurnDriver:
         if self._driver is None:
+            if self._begins_with or not (self.said or self.earlier):
+                self._keep_memory()
             session = await self._bench.session(
                 self.variant,
                 self.trace,
@@ -219,7 +223,7 @@ class Chat:
                 database=self._database,
                 stream=self.stream,
                 mcp=self._mcp,
-                keeps_files=True,
+                live=True,
             )
             self._driver = TurnDriver(session)
             if self._begins_with:
@@ -237,6 +241,13 @@ class Chat:
             driver = await self._opened()
             self._forget(driver.session)
             await driver.finish()
+            self._keep_memory()
+
+    def _keep_memory(self) -> None:
+        try:
+            keep_memory(self._memory_folder, self._began)
+        except OSError as problem:
+            log.warning("what is saved will begin with an empty memory: %s", problem.strerror or problem)
 
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentlab.core.errors import ConfigError
+from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.results.run import Run
+from agentlab.evals.run.gating import gate_while_running
 from agentlab.evals.run.runner import run
 from agentlab.lab.chat import Chat
 from agentlab.workbench.loop import RunningBench
@@ -51,6 +53,17 @@ class Lab(RunningBench):
     def run_sync(self, **options: Any) -> Run:
         """`run` for scripts, and for cells that do not want to await."""
         return self.wait(run(self, **options))
+
+    async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
+        """Run the flows until it is known whether they are worse than the baseline, or not.
+
+        Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`.
+        """
+        return await asyncio.wrap_future(self.start(gate_while_running(self, baseline, **options)))
+
+    def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
+        """`gate` for scripts."""
+        return self.wait(gate_while_running(self, baseline, **options))
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
         """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""

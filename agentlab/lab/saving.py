@@ -17,6 +17,9 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 CONVERSATION = "chat"
+STORED, RECORDED = "conversations", "recordings"
+"""Folders of a chat beside its memory."""
+_NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
 """What live conversations are called in traces and stored histories; their randomness depends on it."""
 
 
@@ -31,10 +34,24 @@ def kept_rows(file: Path) -> list[Turn]:
     return [row for _, row in read_rows(file, Turn)] if file.exists() else []
 
 
+def keep_memory(memory: Path, began: Path) -> None:
+    """Copy what is in memory as a conversation begins to the folder `began`, which is not there if nothing is."""
+    shutil.rmtree(began, ignore_errors=True)
+    names = [file.name for file in memory.iterdir()] if memory.is_dir() else []
+    if set(names) - _NO_MEMORY(str(memory), names):
+        shutil.copytree(memory, began, ignore=_NO_MEMORY, symlinks=True)
+
+
 def save_chat(
-    bench: Workbench, variant: Variant, said: Sequence[Turn], documents: Sequence[Document], folder: Path
+    bench: Workbench,
+    variant: Variant,
+    said: Sequence[Turn],
+    documents: Sequence[Document],
+    began: Path,
+    mcp: Path | None,
+    folder: Path,
 ) -> str:
-    """See `Chat.save`. A turn that was broken off is kept, but not asked again."""
+    """See `Chat.save`. A turn that was broken off is kept, but not asked again; `began` is of `keep_memory`."""
     if not any(turn.scored for turn in said):
         raise ConfigError("nothing was answered in this conversation yet, so there is nothing to save")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -52,9 +69,14 @@ def save_chat(
         "recordings": str(folder / "recordings"),
         "mode": "replay" if bench.spec.mode != "live" else "live",
     }
-    conversation = Conversation(id=CONVERSATION, turns=list(said), source="a live conversation")
+    if mcp is not None:
+        spec["mcp"] = str(mcp)
+    memory = "memory" if began.is_dir() else None
+    conversation = Conversation(id=CONVERSATION, turns=list(said), source="a live conversation", memory=memory)
     try:
         (folder / "recordings").mkdir(parents=True)
+        if memory is not None:
+            shutil.copytree(began, folder / memory, symlinks=True)
         line = conversation.model_dump_json(exclude_defaults=True)
         (folder / "conversations.jsonl").write_text(f"{line}\n", encoding="utf-8")
         if documents:

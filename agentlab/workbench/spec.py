@@ -111,6 +111,7 @@ class Spec(Strict):
         description="the folder in which the file tools read and write: a chat works in it, each conversation of a run"
         " in a copy of it; without one, in an empty folder that is gone afterwards",
     )
+    mcp: str | None = Field(None, description="a file of MCP servers whose tools every flow that has tools is given")
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
     sample: int | None = Field(

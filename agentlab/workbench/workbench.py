@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -179,12 +180,19 @@ class Workbench:
         return home() / "indexes" if self.spec.mode == "live" else folder_of(self)
 
     @contextlib.asynccontextmanager
-    async def memory(self, variant: Variant) -> AsyncIterator[Memory | None]:
-        """A fresh long-term memory for one conversation, gone with the block; None for a flow without one."""
+    async def memory(
+        self, variant: Variant, begins_with: Path | None = None
+    ) -> AsyncIterator[tuple[Memory | None, Path]]:
+        """A long-term memory for one conversation and its folder, gone with the block; None for a flow without one.
+
+        It is empty, or what is in the folder `begins_with`.
+        """
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
+            if begins_with is not None:
+                shutil.copytree(begins_with, folder, dirs_exist_ok=True)
             opened = await self.open_memory(variant, folder)
             try:
-                yield opened
+                yield opened, Path(folder)
             finally:
                 if opened is not None:
                     # On a server the store outlives the folder it is named after.
@@ -211,10 +219,12 @@ class Workbench:
         now: datetime | None = None,
         stream: Stream | None = None,
         mcp: Path | None = None,
-        keeps_files: bool = False,
+        live: bool = False,
     ) -> Session:
         """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
-        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top."""
+        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top, in place of the
+        spec's. A `live` one, of a chat, takes up what servers change, tells what is odd about them, and works in the
+        folder `files` of the spec itself."""
 
         def offered(name: str) -> bool:
             if name == LOOKUP_DOCUMENTS:
@@ -223,7 +233,7 @@ class Workbench:
             return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
 
         given = {tool.spec.name for tool in tools}
-        managers = [] if tools else await self.tool_managers(variant, mcp, live=folder is not None)
+        managers = [] if tools else await self.tool_managers(variant, mcp, live=live)
         built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
         history = database or ConversationDatabase()
@@ -250,7 +260,7 @@ class Workbench:
             memory_min_score=getattr(variant.settings, "memory_min_score", None),
             folder=folder,
             files=None if self.spec.files is None else Path(self.spec.files),
-            keeps_files=keeps_files,
+            keeps_files=live,
             tools=[*built_in.values(), *brought],
             tools_are_brought=bool(tools),
             settings=variant.settings,
@@ -260,7 +270,7 @@ class Workbench:
         )
         for manager in managers:
             manager.offer_to(session, variant.fitting)
-            for problem in _problems(manager, variant) if folder is not None else ():
+            for problem in _problems(manager, variant) if live else ():
                 session.notify("systemError", problem, title="tools")
         self._check_tools(variant, session.tools)
         return session
@@ -276,12 +286,14 @@ class Workbench:
     async def tool_managers(
         self, variant: Variant, mcp: Path | None = None, *, live: bool = False
     ) -> list[ToolManager]:
-        """The tools of the flow's data folder and of the servers in the file `mcp`, opened once for all sessions.
+        """The tools of the flow's data folder and of the servers in the file `mcp`, or the spec's, opened once for all.
 
         `live` ones, for chats, take up what servers change.
         """
         reserved = tuple(tool.spec.name for tool in variant.tools)
         found = []
+        if mcp is None and self.spec.mcp is not None:
+            mcp = Path(self.spec.mcp)
         for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
             if path is None:
                 continue

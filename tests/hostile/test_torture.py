@@ -1,4 +1,4 @@
-"""The short versions of `make torture`: a few kills, stops, full disks, faults, damaged stores and inputs of each kind."""
+"""The short versions of `make torture`: a few kills, stops, full disks, faults, damaged stores and odd inputs."""
 
 from __future__ import annotations
 

@@ -5,46 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from filelock import FileLock
 
 from agentlab.cli.parser import main
 from support.layered_agent import plan
 
 LOOKUP = {"tool_calls": [{"name": "lookup_documents", "arguments": {"document_names": [], "query": "goal width"}}]}
-
-
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys: pytest.CaptureFixture[str]):
-    """Types lines into a chat over scripted replies; gives all that was shown."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
-    Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": "Goal", "text": "A goal is 7.32 m wide."}))
-
-    def talk(flow: str, lines: list[str], replies: list[Any], *flags: str, loop: bool = True) -> str:
-        Path("replies.yaml").write_text(yaml.safe_dump({"loop": loop, "replies": replies}))
-        left = iter(lines)
-
-        def read(prompt: str = "") -> str:
-            line = next(left, None)
-            if line is None:
-                raise EOFError
-            if line == "^C":
-                raise KeyboardInterrupt
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
-        given = ("--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--set", "memory=sqlite")
-        assert main(["chat", flow, *given, "--memory", "kept", *flags]) == 0
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.out + shown.err
-        return shown.out
-
-    return talk
 
 
 def test_a_flow_of_ones_own_is_talked_to_by_its_file(typed):
@@ -208,3 +176,33 @@ def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, told, m
     assert main(["chat", *flags]) == 1
     shown = capsys.readouterr()
     assert told in shown.out + shown.err and "Traceback" not in shown.err
+
+
+def test_what_began_with_memories_replays_with_them(typed, capsys):
+    """Saved are the memories of the conversation's beginning, not those of its end."""
+    told = [
+        json.dumps({"tool": None}),
+        json.dumps({"tool": "save_memory"}),
+        json.dumps({"content": "Anna plays the oboe."}),
+        "Noted.",
+    ]
+    typed("chatbox", ["I am Anna and play the oboe."], told)
+    typed("chatbox", ["/reset", "Anna plays the what?", "/save played"], [json.dumps({"tool": None}), "The oboe."])
+    row = json.loads(Path("played/conversations.jsonl").read_text())
+    assert row["memory"] == "memory" and len(row["turns"]) == 1
+    assert main(["run", "played/spec.yaml", "--out", "again"]) == 0
+    said = capsys.readouterr().out
+    assert "0 new" in said and "NOT RECORDED" not in said
+    assert "Anna plays the oboe." in Path("again/calls.jsonl").read_text()
+    Path("played/conversations.jsonl").write_text(json.dumps({**row, "memory": None}))
+    main(["run", "played/spec.yaml", "--out", "without"])
+    assert "NOT RECORDED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["../kept", "nowhere", "conversations.jsonl"])
+def test_a_data_set_that_names_a_memory_elsewhere_is_one_line(typed, capsys, place):
+    typed("chatbox", ["Hello", "/save said"], [json.dumps({"tool": None}), "Hi."])
+    row = json.loads(Path("said/conversations.jsonl").read_text())
+    Path("said/conversations.jsonl").write_text(json.dumps({**row, "memory": place}))
+    assert main(["run", "said/spec.yaml"]) == 1
+    assert f"conversations.jsonl:1: memory: {place!r} is no folder inside the data set" in capsys.readouterr().err

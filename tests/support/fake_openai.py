@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -72,6 +74,22 @@ async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[F
 
 def text(*pieces: str, **more: Any) -> Answer:
     return {"deltas": [{"content": piece} for piece in pieces], "finish": "stop", **more}
+
+
+@contextmanager
+def in_a_thread(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[FakeOpenAI]:
+    """`serving` for tests that are not asynchronous."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = serving(answer)
+    try:
+        yield asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 USAGE = {

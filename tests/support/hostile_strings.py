@@ -81,7 +81,7 @@ class Elements(HTMLParser):
         self.tags.add(tag)
         acts = [name for name, value in attrs if name.startswith("on") or "javascript:" in (value or "")]
         if acts or (
-            (tag, attrs) != ("style", [("scoped", None)])
+            (tag, attrs) not in (("style", [("scoped", None)]), ("style", [("scoped", "")]))
             and tag in ("script", "iframe", "svg", "img", "style", "a", "b")
         ):
             self.active.append(f"{tag} {attrs}"[:300])

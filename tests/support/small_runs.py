@@ -50,12 +50,16 @@ class Answering:
         return Reply(text=WRONG if where in self.wrong else RIGHT)
 
 
-def play(data: Path, out: Path, *flows: Answering, usage: Usage | None = None, **spec: Any) -> Run:
+def play(data: Path, out: Path, *flows: Answering, **spec: Any) -> Run:
+    with opened(data, *flows, **spec) as lab:
+        return lab.run_sync(out=out)
+
+
+def opened(data: Path, *flows: Answering, usage: Usage | None = None, **spec: Any) -> al.Lab:
     usage = usage or Usage(input_tokens=100, cached_tokens=0, output_tokens=10)
     reply = Completion(message=Message(role="agent", text="hm"), usage=usage)
     spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "scorers": ["answer", "similarity"], **spec}
-    with al.Lab(model=Scripted([reply], loop=True), flows=list(flows) or [Answering()], **spec) as lab:
-        return lab.run_sync(out=out)
+    return al.Lab(model=Scripted([reply], loop=True), flows=list(flows) or [Answering()], **spec)
 
 
 def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:

@@ -24,13 +24,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import asdict
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.baselines import read_baseline
+from agentlab.evals.compare.baselines import Header, read_baseline
 from agentlab.evals.compare.family import outcomes
 from agentlab.evals.compare.measures import (
     COSTS,
@@ -45,7 +45,9 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.slices import Slice, differing, labels, unseen
 from agentlab.evals.compare.verdicts import WORSE, Judged
+from agentlab.evals.judge.standing import check_judges
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
@@ -68,6 +70,10 @@ class Verdict:
     judged: tuple[Judged, ...]
     """Worst first: what decides, then what advises."""
     notes: tuple[str, ...]
+    stopped: str = ""
+    """Of a run that may stop when it knows: how far it went, and what was saved."""
+    slices: tuple[Slice, ...] = ()
+    """Parts of the data in which something that decides is worse, where the whole does not show it."""
 
     @property
     def deciding(self) -> list[Judged]:
@@ -111,26 +117,18 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
 
     `margins` by measure: absolute for quality (default .05), a share of the baseline's mean for costs (.05, latency
     .20); infinity leaves a measure out. Raises RunError where a flow or a turn of the baseline is missing in the run,
-    data or graders are others, another family decides, the run is not complete, or the baseline cannot be read.
+    data or graders are others, another family or a judge that may not decides, the run is not complete, or the baseline
+    cannot be read.
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()
     mine = identity(run.folder.header, str(run.path))
-    # A grader that is new has no say over scores that are in the baseline.
-    mine["graders"] = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
-    check_comparable({"name": str(baseline), **asdict(header)}, mine)
     flows = measured(run)
+    declared = tuple(run.folder.header["spec"].get("primary", ()))
+    check_sides(str(baseline), header, mine, declared, list(flows), held)
     for label, rows in held.items():
-        if label not in flows:
-            raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}; the baseline has it")
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
-    declared = tuple(run.folder.header["spec"].get("primary", ()))
-    if header.primary and declared and {*header.primary} != {*declared}:
-        raise RunError(
-            f"{baseline}: {', '.join(header.primary)} decide there, {', '.join(declared)} in the run's spec; "
-            "make the baseline again with --update, or let both name the same `primary`"
-        )
     notes = []
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
@@ -139,8 +137,12 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
     primary = header.primary or primary_family(held.values(), declared)
+    check_judges(run, primary)
     recorded = seconds_agree(run.result.mode, header.mode)
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
+    deciding = [(j.flow, j.paired) for j in judged if not j.advises]
+    broken = differing(deciding, labels(run), alpha, two_sided=False)
+    shown = [(j.flow, j.measure.name) for j in judged if j.verdict in WORSE]
     return Verdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
@@ -148,7 +150,78 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
         primary=tuple(primary),
         judged=judged,
         notes=(*notes, *said),
+        slices=tuple(unseen(broken, shown)),
     )
+
+
+def check_sides(
+    name: str,
+    header: Header,
+    mine: Mapping[str, Any],
+    declared: Sequence[str],
+    flows: Sequence[str],
+    held: Mapping[str, Any],
+) -> None:
+    """Raise RunError where a run cannot be held against the baseline `name`.
+
+    `mine` as of `check_comparable`; `declared` the primary measures of the run's spec, `held` the baseline's flows.
+    """
+    # A grader that is new has no say over scores that are in the baseline.
+    graders = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
+    check_comparable({"name": name, **asdict(header)}, {**mine, "graders": graders})
+    for label in held:
+        if label not in flows:
+            raise RunError(f"{mine['name']}: {plugins.unknown('flow of this run', label, flows)}; the baseline has it")
+    if header.primary and declared and {*header.primary} != {*declared}:
+        raise RunError(
+            f"{name}: {', '.join(header.primary)} decide there, {', '.join(declared)} in the run's spec; "
+            "make the baseline again with --update, or let both name the same `primary`"
+        )
+
+
+class Member(NamedTuple):
+    """A measure of a flow that is judged."""
+
+    flow: str
+    advises: str
+    """Why it does not decide; "" where it does."""
+    paired: Paired
+
+
+def share_of(name: str, margins: Mapping[str, float]) -> float:
+    """The margin of a measure: absolute for quality, of costs a share of the baseline's mean."""
+    return margins.get(name, GATED_COSTS.get(name, QUALITY_MARGIN))
+
+
+def members_of(
+    baseline: Mapping[str, Mapping[Key, Values]],
+    run: Mapping[str, Mapping[Key, Values]],
+    margins: Mapping[str, float],
+    primary: Sequence[str],
+    *,
+    seconds_decide: bool,
+) -> tuple[list[Member], list[str]]:
+    """What is judged, from the turns of each flow of the baseline, and what cannot be: it is not known there."""
+    keys = {flow: sorted(rows) for flow, rows in baseline.items()}
+    laid_out = sheets(
+        [*baseline.values(), *(run[flow] for flow in baseline)],
+        dict(enumerate([*keys.values(), *keys.values()])),
+    )
+    members, unknown = [], []
+    for place, (flow, rows) in enumerate(baseline.items()):
+        for name in in_order(name for row in rows.values() for name in row):
+            asked = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
+            if not asked or math.isinf(margins.get(name, 0.0)):
+                continue
+            paired = pair_up(name, laid_out[place], laid_out[place + len(baseline)])
+            if paired.means[0] is None:
+                unknown.append(f"{name} of {flow}")
+                continue
+            advises = "" if name in primary else "advice"
+            members.append(Member(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired))
+    if all(member.advises for member in members):
+        raise RunError(f"nothing is left that decides: {', '.join(primary)} are left out, unknown, or measured live")
+    return members, unknown
 
 
 def judge(
@@ -164,48 +237,31 @@ def judge(
 
     Without `primary`, `measures.primary_family` decides. Latency decides only with `seconds_decide`.
     """
-    _check_arguments(baseline, margins, alpha)
+    check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
-    keys = {flow: sorted(rows) for flow, rows in baseline.items()}
-    laid_out = sheets(
-        [*baseline.values(), *(run[flow] for flow in baseline)],
-        dict(enumerate([*keys.values(), *keys.values()])),
-    )
-    members: list[tuple[str, str, Paired]] = []
-    unknown = []
-    for place, (flow, rows) in enumerate(baseline.items()):
-        for name in in_order(name for row in rows.values() for name in row):
-            asked = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
-            if not asked or math.isinf(margins.get(name, 0.0)):
-                continue
-            paired = pair_up(name, laid_out[place], laid_out[place + len(baseline)])
-            if paired.means[0] is None:
-                unknown.append(f"{name} of {flow}")
-                continue
-            advises = "" if name in primary else "advice"
-            members.append((flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired))
-    families = [advises for _, advises, _ in members]
-    if "" not in families:
-        raise RunError(f"nothing is left that decides: {', '.join(primary)} are left out, unknown, or measured live")
-    found = outcomes([paired for *_, paired in members], alpha, two_sided=False, families=families, deciding="")
+    members, unknown = members_of(baseline, run, margins, primary, seconds_decide=seconds_decide)
+    families = [member.advises for member in members]
+    found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families, deciding="")
     judged = []
     for (flow, advises, paired), outcome in zip(members, found, strict=True):
-        share = margins.get(paired.measure.name, GATED_COSTS.get(paired.measure.name, QUALITY_MARGIN))
+        share = share_of(paired.measure.name, margins)
         judged.append(Judged(flow, paired, share, alpha, outcome, advises=advises))
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
     if live:
         notes.append("latency was measured live in two runs, and seconds shift by run: it advises")
-    return tuple(sorted(judged, key=_worst_first)), tuple(notes)
+    return tuple(sorted(judged, key=worst_first)), tuple(notes)
 
 
-def _worst_first(judged: Judged) -> tuple[bool, int, float]:
+def worst_first(judged: Judged) -> tuple[bool, int, float]:
+    """For sorting: what decides, then what advises."""
     rank = [*WORSE, "undecided", "pass", "unchanged"].index(judged.verdict)
     size = judged.loss / (judged.paired.reach[0] or 1.0) if judged.loss else 0.0
     return bool(judged.advises), rank, -size
 
 
-def _check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float], alpha: float) -> None:
+def check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float], alpha: float) -> None:
+    """Raise RunError for a margin or an alpha that is none, and for a measure that the baseline does not have."""
     known = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():
         if name not in known:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import UNSET
+
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.results.rows import FlowSummary, MetricSummary
-from agentlab.evals.results.run import Run
+from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, Play, ScoreRow, TurnRow
+from agentlab.evals.results.run import Run, costs_of
 
 Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
@@ -40,6 +44,7 @@ COSTS = (
     Measure("output_tokens", "output tokens / turn", ".0f"),
     Measure("cost_usd", "cost USD / turn", ".6f"),
     Measure("latency_s", "latency s", ".2f"),
+    Measure("retrieval_steps", "retrieval steps / turn", ".2f"),
 )
 LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
@@ -72,11 +77,13 @@ def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str
             raise RunError(f"primary: {plugins.unknown('measure', name, known)}")
     if declared:
         return tuple(declared)
-    graded = [name for name in known if name not in _COSTS]
+    graded = [name for name in known if name not in _COSTS and any(row.get(name) is not None for row in rows)]
     qualities = [name for name in QUALITIES if name in graded] or graded
     costs = [row.get("cost_usd") for row in rows]
-    cost = "cost_usd" if None not in costs and any(costs) else "llm_calls"
-    return (*(qualities[:3] or ["failed"]), cost)
+    cost = ["cost_usd"] if None not in costs and any(costs) else ["llm_calls"]
+    if all(row.get(cost[0]) is None for row in rows):
+        cost = []  # imported answers may come without any
+    return (*(qualities[:3] or ["failed"]), *cost)
 
 
 def seconds_agree(one: str, other: str) -> bool:
@@ -86,15 +93,24 @@ def seconds_agree(one: str, other: str) -> bool:
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
-    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
-    for turn in run.played():
-        costs = run.costs(turn)
-        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {name: costs[name] for name in _COSTS}
-    for score in run.folder.scores():
+    return {label: {} for label in run.result.flows} | values_of(run.played(), run.folder.scores(), run.traces)
+
+
+def values_of(
+    turns: Iterable[TurnRow], scores: Iterable[ScoreRow], traces: Mapping[Play, Trace]
+) -> dict[str, dict[Key, Values]]:
+    """Flow label -> turn -> its measures."""
+    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
+    for turn in turns:
+        costs = costs_of(turn, traces.get(turn.play))
+        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {
+            name: costs[name] for name in _COSTS if name in costs
+        }
+    for score in scores:
         # What a scorer of one's own could not work out, it may call NaN.
-        value = score.value if math.isfinite(score.value) else None
+        value = score.value if score.value is not None and math.isfinite(score.value) else None
         flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
-    return flows
+    return dict(flows)
 
 
 def brief(value: float | None, sign: str = "") -> str:
@@ -120,10 +136,11 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str
         ("turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
         *per_turn(calls),
         *_memory_rows(flows),
-        ("fallback rate", [f"{flow.fallback_rate:.2f}" for flow in flows]),
+        ("fallback rate", ["-" if flow.fallback_rate is None else f"{flow.fallback_rate:.2f}" for flow in flows]),
         *per_turn(tokens),
+        *(per_turn(COSTS[8:]) if any(flow.retrieval_steps is not UNSET for flow in flows) else ()),
         ("cost USD", ["-" if flow.cost_usd is None else f"{flow.cost_usd:.4f}" for flow in flows]),
-        ("latency s, mean (p95)", ["{mean:.1f} ({p95:.1f})".format(**flow.latency_s) for flow in flows]),
+        ("latency s, mean (p95)", [_latency(flow) for flow in flows]),
     ]
     scores = []
     for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):
@@ -139,15 +156,20 @@ def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
         return []
     tokens = [flow.memory_tokens_per_turn for flow in flows]
     rows = [
-        ("memory operations / turn", [f"{flow.memory_ops / flow.turns:.2f}" for flow in flows]),
+        ("memory operations / turn", [COSTS[1].show(flow.per_turn("memory_ops")) for flow in flows]),
         ("memory tokens / turn", ["-" if count is None else f"{count:.0f}" for count in tokens]),
     ]
     away = [flow.memory_unavailable for flow in flows]
     return [*rows, ("turns without their memory", [str(count) for count in away])] if any(away) else rows
 
 
+def _latency(flow: FlowSummary) -> str:
+    mean, p95 = flow.latency_s["mean"], flow.latency_s["p95"]
+    return "-" if mean is None or p95 is None else f"{mean:.1f} ({p95:.1f})"
+
+
 def _score(score: MetricSummary | None) -> str:
-    if score is None:
+    if score is None or score.mean is None:
         return "-"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
     return f"{score.mean:.2f}{interval}"

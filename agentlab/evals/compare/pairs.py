@@ -18,11 +18,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.shown import one_line
+from agentlab.evals.compare.epochs import Components, components
 from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measures import (
@@ -38,6 +40,8 @@ from agentlab.evals.compare.measures import (
     turn_name,
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.ranking import Ranking, rank
+from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
 from agentlab.evals.compare.statistics import Interval, cohens_dz, mean_intervals
 from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
 from agentlab.evals.results.graders import check_comparable, identity
@@ -84,6 +88,15 @@ class PairedDifference:
             return "no difference shown" if self.changed else "unchanged"
         return "B better" if (self.difference > 0) == (self.measure.better == "higher") else "B worse"
 
+    @property
+    def is_shown(self) -> bool:
+        return self.reading in ("B better", "B worse")
+
+    def __str__(self) -> str:
+        word = "better" if self.reading == "B better" else "worse"
+        moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
+        return f"{word} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})" if self.is_shown else self.reading
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -98,6 +111,24 @@ class Pair:
     paired: dict[str, Paired]
     """The columns of each measure."""
 
+    def __str__(self) -> str:
+        """What was shown of what decides, in a sentence."""
+        decisive = [d for d in self.differences if d.primary]
+        found = [str(d) for d in decisive if d.is_shown]
+        rest = [d.measure.name for d in decisive if not d.is_shown]
+        found += [f"no difference shown in {', '.join(rest)}"] if rest else []
+        return f"{self.b} against {self.a}: {'; '.join(found)}"
+
+    @property
+    def epochs(self) -> int:
+        """How often each conversation was played."""
+        return 1 + max((key[2] for paired in self.paired.values() for key in paired.keys), default=0)
+
+    def components(self, name: str) -> Components:
+        """Where the error of a difference comes from."""
+        paired = self.paired[name]
+        return components(dict(zip(paired.keys, paired.differences.tolist(), strict=False)))
+
     def __getitem__(self, name: str) -> PairedDifference:
         for difference in self.differences:
             if difference.measure.name == name:
@@ -111,6 +142,10 @@ class Comparison:
     primary: tuple[str, ...]
     family: int
     """How many tests are one family, over all pairs."""
+    ranking: Ranking | None = None
+    """Of more than two flows of one run."""
+    slices: tuple[Slice, ...] = ()
+    """Parts of the data in which a quality that decides differs, where the whole does not show it."""
 
     def to_json(self) -> dict[str, Any]:
         pairs = []
@@ -119,9 +154,13 @@ class Comparison:
             for d in pair.differences:
                 name = {"measure": d.measure.name, "better": d.measure.better, "reading": d.reading}
                 rows.append(dataclasses.asdict(d) | name)
+                if pair.epochs > 1:
+                    rows[-1]["components"] = pair.components(d.measure.name)._asdict()
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
-        return {"pairs": pairs, "primary": list(self.primary), "family": self.family}
+        found: dict[str, Any] = {"ranking": self.ranking.to_json()} if self.ranking else {}
+        found["slices"] = [{**part._asdict(), "says": str(part)} for part in self.slices]
+        return {**found, "pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
     def table(self) -> Frame:
@@ -160,8 +199,8 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         if len(chosen) < 2:
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
-        named = [_Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        return _compare(named, declared, seconds=True)
+        named = [Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
+        return compare_sides(named, declared, labels(a), seconds=True)
     for run in (a, b):
         run.check_complete()
     check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
@@ -177,13 +216,14 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     if not sides:
         raise RunError(f"{a.path} and {b.path} share no flow; name one of each: --flow {next(iter(mine))} --flow ...")
     left, right = (run.run_id if a.run_id != b.run_id else str(run.path) for run in (a, b))
-    named = [
-        _Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
-    ]
-    return _compare(named, declared or _primary(b), seconds=seconds_agree(a.result.mode, b.result.mode))
+    named = [Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides]
+    agree = seconds_agree(a.result.mode, b.result.mode)
+    return compare_sides(named, declared or _primary(b), labels(b), seconds=agree)
 
 
-class _Sides(NamedTuple):
+class Sides(NamedTuple):
+    """Two columns of turns to be compared, by the names they are to have."""
+
     a_name: str
     a: dict[Key, Values]
     b_name: str
@@ -202,8 +242,18 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[
         raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
 
 
-def _compare(named: Sequence[_Sides], declared: Sequence[str], *, seconds: bool) -> Comparison:
-    """`seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift."""
+def compare_sides(
+    named: Sequence[Sides],
+    declared: Sequence[str],
+    places: Mapping[Place, set[str]] = MappingProxyType({}),
+    *,
+    seconds: bool,
+) -> Comparison:
+    """All pairs as one question; each has the same turns on both sides, and `declared` decides.
+
+    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift. `places`: the
+    slices that each turn lies in.
+    """
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):
             raise RunError(
@@ -243,8 +293,16 @@ def _compare(named: Sequence[_Sides], declared: Sequence[str], *, seconds: bool)
                 paired=own,
             )
         )
+    flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
+    ranking = None
+    if len(flows) == len(named) + 1 > 2:
+        ranking = rank({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
     family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
-    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family)
+    sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
+    members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
+    shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
+    slices = tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))
+    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, ranking=ranking, slices=slices)
 
 
 def _difference(

@@ -28,13 +28,15 @@ CAPTION = (
 )
 ASSUMED_OF_COSTS = "a cost passes if no unseen conversation loses more than the most that was seen, or than it doubles"
 FILES = ("gate.json", "gate.md", "junit.xml")
-OPEN_SHOWN, ADVICE_SHOWN = 7, 3
+OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 
 
 def lines(verdict: Verdict) -> list[str]:
     """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
     open_ = [judged for judged in verdict.deciding if judged.verdict not in ("pass", "unchanged")]
-    found = [str(verdict), *(f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN])]
+    found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
+    found += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
+    found += [f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
     if len(open_) > OPEN_SHOWN:
         found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
     counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
@@ -83,7 +85,8 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "result": verdict.result,
         "exit_code": verdict.exit_code,
         "says": str(verdict),
-        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes")},
+        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes", "stopped")},
+        "slices": [{**part._asdict(), "says": str(part)} for part in verdict.slices],
         "assumed": f"{ASSUMED}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }

@@ -43,7 +43,7 @@ class Tested(NamedTuple):
 class Flips:
     """The columns under all sign draws; the same conversations give the same draws."""
 
-    def __init__(self, sums: np.ndarray, *, two_sided: bool = False) -> None:
+    def __init__(self, sums: np.ndarray, *, two_sided: bool = False, draws: int = DRAWS) -> None:
         self.two_sided = two_sided
         changed = (np.abs(sums) > 1e-12).any(axis=1)
         # What differs nowhere cannot tell, and without it more tests are exact.
@@ -51,7 +51,7 @@ class Flips:
         norms = np.sqrt((self.sums**2).sum(axis=0))
         self.units = self.sums / np.where(norms > 0, norms, 1.0)
         self.exact = len(self.sums) <= EXACT_UP_TO
-        self.drawn = flipped(self.units, DRAWS)
+        self.drawn = flipped(self.units, draws)
         self.observed = self._side(self.units.sum(axis=0))
         self.under = self._side(self.drawn)
 

@@ -16,7 +16,7 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.measures import COSTS, brief, measure
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, PairedDifference, compare
+from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
 from agentlab.evals.results.run import Run
 
@@ -63,12 +63,12 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     command = f"agentlab compare {folders}"
     if best is None:
         return Verdict(
-            "undecided", _undecided(comparison), (*_shown(comparison), *_limits(comparison)), command
+            "undecided", _undecided(comparison), (*map(str, comparison.pairs), *_limits(comparison)), command
         ), comparison
     parts = [_quality(comparison, best), *_savings(comparison, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
-    return Verdict("ship", sentence, (*_shown(comparison), *_limits(comparison)), command, best), comparison
+    return Verdict("ship", sentence, (*map(str, comparison.pairs), *_limits(comparison)), command, best), comparison
 
 
 def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict | None:
@@ -204,22 +204,6 @@ def _weakness(best: str, means: Means, comparison: Comparison) -> str:
     decide = [name for name in comparison.primary if name in held and measure(name).better == "higher"]
     worst = min(decide, key=held.__getitem__, default="")
     return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
-
-
-def _shown(comparison: Comparison) -> list[str]:
-    """Of each pair, what was shown of what decides."""
-    lines = []
-    for pair in comparison.pairs:
-        found = [_said(d) for d in pair.differences if d.primary and d.reading in ("B better", "B worse")]
-        rest = [d.measure.name for d in pair.differences if d.primary and d.reading not in ("B better", "B worse")]
-        found += [f"no difference shown in {', '.join(rest)}"] if rest else []
-        lines.append(f"{pair.b} against {pair.a}: {'; '.join(found)}")
-    return lines
-
-
-def _said(d: PairedDifference) -> str:
-    word = "better" if d.reading == "B better" else "worse"
-    return f"{word} in {d.measure.name} ({d.measure.show(d.a)} -> {d.measure.show(d.b)}, p = {d.p_adjusted:.2g})"
 
 
 def _limits(comparison: Comparison) -> list[str]:

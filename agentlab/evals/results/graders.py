@@ -76,7 +76,8 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """
     why = {
         "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
-        "graders": "the graders differ ({}), so the scores mean different things; run the older one again",
+        "graders": "the graders differ ({}), so the scores mean different things; grade both alike with"
+        " `agentlab score RUN` (--scorer names one), a baseline then with `agentlab gate RUN --baseline FILE --update`",
     }
     for part, text in why.items():
         mine, theirs = one[part], other[part]

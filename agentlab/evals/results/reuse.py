@@ -51,7 +51,7 @@ def reuse(traces: Iterable[Trace], abandoned: Iterable[Event], mode: str, ungrad
     paid = billed([*lost, *(event for trace in traces for event in trace.events)])
     return Reuse(
         reused=sum(call.origin == "replay" for call in calls),
-        new=sum(call.origin == "live" for call in calls) + billed(lost).llm_calls,
+        new=sum(call.origin == "live" for call in calls) + (billed(lost).llm_calls or 0),
         billed={name: getattr(paid, name) for name in ("input_tokens", "output_tokens", "cost_usd")},
         missing=missing if mode == "replay" else 0,
         causes=dict(causes.most_common()),

@@ -28,7 +28,7 @@ Sums = dict[str, int | float | None]
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):
-    """A turn that was played: what was said, and what it cost."""
+    """A turn that was played, or imported: what was said, and what it cost."""
 
     flow: str
     dataset: str
@@ -43,8 +43,15 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     reply: Reply | None
     """None where the turn failed; `error` then says why."""
     error: str | None
-    wall_seconds: float
+    wall_seconds: float | None
+    """None of an imported answer."""
     totals: Totals
+    latency_s: float | UnsetType | None = UNSET
+    """Of an imported answer, as its source says; UNSET where the trace tells."""
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Likewise."""
+    published: dict[str, Any] | UnsetType = UNSET
+    """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
     secrets: int | UnsetType = UNSET
     """Texts of the row out of which a secret was taken; the folder counts them when it writes."""
 
@@ -63,12 +70,18 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     turn: int
     epoch: int
     metric: str
-    value: float | bool
+    value: float | bool | None
+    """None where the source of an imported answer does not say."""
     reason: str
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.value is None else f"{float(self.value):.2f}"
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
-    mean: float
+    mean: float | None
+    """None where a value is unknown."""
     ci95: tuple[float, float] | None
     """None where there are too few conversations for an interval."""
     n: int
@@ -79,25 +92,27 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     turns: int
     errors: int
-    llm_calls: int
-    embedding_calls: int
-    tool_calls: int
-    memory_ops: int
-    llm_calls_per_turn: float
-    embedding_calls_per_turn: float
-    tool_calls_per_turn: float
+    llm_calls: int | None
+    embedding_calls: int | None
+    tool_calls: int | None
+    memory_ops: int | None
+    llm_calls_per_turn: float | None
+    embedding_calls_per_turn: float | None
+    tool_calls_per_turn: float | None
     memory_tokens_per_turn: float | None = None
     """Of facts that were recalled, estimated; None in runs of format 1."""
-    memory_unavailable: int = 0
+    memory_unavailable: int | None = 0
     """Turns that had to do without their memory."""
-    fallback_rate: float
+    fallback_rate: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
+    """Only of imported answers."""
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
     """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
-    latency_s: dict[str, float]
+    latency_s: dict[str, float | None]
     """`mean`, `p50` and `p95` of its turns, in seconds."""
     phases: dict[str, Sums]
     """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
@@ -107,8 +122,8 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     def per_turn(self, name: str) -> float | None:
         """The sum `name` in shares of a turn."""
-        total: float | None = getattr(self, name)
-        return None if total is None else total / self.turns
+        total: float | UnsetType | None = getattr(self, name)
+        return None if total is None or total is UNSET else total / self.turns
 
 
 class Reuse(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import UNSET
+
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import MemoryOp, ModelCall, Notice
@@ -28,6 +30,8 @@ from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, col
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from agentlab.evals.results.frames import Frame
     from agentlab.evals.results.show import Shown
 
@@ -119,6 +123,24 @@ class Run:
         page: Page = import_module("agentlab.evals.report.page").report(self, other)
         return page
 
+    def variance(self, metric: str) -> pd.DataFrame:
+        """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
+
+        Raises RunError where no turn has the metric.
+        """
+        return self._of_epochs("variance", metric)
+
+    def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:
+        """Of each flow pass@k (right in one of k epochs) and pass^k (in all of k), with intervals at 95 %.
+
+        Raises RunError where the run has fewer epochs, or no turn has the metric.
+        """
+        return self._of_epochs("passing", metric, k)
+
+    def _of_epochs(self, name: str, *arguments: Any) -> pd.DataFrame:
+        found: pd.DataFrame = getattr(import_module("agentlab.evals.compare.epochs"), name)(self, *arguments)
+        return found
+
     def played(self) -> list[TurnRow]:
         """The rows of `turns.jsonl`; raises RunError where the summary counts others."""
         rows = self.folder.played.turns
@@ -127,18 +149,8 @@ class Run:
         return rows
 
     def costs(self, row: TurnRow) -> dict[str, Any]:
-        """What a turn took, by name: its totals, latency in seconds, and tokens of recalled facts, estimated."""
-        trace = self.traces.get(row.play)
-        events = trace.of_turn(row.turn) if trace else []
-        recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
-        away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
-        return {
-            **vars(row.totals),
-            "failed": int(row.error is not None),
-            "latency_s": critical_path(events),
-            "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
-            "memory_unavailable": int(away),
-        }
+        """What a turn took, by name, as `costs_of` says."""
+        return costs_of(row, self.traces.get(row.play))
 
     @cached_property
     def turns(self) -> Frame:
@@ -147,7 +159,7 @@ class Run:
 
         rows = []
         for row in self.played():
-            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals")}
+            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals", "published")}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **self.costs(row)})
         return Frame(rows)
 
@@ -202,6 +214,24 @@ class Run:
         return str(self.table().to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
 
 
+def costs_of(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
+    """What a turn took, by name: its totals, latency in seconds, and tokens of recalled facts, estimated."""
+    failed = int(row.error is not None)
+    if row.latency_s is not UNSET:
+        said = {"latency_s": row.latency_s, "memory_tokens": None, "memory_unavailable": None}
+        return {**vars(row.totals), "failed": failed, **said, "retrieval_steps": row.retrieval_steps}
+    events = trace.of_turn(row.turn) if trace else []
+    recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
+    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
+    return {
+        **vars(row.totals),
+        "failed": failed,
+        "latency_s": critical_path(events),
+        "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
+        "memory_unavailable": int(away),
+    }
+
+
 def _column(flow: FlowSummary) -> dict[str, float | None]:
     return {
         "turns": flow.turns,
@@ -214,6 +244,7 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
         "fallback rate": flow.fallback_rate,
         "input tokens / turn": flow.per_turn("input_tokens"),
         "output tokens / turn": flow.per_turn("output_tokens"),
+        **({} if flow.retrieval_steps is UNSET else {"retrieval steps / turn": flow.per_turn("retrieval_steps")}),
         "cost USD": flow.cost_usd,
         "latency mean s": flow.latency_s["mean"],
         "latency p95 s": flow.latency_s["p95"],

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.core.shown import as_html, one_line, printable
-from agentlab.core.trace import tokens
+from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import ScoreRow, TurnRow
 from agentlab.evals.results.tables import Terminal, print_line
@@ -62,8 +62,8 @@ class Shown:
     def _figures(self, row: TurnRow, costs: Mapping[str, Any]) -> list[str]:
         place = (row.flow, row.turn, row.epoch)
         scores = [score for score in self._scores if (score.flow, score.turn, score.epoch) == place]
-        spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {costs['latency_s']:.2f} s"
-        return [*(f"{one_line(score.metric)} {float(score.value):.2f}" for score in scores), spent]
+        spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {seconds(costs['latency_s'])}"
+        return [*(f"{one_line(score.metric)} {score.shown}" for score in scores), spent]
 
     def __repr__(self) -> str:
         written = io.StringIO()
@@ -121,13 +121,13 @@ def worst_turn(rows: Sequence[TurnRow], scores: Iterable[ScoreRow]) -> tuple[Tur
     failed = next((row for row in rows if row.error is not None), None)
     if failed:
         return failed, "failed"
-    low = [score for score in scores if score.metric in HEADLINES and score.value < 1]
+    low = [score for score in scores if score.metric in HEADLINES and score.value is not None and score.value < 1]
     if not low:
         return None
-    worst = min(low, key=lambda score: (HEADLINES.index(score.metric), score.value))
+    worst = min(low, key=lambda score: (HEADLINES.index(score.metric), float(score.value or 0.0)))
     place = (worst.flow, worst.conversation, worst.turn, worst.epoch)
     row = next(row for row in rows if (row.flow, row.conversation, row.turn, row.epoch) == place)
-    return row, f"{worst.metric} {float(worst.value):.2f}"
+    return row, f"{worst.metric} {worst.shown}"
 
 
 def _title(row: TurnRow) -> str:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from agentlab.core.events import PHASES, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE
-from agentlab.core.trace import Totals, Trace, billed
+from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import INGEST
 from agentlab.evals.compare.statistics import by_cluster, mean_intervals
@@ -71,12 +71,12 @@ def _summarise_flow(run: Run, label: str, scores: Sequence[ScoreRow]) -> FlowSum
         },
         phases={
             phase: {
-                "calls": part.llm_calls + part.embedding_calls + part.tool_calls + part.memory_ops,
+                "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
                 **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
             }
             for phase, part in _phases(traces).items()
         },
-        scores=_summarise_scores(scores),
+        scores=summarise_scores(scores),
         ingest=_summarise_ingest(filled) if filled else UNSET,
     )
 
@@ -89,11 +89,15 @@ def _phases(traces: Sequence[Trace]) -> dict[str, Totals]:
     return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
 
 
-def _summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+    """Mean, interval and n of each metric, of the scores of one flow."""
     by_metric: dict[str, list[ScoreRow]] = defaultdict(list)
     for score in scores:
         by_metric[score.metric].append(score)
-    columns = [by_cluster([s.value for s in graded], [s.conversation for s in graded]) for graded in by_metric.values()]
+    columns = [
+        by_cluster([float(s.value or 0.0) for s in graded], [s.conversation for s in graded])
+        for graded in by_metric.values()
+    ]
     return {
         metric: MetricSummary(mean=mean, ci95=interval, n=len(by_metric[metric]))
         for metric, (mean, interval) in zip(by_metric, mean_intervals(columns), strict=True)

@@ -6,6 +6,7 @@ parts; where a single column does not fit, in lines. What is foreign reaches the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -43,6 +44,13 @@ class _Encoded:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._renderable, options):
             yield Segment(text if control else printable(text), style, control)
+
+
+def new_console() -> Terminal:
+    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
+    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
+    width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
+    return Terminal(width=width)
 
 
 def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:

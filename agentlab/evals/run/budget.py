@@ -100,7 +100,7 @@ class Budget:
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
         over = (usd is not None and paid is not None and paid >= usd) or (
-            calls is not None and self._paid.llm_calls >= calls
+            calls is not None and (self._paid.llm_calls or 0) >= calls
         )
         if over:
             spent = paid or 0.0, self._paid.llm_calls

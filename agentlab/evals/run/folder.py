@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from logging.handlers import MemoryHandler
@@ -102,6 +103,17 @@ class RunFolder:
         with self._writing("scores.jsonl"):
             replace_file(self.path / "scores.jsonl", "".join(_without_secrets(encode(row)) + "\n" for row in rows))
 
+    def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        """Replace a file in one step with lines that need not fit in memory."""
+        fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
+        try:
+            with self._writing(name):
+                with fresh.open("wb") as file:
+                    file.writelines(lines)
+                fresh.replace(self.path / name)
+        finally:
+            fresh.unlink(missing_ok=True)
+
     def _append(self, name: str, row: Any) -> None:
         # Half a surrogate pair, which a model may write, becomes its JSON escape.
         line = _without_secrets(encode(row), counted=True).encode("utf-8", "backslashreplace")
@@ -149,9 +161,9 @@ class RunFolder:
             raise RunError(f"{self.path / name} cannot be read: {problem}") from None
 
     def scores(self) -> list[ScoreRow]:
-        return list(self._rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
+        return list(self.rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
 
-    def _rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
+    def rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
         file = self.path / name
         if not file.exists():
@@ -178,7 +190,7 @@ class RunFolder:
                 abandoned.extend((play[0], event) for event in traces[play].events)
 
         removed = 0
-        for play, take, event, held in self._rows("calls.jsonl", _call):
+        for play, take, event, held in self.rows("calls.jsonl", _call):
             removed += held
             if take > takes.get(play, -1):
                 begin(play, take)
@@ -187,7 +199,7 @@ class RunFolder:
                 traces[play].events.append(event)
             else:
                 abandoned.append((play[0], event))
-        turns = list(self._rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
+        turns = list(self.rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
         for row in turns:
             if row.take > takes.get(row.play, -1):
                 begin(row.play, row.take)

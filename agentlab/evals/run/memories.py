@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Reply, UserTurn
@@ -69,15 +70,17 @@ class Memories:
         self._due[self._key(assigned)] += 1
 
     @contextlib.asynccontextmanager
-    async def memory(self, assigned: Assignment) -> AsyncIterator[Memory | None]:
-        """What the conversation has to itself: a fresh memory, or for a question a snapshot of the filled one.
+    async def memory(self, assigned: Assignment) -> AsyncIterator[tuple[Memory | None, Path | None]]:
+        """What the conversation has to itself: a fresh memory, the one that its data set says it begins with (and its
+        folder, where flows keep more than facts), or for a question a snapshot of the filled one.
 
         Raises BudgetSpent where filling it would cost more than is left.
         """
         key = self._key(assigned)
         if key is None:
-            async with self._bench.memory(assigned.variant) as memory:
-                yield memory
+            begins_with = assigned.dataset.memories.get(assigned.conversation.id)
+            async with self._bench.memory(assigned.variant, begins_with) as (memory, folder):
+                yield memory, folder if begins_with is not None else None
             return
         async with self._filling[key]:
             if key not in self._filled:
@@ -87,7 +90,7 @@ class Memories:
         except MemoryUnavailable as gone:
             snapshot = UnavailableMemory(str(assigned.variant.memory), str(gone))
         try:
-            yield snapshot
+            yield snapshot, None
         finally:
             await snapshot.close()
             self._due[key] -= 1
@@ -113,7 +116,7 @@ class Memories:
 
     async def _fill(self, key: Play, assigned: Assignment) -> Memory:
         variant, question = assigned.variant, assigned.conversation
-        memory = await self._open[key].enter_async_context(self._bench.memory(variant))
+        memory, _ = await self._open[key].enter_async_context(self._bench.memory(variant))
         assert memory is not None and isinstance(question, Question), "as the key says"
         sessions = assigned.dataset.told[question.memory_of]
         if self._bench.spec.ingest == "flow":

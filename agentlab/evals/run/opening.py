@@ -6,13 +6,14 @@ import contextlib
 import logging
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.names import JUDGED
 from agentlab.core.plugins import unknown
 from agentlab.core.secrets import scrubbed
 from agentlab.core.version import __version__
@@ -50,9 +51,10 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
 def _check_primary(bench: Workbench, datasets: Sequence[Dataset]) -> None:
     """Raise ConfigError where the spec lets a measure decide that no turn of the data will have."""
     turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
-    for name in bench.spec.primary:
+    # What a judge will say of the run is not known before it has ended.
+    for name in (name for name in bench.spec.primary if not name.startswith(JUDGED)):
         graded = dict.fromkeys(metric for scorer in bench.scorers for turn in turns for metric in scorer.metrics(turn))
-        known = [*graded, *(cost.name for cost in COSTS)]
+        known = [*graded, *(cost.name for cost in COSTS if cost.name != "retrieval_steps")]
         if name not in known:
             raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}")
 
@@ -95,8 +97,13 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
         )
 
 
-def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool) -> RunFolder:
-    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things."""
+def open_folder(
+    bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool, plan: Mapping[str, Any] | None = None
+) -> RunFolder:
+    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
+
+    `plan` is that of a run which may stop early.
+    """
     header: dict[str, Any] = {
         "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -113,6 +120,8 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if plan is not None:
+        header["sequential"] = dict(plan)
     header, _ = scrubbed(header)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
@@ -120,7 +129,7 @@ def open_folder(bench: Workbench, datasets: tuple[Dataset, ...], path: Path, res
     before = folder.header
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
-    for part in ("spec", "datasets", "models", "prompt_files"):
+    for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
         may_change = ("concurrency", "budget", "primary") if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]

@@ -28,13 +28,14 @@ from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, name_of
-from agentlab.evals.results.grading import finish
+from agentlab.evals.results.grading import Grader, finish
 from agentlab.evals.results.rows import Play, TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder, locked, run_log
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.opening import check_run, open_folder
+from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
@@ -45,7 +46,7 @@ MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
 
 
-class _Down(Exception):
+class _Stopped(Exception):
     """The run stops; the conversation that is under way begins again when it is continued."""
 
 
@@ -68,8 +69,11 @@ async def run(
     resume: bool = False,
     on_progress: Callable[[RunProgress], None] = lambda progress: None,
     on_event: Callable[[Trace, Item], None] | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
+
+    With `watch` conversations are played in its order, until it says that the run may stop.
 
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
@@ -87,11 +91,12 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            folder = open_folder(bench, datasets, path, resume)
+            folder = open_folder(bench, datasets, path, resume, watch.plan if watch else None)
             log_to(folder.path)
+            grader = Grader(path, datasets, bench.scorers, bench.embedder.embed)
             runner = _Runner(bench, datasets, folder, on_progress, on_event)
-            await runner.play_all()
-            return await finish(folder, datasets, bench.scorers, bench.embedder.embed, complete=runner.is_complete)
+            await runner.play_all(watch, grader)
+            return await finish(folder, datasets, grader, complete=runner.is_complete)
 
 
 class _Runner:
@@ -122,6 +127,7 @@ class _Runner:
         self._budget = Budget(bench.spec.budget, [*played, *(event for _, event in folder.played.abandoned)])
         self._unanswered = 0
         """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
+        self._follower: Follower | None = None
         self._memories = Memories(bench, self._begin, lambda: self._budget.is_spent)
         self._pace = _Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
 
@@ -135,7 +141,26 @@ class _Runner:
             done[row.play].add(row.turn)
         return {play.key for play in self._plays if set(play.conversation.scored_turns) <= done[play.key]}
 
-    async def play_all(self) -> None:
+    async def _follow(self, watch: Watch, grader: Grader) -> None:
+        """Put the conversations into the order of `watch`, and hand it those that were played before."""
+        self._follower = Follower(watch, grader, [play.key for play in self._plays])
+        place = {name: number for number, name in enumerate(watch.order)}
+        self._left.sort(key=lambda play: place.get(play.name, len(place)))
+        played, finished = self._folder.played, self._finished()
+        for trace in played.traces.values():
+            self._follower.begun(trace)
+        for row in played.turns:
+            if row.play in finished:
+                self._follower.written(row)
+        await self._follower.finished(*finished)
+
+    @property
+    def _is_decided(self) -> bool:
+        return self._follower is not None and self._follower.is_decided
+
+    async def play_all(self, watch: Watch | None, grader: Grader) -> None:
+        if watch is not None:
+            await self._follow(watch, grader)
         for play in self._left:
             await self._bench.model(play.variant.model)
             await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
@@ -145,11 +170,13 @@ class _Runner:
 
         async def worker() -> None:
             for play in waiting:
-                if self._budget.is_spent or self._is_down:
+                if self._is_decided or self._budget.is_spent or self._is_down:
                     return
                 try:
                     await self._play(play)
-                except (BudgetSpent, _Down):
+                    if self._follower is not None:
+                        await self._follower.finished(play.key)
+                except (BudgetSpent, _Stopped):
                     return
 
         try:
@@ -168,6 +195,8 @@ class _Runner:
     def _begin(self, key: Play) -> Trace:
         trace = Trace(*key, take=self._takes.get(key, -1) + 1)
         trace.listeners += [self._folder.append_event, self._budget.count]
+        if self._follower is not None:
+            self._follower.begun(trace)
         return trace
 
     async def _play(self, play: Assignment) -> None:
@@ -177,13 +206,14 @@ class _Runner:
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        async with self._memories.memory(play) as memory:
+        async with self._memories.memory(play) as (memory, folder):
             session = await self._bench.session(
                 play.variant,
                 self._begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
+                folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
             )
             if self._on_event is not None:
@@ -222,8 +252,10 @@ class _Runner:
                         "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
                         *(self._unanswered, played.error),
                     )
-                raise _Down
+                raise _Stopped
             self._write(play, session, played)
+            if self._is_decided:
+                raise _Stopped
 
     def _check_room(self, session: Session, played: PlayedTurn) -> None:
         """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
@@ -238,22 +270,23 @@ class _Runner:
         trace = session.trace
         if played.failure is not None:
             log_failure(session, played)
-        self._folder.append_turn(
-            TurnRow(
-                flow=trace.flow,
-                dataset=play.dataset.name,
-                conversation=trace.conversation,
-                turn=played.number,
-                category=play.conversation.metadata.get("category"),
-                epoch=trace.epoch,
-                take=trace.take,
-                user=played.asked.text,
-                reply=played.reply,
-                error=played.error,
-                wall_seconds=time.perf_counter() - played.began,
-                totals=trace.totals(played.number),
-            )
+        row = TurnRow(
+            flow=trace.flow,
+            dataset=play.dataset.name,
+            conversation=trace.conversation,
+            turn=played.number,
+            category=play.conversation.metadata.get("category"),
+            epoch=trace.epoch,
+            take=trace.take,
+            user=played.asked.text,
+            reply=played.reply,
+            error=played.error,
+            wall_seconds=time.perf_counter() - played.began,
+            totals=trace.totals(played.number),
         )
+        self._folder.append_turn(row)
+        if self._follower is not None:
+            self._follower.written(row)
         self._pace.turn_done(played.failure is not None, f"{trace.flow} · {trace.conversation}")
 
 

@@ -217,9 +217,10 @@ async def _handle_bubble(query: str, memories: str, result: str, session: Sessio
         )
     chat, canvas = text_at(found, "chat"), text_at(found, "canvas")
     if not chat and not canvas:
-        # What a reply of another form says.
-        raw = text_at(found, UNREADABLE)
-        chat = "\n".join(value for value in (read_object(raw) or {}).values() if isinstance(value, str)) or raw
+        # What a reply of another form says; of one that says nothing, what there was to tell.
+        raw = text_at(found, UNREADABLE).strip()
+        texts = [value for value in (read_object(raw) or {}).values() if isinstance(value, str)]
+        chat = "\n".join(texts) or raw or result
     return chat, canvas
 
 

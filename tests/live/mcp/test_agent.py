@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.events import Decision, ToolRun
 from agentlab.models.scripted import Scripted
 from support.layered_agent import USUAL, judge, plan, purpose, step
-from support.mcp_servers import liar
+from support.mcp_servers import OURS, liar
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +84,7 @@ def test_conversations_of_a_comparison_keep_the_tools_they_began_with(servers, t
 
 
 @pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
+def typed(monkeypatch, capsys, tmp_path, own_home):
     """Types lines into a chat with a flow and a file of servers; gives all that was shown."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
@@ -118,3 +120,32 @@ def test_a_flow_that_does_not_choose_says_once_what_is_left_out_and_goes_on(serv
 def test_a_server_that_is_away_is_a_line_and_the_chat_goes_on(servers, typed, flow):
     shown = typed(flow, servers("broken"), "Hi", "Hi again")
     assert shown.count("the MCP server ours cannot be reached") == 1 and shown.splitlines().count("Hello.") == 2
+
+
+def test_what_a_server_said_in_a_chat_replays_without_it(typed, tmp_path, capsys, monkeypatch):
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"ours": OURS}}))
+    calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}
+    Path("replies.yaml").write_text(yaml.safe_dump({"replies": [calls, "It says that."]}))
+    shown = typed("tools", config, "What does it say?", "/save said")
+    assert "It says that." in shown.splitlines()
+    Path("replies.yaml").unlink()
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert main(["run", "said/spec.yaml", "--out", "again"]) == 0
+    told = capsys.readouterr().out
+    assert "0 new" in told and "NOT RECORDED" not in told
+    assert "said by the server" in Path("again/calls.jsonl").read_text()
+
+
+def test_a_spec_gives_its_flows_the_tools_of_servers(typed, tmp_path, capsys):
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"ours": OURS}}))
+    calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}
+    Path("replies.yaml").write_text(yaml.safe_dump({"replies": [calls, "It says that."]}))
+    Path("conversations.jsonl").write_text(json.dumps({"id": "one", "turns": [{"user": "What does it say?"}]}))
+    given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--dataset", "."]
+    assert main(["run", *given, "--flow", "coordinator", "--set", f"mcp={config}", "--out", "run"]) == 0
+    assert "said by the server" in Path("run/calls.jsonl").read_text()
+    capsys.readouterr()
+    assert main(["run", *given, "--flow", "tools", "--set", "mcp=nowhere.json"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

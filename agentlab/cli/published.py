@@ -1,0 +1,64 @@
+"""Answers that were given elsewhere or before: imported, graded anew, held against what was published of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agentlab.cli.say import say
+from agentlab.core.errors import ConfigError
+
+SHOWN_AT_MOST = 200_000
+"""Answers: a comparison holds every turn in memory, an import does not."""
+
+
+def score(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_comparison
+    from agentlab.lab.regrading import score
+
+    show_comparison(score(arguments.run, arguments.scorer), arguments.all)
+
+
+def import_(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_comparison
+    from agentlab.evals.published.importing import import_predictions
+
+    source = Path(arguments.path)
+    out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
+
+    def note(line: str) -> None:
+        say(f"note: {line}", error=True)
+
+    run = import_predictions(source, out, dataset=arguments.dataset, note=note)
+    if run.result.turns > SHOWN_AT_MOST:
+        say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
+        say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
+    else:
+        show_comparison(run)
+
+
+def reproduce(arguments: argparse.Namespace) -> int:
+    from agentlab.evals.compare.report import save
+    from agentlab.evals.published.page import markdown, sections
+    from agentlab.evals.published.reproduce import reproduce
+    from agentlab.evals.results.tables import new_console, print_line, print_table
+
+    if arguments.out and len(arguments.pack) > 1:
+        raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")
+    console, page, agrees = new_console(), [], True
+    for folder in arguments.pack:
+        found = reproduce(folder, arguments.out)
+        agrees &= found.agrees
+        parts = list(sections(found))
+        page.append(markdown(parts, found.pack.name))
+        for part in parts:
+            if isinstance(part, str):
+                print_line(console, part)
+            else:
+                print_table(console, part.title, part.columns, part.rows)
+    if arguments.markdown:
+        packs = " ".join(f"PACKS/{Path(folder).resolve().name}" for folder in arguments.pack)
+        command = f"agentlab reproduce {packs} --markdown {arguments.markdown}"
+        title = f"# Published answers, graded anew\n\nMade by `{command}`.\n\n"
+        save(title + "\n".join(page), arguments.markdown)
+    return 0 if agrees else 2

@@ -1,0 +1,135 @@
+"""What broke: parts of the data that differ where the whole does not show it.
+
+A slice is the turns that share a position, or a value of their own or their conversation's metadata: a category, a tag,
+a language. All slices of all that decides are tested as one family of their own, beside that of the verdict; what is
+found there advises.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentlab.evals.compare.measures import COSTS
+from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.signs import DRAWS_OF_VISIBLE, Flips
+from agentlab.evals.results.run import Run
+
+FEWEST = 5
+"""Conversations of a slice; signs of fewer cannot reject anything."""
+MOST_VALUES = 12
+"""Of a key of the metadata: one with more tells turns apart and not kinds of turns."""
+NOT_SLICES = ("today", "now", "evidence", "qid")
+Place = tuple[str, int]
+"""A conversation and the number of a turn."""
+
+
+class Slice(NamedTuple):
+    """One measure of one side in one slice."""
+
+    name: str
+    flow: str
+    measure: str
+    a: float
+    b: float
+    n: int
+    conversations: int
+    p_adjusted: float
+    tests: int
+    """How many slices were tested together."""
+
+    def __str__(self) -> str:
+        where = f"{self.name} ({self.n} turns of {self.conversations} conversations)"
+        sure = f"p = {self.p_adjusted:.2g} over {self.tests} slices"
+        return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {where}, {sure}"
+
+
+def labels(run: Run) -> dict[Place, set[str]]:
+    """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
+    rows = {(row.conversation, row.turn): row for row in run.folder.played.turns}
+    several = len({turn for _, turn in rows}) > 1
+    found: dict[Place, set[str]] = {}
+    for (name, number), row in rows.items():
+        own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
+        own |= set(_named({"category": row.category}))
+        if talk := run.conversations.get(name):
+            own |= {*_named(talk.metadata), *_named(talk.turns[number].metadata)}
+        found[name, number] = own
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for own in found.values():
+        for label in own:
+            values[label.partition(" ")[0]].add(label)
+    many = {key for key, of in values.items() if len(of) > MOST_VALUES}
+    return {place: {label for label in own if label.partition(" ")[0] not in many} for place, own in found.items()}
+
+
+def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in metadata.items():
+        tags = value if isinstance(value, (list, tuple)) else [value]
+        if key not in NOT_SLICES:
+            yield from (f"{key} {tag}" for tag in tags if isinstance(tag, (str, int)) and 0 < len(str(tag)) <= 40)
+
+
+def differing(
+    members: Iterable[tuple[str, Paired]], places: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
+) -> list[Slice]:
+    """The slices in which a quality of a flow is worse, or with `two_sided` differs, most certain first.
+
+    `members`: flow and measure, whose conversations must be numbered alike.
+    """
+    columns: list[np.ndarray] = []
+    found: list[tuple[str, str, Paired, np.ndarray]] = []
+    for flow, paired in members:
+        if paired.measure in COSTS or not paired.changed:
+            continue
+        for name, mask in _masks(paired, places):
+            inside = paired.codes[mask]
+            if len(np.unique(inside)) >= FEWEST and paired.differences[mask].any():
+                columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
+                found.append((name, flow, paired, mask))
+    if not columns:
+        return []
+    tests = Flips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS_OF_VISIBLE)
+    can = tests.floors() <= alpha
+    shown = [
+        _slice(*of, float(p), int(can.sum()))
+        for of, p, testable in zip(found, tests.test(can).p_adjusted, can, strict=True)
+        if testable and p < alpha
+    ]
+    return sorted(shown, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
+
+
+def _masks(paired: Paired, places: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Each slice of a measure that is not all of it."""
+    inside: defaultdict[str, list[int]] = defaultdict(list)
+    for number, (conversation, turn, _) in enumerate(paired.keys):
+        for label in places.get((conversation, turn), ()):
+            inside[label].append(number)
+    for name in sorted(inside):
+        if len(inside[name]) < len(paired.keys):
+            mask = np.zeros(len(paired.keys), dtype=bool)
+            mask[inside[name]] = True
+            yield name, mask
+
+
+def _slice(name: str, flow: str, paired: Paired, mask: np.ndarray, p: float, tests: int) -> Slice:
+    return Slice(
+        name=name,
+        flow=flow,
+        measure=paired.measure.name,
+        a=float(paired.a[mask].mean()),
+        b=float(paired.b[mask].mean()),
+        n=int(mask.sum()),
+        conversations=len(np.unique(paired.codes[mask])),
+        p_adjusted=p,
+        tests=tests,
+    )
+
+
+def unseen(slices: Sequence[Slice], seen: Iterable[tuple[str, str]]) -> list[Slice]:
+    """Those of a flow and measure that the whole does not show; `seen` names those that it does."""
+    known = {*seen}
+    return [each for each in slices if (each.flow, each.measure) not in known]

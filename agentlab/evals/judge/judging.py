@@ -1,0 +1,276 @@
+"""Asks a judge about the replies of a finished run, and adds what it says to the run's scores.
+
+    judged = await judge(bench, run, load_rubric("correct"))
+
+The judge's own calls stand in a folder of their own in the run folder, `judges/correct-1a2b3c4d` by rubric and hash of
+model, rubric and prompt: `calls.jsonl` (its ledger, never part of a flow's costs) and `judgements.jsonl`. What is
+judged already is not asked again, so a judge that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from agentlab.core.errors import RunError
+from agentlab.core.events import Search
+from agentlab.core.files import append_whole
+from agentlab.core.messages import Reply, UserTurn, from_json
+from agentlab.core.trace import Totals, Trace
+from agentlab.data.conversations import Turn
+from agentlab.evals.judge.rubrics import ORDERS, Rubric
+from agentlab.evals.judge.stress import KINDS, known_answers
+from agentlab.evals.results.grading import SHARED
+from agentlab.evals.results.rows import ScoreRow, TurnRow, encode
+from agentlab.evals.results.run import Run
+from agentlab.evals.results.summary import summarise_scores
+from agentlab.evals.run.folder import RunFolder
+from agentlab.session.session import Session
+from agentlab.workbench.conversation import TurnDriver
+from agentlab.workbench.workbench import Workbench
+
+STRESS = "stress"
+"""Stands in place of a flow where the judge is given answers that are known to be right or wrong."""
+VERDICT_TOKENS = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One answer to judge."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    question: str
+    answer: str
+    reference: str = ""
+    passages: tuple[str, ...] = ()
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """What the judge said of an answer, asked in each order; a verdict is None where it cannot be read."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    verdicts: list[str | None]
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.flow, self.conversation, self.turn, self.epoch
+
+    def value(self, rubric: Rubric) -> float | None:
+        """The mean worth of the verdicts; None where one is missing."""
+        worths = [rubric.choices[verdict].worth for verdict in self.verdicts if verdict in rubric.choices]
+        return sum(worths) / len(worths) if len(worths) == len(ORDERS) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What a judge has said of a run."""
+
+    rubric: Rubric
+    sha256: str
+    model: str
+    judgements: list[Judgement]
+    stress: dict[str, tuple[int, int]]
+    """Answers that it let pass and all there were, by what was done to them; of `reference` all should pass."""
+    unread: int
+    """Answers without a verdict that can be read: they have no score."""
+    contradicted: int
+    """Answers of which the two orders say different things."""
+    spent: Totals
+
+
+async def judge(
+    bench: Workbench,
+    run: Run,
+    rubric: Rubric,
+    *,
+    stress: int = 8,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Judged:
+    """Judge what the run holds; `stress` turns also give answers that are known to be right or wrong.
+
+    `bench` has the judge's model as its only flow's. Raises RunError where the run has nothing that the rubric could
+    be asked about, and where none of the verdicts could be read.
+    """
+    variant = bench.variants[0]
+    rubric_hash = rubric.fingerprint(bench.answering().get(variant.model, variant.model))
+    folder = RunFolder(run.path / "judges" / f"{rubric.name}-{rubric_hash[:8]}")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    items = _items(run, rubric)
+    if not items:
+        wanted = " and ".join(rubric.sees) or "turns"
+        raise RunError(f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here")
+    items += [
+        Item(flow=STRESS, conversation=f"{kind}/{item.conversation}", turn=item.turn, epoch=0, question=item.question,
+             answer=answer, reference=item.reference, passages=item.passages)
+        for item, kind, answer in known_answers(items, stress, rubric.best)
+    ]  # fmt: skip
+    kept = _kept(folder.path / "judgements.jsonl")
+    waiting = iter([item for item in items if (item.flow, item.conversation, item.turn, item.epoch) not in kept])
+    done = len(kept)
+    on_progress(done, len(items))
+
+    async def worker() -> None:
+        nonlocal done
+        for item in waiting:
+            trace = Trace(f"judge {rubric.name}", f"{item.flow}/{item.conversation}", item.epoch)
+            trace.listeners.append(folder.append_event)
+            session = await bench.session(variant, trace, index=None)
+            played = await TurnDriver(session).play(
+                partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
+            )
+            said = json.loads(played.reply.text) if played.reply else []
+            judgement = Judgement(
+                flow=item.flow, conversation=item.conversation, turn=item.turn, epoch=item.epoch,
+                verdicts=said, error=played.error,
+            )  # fmt: skip
+            kept[judgement.key] = judgement
+            if judgement.error is None:
+                append_whole(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
+            done += 1
+            on_progress(done, len(items))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(bench.spec.concurrency):
+            group.create_task(worker())
+    return _judged(rubric, rubric_hash, variant.model, items, kept, folder)
+
+
+def _judged(
+    rubric: Rubric,
+    sha256: str,
+    model: str,
+    items: Sequence[Item],
+    kept: dict[tuple[str, str, int, int], Judgement],
+    folder: RunFolder,
+) -> Judged:
+    judgements = [kept[item.flow, item.conversation, item.turn, item.epoch] for item in items]
+    flows = [judgement for judgement in judgements if judgement.flow != STRESS]
+    unread = [judgement for judgement in flows if judgement.value(rubric) is None]
+    if len(unread) == len(flows):
+        why = next((judgement.error for judgement in unread if judgement.error), "none of its verdicts can be read")
+        raise RunError(f"{model} has judged nothing: {why}")
+    stress = {}
+    for kind in KINDS:
+        values = [j.value(rubric) for j in judgements if j.flow == STRESS and j.conversation.startswith(f"{kind}/")]
+        stress[kind] = sum((value or 0) > 0.5 for value in values), len(values)
+    return Judged(
+        rubric=rubric,
+        sha256=sha256,
+        model=model,
+        judgements=flows,
+        stress=stress,
+        unread=len(unread),
+        contradicted=sum(len(set(judgement.verdicts)) > 1 for judgement in flows),
+        spent=Totals.sum(trace.totals() for trace in folder.played.traces.values()),
+    )
+
+
+async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: Item) -> Reply:
+    verdicts: list[str | None] = []
+    for order in ORDERS:
+        messages = rubric.messages(item.question, item.answer, item.reference, item.passages, order)
+        said = await session.complete(
+            messages, output_schema=rubric.schema_of_verdict, phase="judge", max_tokens=VERDICT_TOKENS
+        )
+        verdicts.append(_verdict(said.text, rubric))
+    return Reply(text=json.dumps(verdicts))
+
+
+def _verdict(text: str, rubric: Rubric) -> str | None:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return None
+    verdict = said.get("verdict") if isinstance(said, dict) else None
+    return verdict if isinstance(verdict, str) and verdict in rubric.choices else None
+
+
+def _items(run: Run, rubric: Rubric) -> list[Item]:
+    """The replies that the rubric is about; of those that are empty the verdict is known."""
+    found = []
+    for row in run.played():
+        conversation = run.conversations.get(row.conversation)
+        if conversation is None or row.reply is None or not row.reply.text.strip():
+            continue
+        turn = conversation.turns[row.turn]
+        passages = _passages(run, row)
+        if ("reference" in rubric.sees and not _has_reference(turn)) or ("passages" in rubric.sees and not passages):
+            continue
+        found.append(
+            Item(
+                flow=row.flow,
+                conversation=row.conversation,
+                turn=row.turn,
+                epoch=row.epoch,
+                question=row.user,
+                answer=row.reply.text,
+                reference=turn.reference_answers[0] if turn.reference_answers else "",
+                passages=passages,
+            )
+        )
+    return found
+
+
+def _has_reference(turn: Turn) -> bool:
+    return bool(turn.reference_answers) and not turn.unanswerable
+
+
+def _passages(run: Run, row: TurnRow) -> tuple[str, ...]:
+    trace = run.traces.get(row.play)
+    searches = [event for event in trace.of_turn(row.turn) if isinstance(event, Search)] if trace else []
+    return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
+
+
+def _kept(file: Path) -> dict[tuple[str, str, int, int], Judgement]:
+    if not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return {(row := from_json(Judgement, json.loads(line))).key: row for line in lines}
+
+
+def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
+    """The judge's scores as those of any scorer: a turn without a reply has 0."""
+    values = {judgement.key: judgement for judgement in judged.judgements}
+    rows = []
+    for row in run.played():
+        judgement = values.get((row.flow, row.conversation, row.turn, row.epoch))
+        conversation = run.conversations.get(row.conversation)
+        if judgement is not None and (value := judgement.value(judged.rubric)) is not None:
+            reason = " then ".join(dict.fromkeys(str(verdict) for verdict in judgement.verdicts))
+        elif judgement is None and conversation is not None and "reference" in judged.rubric.sees:
+            if (row.reply is not None and row.reply.text.strip()) or not _has_reference(conversation.turns[row.turn]):
+                continue
+            value, reason = 0.0, "no reply"
+        else:
+            continue
+        of = {name: getattr(row, name) for name in SHARED}
+        rows.append(ScoreRow(**of, metric=judged.rubric.metric, value=value, reason=reason))
+    return rows
+
+
+def add_to_run(run: Run, judged: Judged) -> None:
+    """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
+    metric, fresh = judged.rubric.metric, score_rows(run, judged)
+    run.folder.write_scores([row for row in run.folder.scores() if row.metric != metric] + fresh)
+    flows = {}
+    for label, flow in run.result.flows.items():
+        scores = {name: summary for name, summary in flow.scores.items() if name != metric}
+        mine = summarise_scores([row for row in fresh if row.flow == label])
+        flows[label] = msgspec.structs.replace(flow, scores=scores | mine)
+    header = run.folder.header
+    run.folder.write_json("run.json", header | {"graders": header["graders"] | {metric: judged.sha256}})
+    run.folder.write_json("summary.json", msgspec.structs.replace(run.result, flows=flows))

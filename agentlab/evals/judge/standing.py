@@ -1,0 +1,176 @@
+"""How a judge stands: what it says of each flow, corrected by what people say, and whether it may decide.
+
+standing = Standing(run, judged, read_labels(Path("labels.csv"), replies(run)))
+print(standing)
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentlab.core.errors import RunError
+from agentlab.core.names import JUDGED
+from agentlab.evals.judge.calibration import Agreement, Estimate, agreement, estimate, next_to_label, strata
+from agentlab.evals.judge.judging import Judged, score_rows
+from agentlab.evals.judge.labels import Reply
+from agentlab.evals.results.run import Run
+
+LEAST_KAPPA = 0.6
+"""A judge that agrees less with people (Cohen's kappa, over at least `LEAST_LABELS` replies) decides nothing."""
+LEAST_LABELS = 20
+
+
+def replies(run: Run) -> list[Reply]:
+    """What can be labelled: every reply of the run."""
+    return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
+
+
+class Standing:
+    def __init__(self, run: Run, judged: Judged, labels: Mapping[Reply, float]) -> None:
+        self.judged = judged
+        self.flows = list(run.result.flows)
+        values = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in score_rows(run, judged)}
+        turns = dict.fromkeys(key[1:] for key in values)
+        # Flows are compared on the turns where each has a score.
+        self.turns = [turn for turn in turns if all((flow, *turn) in values for flow in self.flows)]
+        if not self.turns:
+            raise RunError(f"{run.path}: there is no turn on which the judge has a verdict for every flow")
+        shape = len(self.turns), len(self.flows)
+        self.scores = np.array([[values[flow, *turn] for flow in self.flows] for turn in self.turns], dtype=float)
+        told = [labels.get((turn[0], turn[1], flow, turn[2]), np.nan) for turn in self.turns for flow in self.flows]
+        self.labels = np.array(told, dtype=float).reshape(shape)
+        self.conversations = [turn[0] for turn in self.turns]
+        # Of empty replies nobody is asked: they are bad, and that says nothing about the judge.
+        asked = {judgement.key for judgement in judged.judgements}
+        self._asked = np.array([[(flow, *turn) in asked for flow in self.flows] for turn in self.turns])
+        self.labels[~self._asked] = 0
+        self._groups = strata(self.scores)
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """None where nothing is labelled."""
+        labels = np.where(self._asked, self.labels, np.nan)
+        return None if np.isnan(labels).all() else agreement(self.scores, labels, self.conversations)
+
+    def mean(self, flow: str) -> Estimate:
+        """What people would say of the flow's replies on the whole."""
+        place = self.flows.index(flow)
+        return estimate(self.scores[:, place], self.labels[:, place], self._groups, self.conversations)
+
+    def difference(self, one: str, other: str) -> Estimate:
+        """How much more people would say of `other` than of `one`."""
+        a, b = self.flows.index(one), self.flows.index(other)
+        judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
+        return estimate(judged, told, self._groups, self.conversations)
+
+    def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
+        """The turns (conversation, turn, epoch) whose labels would narrow the intervals most."""
+        return [self.turns[place] for place in next_to_label(self.scores, self.labels, count)]
+
+    @property
+    def refused(self) -> str:
+        """Why the judge may not decide in a gate; empty where it may."""
+        return refusal(None if self.agreement is None else asdict(self.agreement))
+
+    def save(self, run: Run) -> None:
+        """Write down beside the judge's calls what it is, how it took known answers, and how it agrees with people."""
+        content = {
+            "metric": self.judged.rubric.metric,
+            "sha256": self.judged.sha256,
+            "model": self.judged.model,
+            "rubric": self.judged.rubric.model_dump(mode="json"),
+            "known_answers": {kind: list(counts) for kind, counts in self.judged.stress.items()},
+            "agreement": None if self.agreement is None else asdict(self.agreement),
+        }
+        run.folder.write_json(f"judges/{self.judged.rubric.name}-{self.judged.sha256[:8]}/judge.json", content)
+
+    def __str__(self) -> str:
+        judged = self.judged
+        asked = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, asked twice each"
+        lines = [
+            f"{asked}; the two orders disagree on {judged.contradicted}, {judged.unread} verdicts cannot be read",
+            f"lets pass {', '.join(f'{n} of {m} ({kind})' for kind, (n, m) in judged.stress.items() if m)};"
+            " all of the first kind should pass, none of the others",
+        ]
+        if self.agreement is None:
+            lines.append("not held against people yet: --labels FILE --next 20 writes what to label")
+        else:
+            lines.append(_agreement_line(self.agreement))
+        lines += [f"{flow}: {_shown(self.mean(flow))}" for flow in self.flows]
+        lines += [
+            f"{other} - {one}: {_shown(self.difference(one, other), '+')}"
+            for one, other in itertools.combinations(self.flows, 2)
+        ]
+        return "\n".join([*lines, *([f"decides nothing in a gate: {self.refused}"] if self.refused else [])])
+
+
+def _agreement_line(found: Agreement) -> str:
+    kappa = "-" if found.kappa is None else f"{found.kappa:.2f}"
+    line = f"held against {found.n} labels: agreement {found.agreement:.2f}, kappa {kappa}, bias {found.bias:+.2f}"
+    if found.correlation is None:
+        return line
+    reach = "" if found.correlation_interval is None else " [{:.2f}, {:.2f}]".format(*found.correlation_interval)
+    return f"{line}, correlation {found.correlation:.2f}{reach}"
+
+
+def _shown(found: Estimate, sign: str = "") -> str:
+    if found.interval is None:
+        return f"{found.value:{sign}.3f} (the judge alone: too few labels for an interval that knows its error)"
+    return f"{found.value:{sign}.3f} [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
+
+
+def refusal(found: Mapping[str, Any] | None) -> str:
+    """Why a judge with this agreement may not decide; empty where it may."""
+    if found is None or found["n"] < LEAST_LABELS:
+        return f"fewer than {LEAST_LABELS} replies are labelled; agentlab judge RUN --labels FILE --next 20"
+    if found["kappa"] is None or found["kappa"] < LEAST_KAPPA:
+        kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
+        return f"its kappa with people is {kappa}, and {LEAST_KAPPA} is the least"
+    return ""
+
+
+def check_judges(run: Run, deciding: Iterable[str]) -> None:
+    """Raise RunError where a judge is to decide that is not held against people, or does not agree with them."""
+    judges = {}
+    for file in sorted(Path(run.path, "judges").glob("*/judge.json")):
+        content = run.folder.read_json(str(file.relative_to(run.path)), ": a judge's file is missing")
+        judges[content["metric"], content["sha256"]] = content
+    graders = run.folder.header.get("graders", {})
+    for metric in deciding:
+        if metric.startswith(JUDGED):
+            content = judges.get((metric, graders.get(metric)), {})
+            if why := refusal(content.get("agreement")):
+                raise RunError(f"{run.path}: {metric} cannot decide: {why}; or name other measures under `primary`")
+
+
+def rows_to_label(run: Run, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:
+    """A row for every flow's reply to each of the turns, for `labels.add_rows`; without empty ones, which are bad."""
+    wanted = list(turns)
+    found: dict[tuple[str, int, int], list[dict[str, object]]] = {turn: [] for turn in wanted}
+    for row in run.played():
+        place = (row.conversation, row.turn, row.epoch)
+        if place in found and row.reply is not None and row.reply.text.strip():
+            conversation = run.conversations.get(row.conversation)
+            references = conversation.turns[row.turn].reference_answers if conversation else []
+            told = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
+            found[place].append(
+                {
+                    "conversation": row.conversation,
+                    "turn": row.turn,
+                    "flow": row.flow,
+                    "epoch": row.epoch,
+                    "label": "",
+                    "question": row.user,
+                    "reference": told,
+                    "reply": row.reply.text,
+                }
+            )
+    return [row for turn in wanted for row in found[turn]]

@@ -1,0 +1,172 @@
+"""Predictions of other systems as a run folder like any other: one flow a system, streamed row by row.
+
+    import_predictions("../shared/published/locomo", "results/locomo")
+
+Of imported answers nothing is held in memory but which of them were there (a bit each) and sums a conversation, so ten
+million rows are a matter of time and disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agentlab.core import plugins
+from agentlab.core.errors import DatasetError, RunError
+from agentlab.core.messages import Reply
+from agentlab.core.trace import Totals
+from agentlab.core.version import __version__
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
+from agentlab.evals.results.graders import fingerprints
+from agentlab.evals.results.rows import TurnRow
+from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows
+from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.workbench.spec import make_spec
+
+SCORERS = ("answer", "correctness", "rouge", "refusal")
+"""What grades an import that does not choose: what needs a reply and no embeddings."""
+EPOCHS_AT_MOST = 10_000
+
+
+class Seen:
+    """Which answers were there: a bit for each system, epoch and turn of the data set."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.size = 0
+        self.places: dict[str, tuple[int, Conversation]] = {}
+        for conversation in dataset.conversations:
+            self.places[conversation.id] = self.size, conversation
+            self.size += len(conversation.turns)
+        self.bits: dict[tuple[str, int], bytearray] = {}
+
+    def add(self, row: Prediction) -> str | None:
+        """What is wrong with the row, if anything."""
+        found = self.places.get(row.conversation)
+        if found is None:
+            return plugins.unknown("conversation of the data set", row.conversation, self.places)
+        begin, conversation = found
+        if row.turn >= len(conversation.turns):
+            turns = f"{len(conversation.turns)} turn{'s' if len(conversation.turns) > 1 else ''}, counted from 0"
+            return f"turn {row.turn} is out of range: {row.conversation} has {turns}"
+        if not conversation.turns[row.turn].scored:
+            return f"turn {row.turn} of {row.conversation} is told, not asked (scored: false), so nothing answers it"
+        if row.epoch >= EPOCHS_AT_MOST:
+            return f"epoch {row.epoch} is out of range; there are {EPOCHS_AT_MOST} at the most"
+        bits = self.bits.setdefault((row.system, row.epoch), bytearray(self.size // 8 + 1))
+        place, bit = divmod(begin + row.turn, 8)
+        if bits[place] >> bit & 1:
+            where = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
+            return f"{row.system} answers {where} twice; a second try has an epoch of its own"
+        bits[place] |= 1 << bit
+        return None
+
+    def missing(self) -> Iterator[str]:
+        """Systems that did not answer every turn, a line each."""
+        asked = sum(len(conversation.scored_turns) for _, conversation in self.places.values())
+        for (system, epoch), bits in self.bits.items():
+            answered = int.from_bytes(bits).bit_count()
+            if answered < asked:
+                yield f"{system} answered {answered} of {asked} turns{f' in epoch {epoch}' if epoch else ''}"
+
+
+def import_predictions(
+    predictions: str | Path,
+    out: str | Path,
+    *,
+    dataset: str | Path | None = None,
+    scorers: Sequence[str] = SCORERS,
+    note: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
+
+    Raises DatasetError, with file and line, and leaves nothing behind, where a row cannot be used.
+    """
+    source, path = Path(predictions), Path(out)
+    home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
+    data, files = load_dataset(home), prediction_files(source)
+    for file in files:
+        if strange := unknown_keys(file):
+            note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
+    modules = [plugins.resolve("evals.scorers", name) for name in scorers]
+    seen = Seen(data)
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            raise RunError(f"{path} is not empty; choose another folder for the run")
+        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+        scratch.mkdir(parents=True)
+    except OSError as problem:
+        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+    try:
+        with (scratch / "turns.jsonl").open("wb") as turns:
+            for row in _rows(files, data, seen):
+                turns.write(as_line(row))
+        if not seen.bits:
+            raise DatasetError("there is no answer in it", files[0])
+        systems = list(dict.fromkeys(system for system, _ in seen.bits))
+        folder = RunFolder(scratch)
+        header = _header(path, home, data, systems, scorers, files)
+        folder.write_json("run.json", {"format": FORMAT, **header, "graders": fingerprints(modules, "none")})
+        grade_rows(folder, data, modules)
+        scratch.replace(path)
+    except OSError as problem:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise RunError(f"{path} cannot be written: {problem.strerror}") from None
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    for line in seen.missing():
+        note(line)
+    return open_run(path)
+
+
+def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]:
+    for file in files:
+        for line, row in read_predictions(file):
+            if problem := seen.add(row):
+                raise DatasetError(problem, file, line)
+            conversation = seen.places[row.conversation][1]
+            turn = conversation.turns[row.turn]
+            steps = row.retrieval_steps
+            yield TurnRow(
+                flow=row.system,
+                dataset=data.name,
+                conversation=row.conversation,
+                turn=row.turn,
+                category=conversation.metadata.get("category", turn.metadata.get("category")),
+                epoch=row.epoch,
+                take=0,
+                user=turn.user,
+                reply=None if row.answer is None else Reply(text=row.answer),
+                error=(row.error or "the source has no answer") if row.answer is None else None,
+                wall_seconds=None,
+                totals=Totals(**{field.name: getattr(row, field.name) for field in fields(Totals)}),
+                latency_s=row.seconds,
+                retrieval_steps=steps,
+                published=row.published,
+            )
+
+
+def _header(
+    path: Path, home: Path, data: Dataset, systems: Sequence[str], scorers: Sequence[str], files: Sequence[Path]
+) -> dict[str, Any]:
+    flows = [{"flow": IMPORTED, "label": system} for system in systems]
+    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, "scorers": list(scorers)}
+    spec = make_spec(given, {}).model_dump(mode="json")
+    about = {"sha256": data.digest, "conversations": len(data.conversations), "turns": data.turns}
+    return {
+        "run_id": path.resolve().name,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "spec": {**spec, "mode": IMPORTED, "model": "not said"},
+        "datasets": {data.name: about},
+        "models": {},
+        "versions": {"agentlab": __version__},
+        "predictions": [file.name for file in files],
+    }

@@ -1,0 +1,181 @@
+"""Answers of other people's systems as they come: JSON lines or CSV, a row an answer, read one at a time.
+
+{"system": "single", "conversation": "nq_17", "turn": 0, "epoch": 0, "answer": "atoms", "llm_calls": 1,
+ "retrieval_steps": 1, "published": {"em": 1, "automatic": {"RougeL": 0.4}, "human": {"faithful": {"r1": 4, "r2": 3}}}}
+
+`system`, `conversation`, `turn` and `answer` have to be there; `epoch` is 0 where nothing is said. A null answer is a
+turn that failed, and `error` may say why. What is not said is unknown, never 0. In CSV the parts of `published` are
+columns of their own (`published.em`, `published.human.faithful.r1`), and an empty cell is not said, but for an answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from agentlab.core.errors import DatasetError
+from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
+
+LONGEST_CELL = 10_000_000
+Name = Annotated[str, Meta(min_length=1)]
+Place = Annotated[int, Meta(ge=0)]
+Count = Place | None
+Amount = Annotated[float, Meta(ge=0)] | None
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """A row; None is unknown."""
+
+    system: Name
+    conversation: Name
+    turn: Place
+    epoch: Place = 0
+    answer: str | None
+    error: str | None = None
+    llm_calls: Count = None
+    embedding_calls: Count = None
+    tool_calls: Count = None
+    memory_ops: Count = None
+    input_tokens: Count = None
+    output_tokens: Count = None
+    cached_tokens: Count = None
+    cost_usd: Amount = None
+    seconds: Amount = None
+    retrieval_steps: Count = None
+    published: dict[str, Any] = {}
+    """What its authors noted for this very answer."""
+
+
+KEYS = {field.name: field for field in msgspec.structs.fields(Prediction)}
+TEXTS = ("system", "conversation", "answer", "error")
+
+
+def prediction_files(path: Path) -> list[Path]:
+    """The file itself, or every `predictions*.jsonl` and `predictions*.csv` of a folder; DatasetError without one."""
+    if path.is_file():
+        return [path]
+    found = sorted([*path.glob("predictions*.jsonl"), *path.glob("predictions*.csv")])
+    if not found:
+        raise DatasetError("there are no predictions here; they stand in predictions.jsonl or predictions.csv", path)
+    return found
+
+
+def read_predictions(file: Path) -> Iterator[tuple[int, Prediction]]:
+    """The rows of a file with their lines; raises DatasetError naming file and line."""
+    try:
+        yield from _read_csv(file) if file.suffix == ".csv" else _read_lines(file)
+    except OSError as problem:
+        raise DatasetError(f"cannot be read ({problem.strerror or problem})", file) from problem
+
+
+def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
+    """Keys in the first rows that nobody here reads."""
+    if file.suffix == ".csv":
+        with file.open(encoding="utf-8-sig", newline="", errors="replace") as lines:
+            found = [name.partition(".")[0] for name in next(csv.reader(lines), [])]
+    else:
+        with file.open("rb") as lines:
+            parsed = [json.loads(line) for _, line in zip(range(rows), lines, strict=False) if line.strip()]
+        found = [key for row in parsed for key in row]
+    return [key for key in dict.fromkeys(found) if key not in KEYS]
+
+
+def _read_lines(file: Path) -> Iterator[tuple[int, Prediction]]:
+    decode = msgspec.json.Decoder(Prediction).decode
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield number, decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                # Slower, says more, and knows half a surrogate pair, which a model may have written.
+                if line.removeprefix(b"\xef\xbb\xbf").strip():
+                    yield number, _checked(_parsed(line, file, number), file, number)
+
+
+def _parsed(line: bytes, file: Path, number: int) -> Any:
+    try:
+        return parse_json(line)
+    except UnicodeDecodeError:
+        raise DatasetError("the line is not UTF-8", file, number) from None
+    except json.JSONDecodeError as problem:
+        raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
+    except ValueError as problem:
+        raise DatasetError(f"not usable: {problem}", file, number) from None
+
+
+def _checked(row: Any, file: Path, number: int) -> Prediction:
+    if not isinstance(row, dict):
+        raise DatasetError("not a JSON object", file, number)
+    if missing := [name for name, field in KEYS.items() if field.required and name not in row]:
+        raise DatasetError(f"{missing[0]} is missing; a row says at least {_needed()}", file, number)
+    try:
+        return from_json(Prediction, row)
+    except ValueError as problem:
+        raise DatasetError(str(problem).replace("`", "").replace("$.", ""), file, number) from None
+
+
+def _needed() -> str:
+    return ", ".join(name for name, field in KEYS.items() if field.required)
+
+
+def _read_csv(file: Path) -> Iterator[tuple[int, Prediction]]:
+    before = csv.field_size_limit(LONGEST_CELL)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            rows = csv.reader(text, strict=True)
+            columns = next(rows, [])
+            if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
+                raise DatasetError(f"the column {missing[0]} is missing; a row says at least {_needed()}", file, 1)
+            if twice := [name for name in columns if columns.count(name) > 1]:
+                raise DatasetError(f"the column {twice[0]!r} stands there twice", file, 1)
+            for cells in rows:
+                if len(cells) != len(columns):
+                    problem = f"{len(cells)} cells under {len(columns)} columns"
+                    raise DatasetError(problem, file, rows.line_num)
+                row = _from_cells(dict(zip(columns, cells, strict=True)), file, rows.line_num)
+                yield rows.line_num, _checked(row, file, rows.line_num)
+    except UnicodeDecodeError:
+        raise DatasetError("the file is not UTF-8", file) from None
+    except csv.Error as problem:
+        raise DatasetError(f"not CSV: {problem}", file, rows.line_num) from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, cell in cells.items():
+        first, *parts = name.split(".")
+        if first in TEXTS and (cell or first == "answer"):
+            row[first] = cell
+        elif first == "published" and parts and cell:
+            inner = row.setdefault("published", {})
+            for part in parts[:-1]:
+                inner = inner.setdefault(part, {})
+            inner[parts[-1]] = _number(cell, name, file, number) if _is_number(cell) else cell
+        elif first in KEYS and cell:
+            row[first] = _number(cell, name, file, number)
+    return row
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(cell: str, name: str, file: Path, line: int) -> float | int:
+    if not _is_number(cell) or not math.isfinite(float(cell)):
+        raise DatasetError(f"{name}: {cell[:40]!r} is not a number", file, line)
+    number = float(cell)
+    return int(number) if number.is_integer() else number

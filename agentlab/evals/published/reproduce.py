@@ -1,0 +1,292 @@
+"""A pack of published predictions held against the figures that its authors gave for them.
+
+    reproduction = reproduce("../shared/published/locomo")
+    reproduction.figures            # each published figure beside ours
+    unsaid(reproduction.pack)       # what the authors did not say: paired differences with intervals
+
+A pack is a folder with `conversations.jsonl`, `predictions.jsonl` and `published.json`, whose `figures` are a list of
+{"system", "category" ("all" or one), "metric", "value", "decimals", "scale" (100: in percent), "grader"}. What the file
+says of its own recomputation is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from agentlab.core.errors import DatasetError
+from agentlab.core.messages import from_json
+from agentlab.core.strict_json import parse_json
+from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader, rb_agg
+from agentlab.evals.published.importing import import_predictions
+from agentlab.evals.results.rows import TurnRow
+from agentlab.evals.results.streaming import read_turns, stored_numbers
+
+ALL = "all"
+STORED, ALIASES = "stored", "aliases"
+FEWEST_ALIKE = 0.9
+"""A rule that gives fewer of the values stored with single answers is not the one they were made by."""
+Verdict = Literal["reproduced", "differs", "cannot be had"]
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A figure as published."""
+
+    system: str
+    category: str = ALL
+    metric: str
+    value: float
+    decimals: int
+    scale: float = 1.0
+    grader: str
+
+    def holds(self, mean: float) -> bool:
+        """Whether a mean from 0 to 1 is the figure to its printed digit; halves may be rounded either way."""
+        return abs(mean * self.scale - self.value) <= 0.5 * 10.0**-self.decimals + 1e-9
+
+
+class CannotBeHad(Exception):
+    """Why a figure is out of reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    claim: Claim
+    ours: float | None
+    """A mean from 0 to 1."""
+    n: int
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """Values that were stored with single answers, held against what a rule gives for each."""
+
+    name: str
+    n: int
+    alike: dict[str, int]
+    """How many a rule gives, by its name, the best first."""
+
+    @property
+    def verdict(self) -> Verdict:
+        best = next(iter(self.alike.values()), 0)
+        if best == self.n:
+            return "reproduced"
+        return "differs" if best >= FEWEST_ALIKE * self.n else "cannot be had"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer with what it is graded by."""
+
+    row: TurnRow
+    turn: Turn
+    category: str
+    aliases: tuple[str, ...]
+    grades: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.row.conversation, self.row.turn, self.row.epoch
+
+    @cached_property
+    def whole(self) -> dict[str, float]:
+        """What the authors noted, by its whole name (`automatic_RougeL`)."""
+        return dict(stored_numbers(self.row.published or {}))
+
+    @cached_property
+    def stored(self) -> dict[str, float]:
+        """Likewise, by its name alone too (`RougeL`)."""
+        alone = {name.removeprefix("automatic_").removeprefix("human_"): value for name, value in self.whole.items()}
+        return alone | self.whole
+
+    def by(self, grader: type[Grader], metric: str, *, aliases: bool = False) -> float:
+        name = f"{grader.name} with aliases" if aliases else grader.name
+        if name not in self.grades:
+            references = [*self.turn.reference_answers, *(self.aliases if aliases else ())]
+            if not references:
+                raise CannotBeHad("some turns have no reference answer")
+            said = "" if self.row.reply is None else self.row.reply.text
+            self.grades[name] = grader.grade(said, references)
+        return self.grades[name][metric]
+
+    def rb_agg(self) -> float:
+        try:
+            return rb_agg("" if self.row.reply is None else self.row.reply.text, self.turn, self.stored)
+        except KeyError as missing:
+            raise CannotBeHad(f"{missing.args[0]} is not stored with every answer") from None
+
+
+class Pack:
+    """What is in a folder, graded when asked."""
+
+    def __init__(self, folder: Path, run: Path) -> None:
+        self.name = folder.resolve().name
+        self.claims = read_claims(folder)
+        imported = import_predictions(folder, run)
+        conversations = {each.id: each for each in load_dataset(folder).conversations}
+        self.answers = [_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
+        self.systems = list(imported.result.flows)
+        self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
+
+    def of(self, system: str, category: str) -> list[Answer]:
+        return [a for a in self.answers if a.row.flow == system and category in (ALL, a.category)]
+
+    def measure(self, claim: Claim) -> Callable[[Answer], float]:
+        """How an answer is graded for a figure; raises CannotBeHad where nothing here could."""
+        metric, grader = claim.metric, claim.grader.lower()
+        if grader == STORED:
+            return lambda answer: _stored(answer, metric)
+        if grader == "rb_agg":
+            return Answer.rb_agg
+        if grader == ALIASES:
+            return self._with_aliases(claim)
+        if grader not in GRADERS:
+            raise CannotBeHad(f"there is no grader {claim.grader!r} here, only {', '.join(GRADERS)}")
+        if metric not in GRADERS[grader].gives:
+            raise CannotBeHad(f"{grader} gives no {metric}")
+        return lambda answer: answer.by(GRADERS[grader], metric)
+
+    def _with_aliases(self, claim: Claim) -> Callable[[Answer], float]:
+        rules = [rule for name, rule in WITH_ALIASES.items() if claim.category.lower().startswith(name)]
+        if not rules or claim.metric not in rules[0].gives:
+            raise CannotBeHad(f"no script with aliases is known for {claim.metric} of {claim.category}")
+        if not any(answer.aliases for answer in self.of(claim.system, claim.category)):
+            raise CannotBeHad("its script counts aliases, which these references do not have (metadata.aliases)")
+        return lambda answer: answer.by(rules[0], claim.metric, aliases=True)
+
+    def figure(self, claim: Claim) -> Figure:
+        answers = self.of(claim.system, claim.category)
+        try:
+            if claim.system not in self.systems:
+                raise CannotBeHad(f"there are no answers of {claim.system}")
+            if not answers:
+                raise CannotBeHad(f"there are no questions of {claim.category}")
+            grade = self.measure(claim)
+            ours = sum(map(grade, answers)) / len(answers)
+        except CannotBeHad as reason:
+            return Figure(claim=claim, ours=None, n=len(answers), verdict="cannot be had", why=str(reason))
+        if claim.holds(ours):
+            return Figure(claim=claim, ours=ours, n=len(answers), verdict="reproduced")
+        others = [name for name in GRADERS if name != claim.grader.lower() and self._gives(name, claim, answers)]
+        why = f"{ours * claim.scale - claim.value:+.{claim.decimals + 2}f} by {claim.grader}"
+        why += f"; {' and '.join(others)} would give it" if others else ""
+        return Figure(claim=claim, ours=ours, n=len(answers), verdict="differs", why=why)
+
+    @staticmethod
+    def _gives(name: str, claim: Claim, answers: Sequence[Answer]) -> bool:
+        rule = GRADERS[name]
+        if claim.metric not in rule.gives:
+            return False
+        try:
+            return claim.holds(sum(answer.by(rule, claim.metric) for answer in answers) / len(answers))
+        except CannotBeHad:
+            return False
+
+    def singles(self) -> Iterator[Single]:
+        """Of every stored value that a rule here gives."""
+        names = dict.fromkeys(name for answer in self.answers for name in answer.stored)
+        for name in names:
+            having = [answer for answer in self.answers if name in answer.stored]
+            rules = {rule.name: _by(rule, name) for rule in GRADERS.values() if name in rule.gives}
+            if name == "rb_agg":
+                rules["rb_agg"] = Answer.rb_agg
+            digits = max((_decimals(answer.stored[name]) for answer in having), default=0)
+            room = max(1e-9, min(0.5 * 10.0**-digits, 1e-3) if 2 < digits < 12 else 1e-9)
+            alike = {}
+            for rule_name, grade in rules.items():
+                try:
+                    alike[rule_name] = sum(abs(grade(answer) - answer.stored[name]) <= room for answer in having)
+                except CannotBeHad:
+                    continue
+            if alike:
+                best_first = dict(sorted(alike.items(), key=lambda item: -item[1]))
+                yield Single(name=name, n=len(having), alike=best_first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    pack: Pack
+    figures: tuple[Figure, ...]
+    singles: tuple[Single, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything came out that should."""
+        verdicts = [*(figure.verdict for figure in self.figures), *(single.verdict for single in self.singles)]
+        return "differs" not in verdicts
+
+    def __str__(self) -> str:
+        held = sum(figure.verdict == "reproduced" for figure in self.figures)
+        return f"reproduced {held} of {len(self.figures)} figures"
+
+
+def reproduce(folder: str | Path, run: str | Path | None = None) -> Reproduction:
+    """Import a pack, into the folder `run` if it is given, and hold every figure beside ours.
+
+    Raises DatasetError, with file and line, for a pack that cannot be read.
+    """
+    folder = Path(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        pack = Pack(folder, Path(run) if run is not None else Path(scratch) / folder.resolve().name)
+    figures = tuple(pack.figure(claim) for claim in pack.claims)
+    return Reproduction(pack=pack, figures=figures, singles=tuple(pack.singles()))
+
+
+def read_claims(folder: Path) -> list[Claim]:
+    """The figures of `published.json`; raises DatasetError."""
+    file = folder / "published.json"
+    try:
+        content = parse_json(file.read_bytes())
+    except FileNotFoundError:
+        raise DatasetError("there is no published.json, so there is nothing to hold answers against", folder) from None
+    except (OSError, ValueError) as problem:
+        raise DatasetError(f"cannot be read: {problem}", file) from None
+    figures = content.get("figures") if isinstance(content, dict) else None
+    if not isinstance(figures, list):
+        raise DatasetError("has no list `figures`", file)
+    claims = []
+    for number, figure in enumerate(figures):
+        try:
+            claims.append(from_json(Claim, figure))
+        except ValueError as problem:
+            raise DatasetError(f"figures.{number}: {problem}", file) from None
+    return claims
+
+
+def _answer(row: TurnRow, conversation: Conversation) -> Answer:
+    turn = conversation.turns[row.turn]
+    about = {**conversation.metadata, **turn.metadata}
+    aliases = about.get("aliases") or []
+    category = about.get("category")
+    return Answer(
+        row,
+        turn,
+        category if isinstance(category, str) else "",
+        tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else (),
+    )
+
+
+def _by(rule: type[Grader], metric: str) -> Callable[[Answer], float]:
+    return lambda answer: answer.by(rule, metric)
+
+
+def _stored(answer: Answer, metric: str) -> float:
+    try:
+        return answer.stored[metric]
+    except KeyError:
+        raise CannotBeHad(f"{metric} is not stored with every answer") from None
+
+
+def _decimals(number: float) -> int:
+    return len(json.dumps(number).partition(".")[2]) if not number.is_integer() else 0

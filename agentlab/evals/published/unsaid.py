@@ -1,0 +1,143 @@
+"""What the authors of published answers did not say: how sure the differences are, and which rankings hold.
+
+Every two systems on the questions both answered, each set of questions (category) by itself and all together, in the
+metrics that were published, each set by its own grader. All of it is one family of tests; conversations are what is
+drawn and flipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from agentlab.evals.compare.measures import Key, Values
+from agentlab.evals.compare.pairs import Comparison, PairedDifference, Sides, compare_sides
+from agentlab.evals.published.reproduce import ALL, Answer, CannotBeHad, Claim, Pack
+
+PARTS_OF_F1 = ("precision", "recall")
+MOST_PRIMARY = 5
+FEWEST_CONVERSATIONS = 2
+"""Of a category; on one conversation nothing can be shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Of two systems in one metric on the questions of one category."""
+
+    category: str
+    a: str
+    b: str
+    found: PairedDifference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Systems by their means, best first, and of each step down whether it is shown."""
+
+    category: str
+    metric: str
+    systems: tuple[tuple[str, float], ...]
+    steps: tuple[Difference, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(step.found.reading in ("B better", "B worse") for step in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsaid:
+    comparison: Comparison | None
+    """None where there is one system, or no metric."""
+    differences: tuple[Difference, ...] = ()
+    rankings: tuple[Ranking, ...] = ()
+    graders: tuple[tuple[str, str, str], ...] = ()
+    """Category, metric and grader, as far as the figures name one."""
+
+
+def unsaid(pack: Pack) -> Unsaid:
+    metrics = _metrics(pack)
+    categories = [*(pack.categories if len(pack.categories) > 1 else ()), ALL]
+    sides, placed = [], []
+    for category in categories:
+        columns = {system: _column(pack, system, category, metrics) for system in pack.systems}
+        for a, b in combinations(pack.systems, 2):
+            shared = columns[a].keys() & columns[b].keys()
+            if len({key[0] for key in shared}) >= FEWEST_CONVERSATIONS:
+                rows = [{key: columns[system][key] for key in shared} for system in (a, b)]
+                sides.append(Sides(f"{a}, {category}", rows[0], f"{b}, {category}", rows[1], (a, b)))
+                placed.append((category, a, b))
+    known = [name for name in metrics if any(row.get(name) is not None for s in sides for row in s.a.values())]
+    if not sides or not known:
+        return Unsaid(comparison=None)
+    comparison = compare_sides(sides, _deciding(known), seconds=False)
+    differences = tuple(
+        Difference(category=category, a=a, b=b, found=found)
+        for (category, a, b), pair in zip(placed, comparison.pairs, strict=True)
+        for found in pair.differences
+        if found.difference is not None and found.measure.name in comparison.primary
+    )
+    named = [(claim.category, claim.metric, claim.grader) for claims in metrics.values() for claim in claims.values()]
+    return Unsaid(
+        comparison=comparison,
+        differences=differences,
+        rankings=tuple(_rankings(differences)),
+        graders=tuple(named),
+    )
+
+
+def _metrics(pack: Pack) -> dict[str, dict[str, Claim]]:
+    """Metric -> category -> a figure that says how it is graded there; without figures, all that is stored."""
+    found: dict[str, dict[str, Claim]] = {}
+    for claim in pack.claims:
+        if claim.metric not in PARTS_OF_F1:
+            try:
+                pack.measure(claim)
+            except CannotBeHad:
+                continue
+            found.setdefault(claim.metric, {}).setdefault(claim.category, claim)
+    if not found:
+        stored = dict.fromkeys(name for answer in pack.answers for name in answer.whole)
+        found = {name: {} for name in stored}
+    return found
+
+
+def _deciding(names: list[str]) -> list[str]:
+    """People's ratings where there are any, else what was published."""
+    return ([name for name in names if name.startswith("human_")] or names)[:MOST_PRIMARY]
+
+
+def _column(pack: Pack, system: str, category: str, metrics: dict[str, dict[str, Claim]]) -> dict[Key, Values]:
+    """The answers of a system; of each metric the value, None where nothing gives it."""
+
+    def value(answer: Answer, metric: str, claims: dict[str, Claim]) -> float | None:
+        claim = claims.get(answer.category) or claims.get(ALL)
+        try:
+            if claim is None:
+                return answer.stored.get(metric)
+            grade: Callable[[Answer], float] = pack.measure(claim)
+            return grade(answer)
+        except CannotBeHad:
+            return None
+
+    return {
+        answer.key: {metric: value(answer, metric, claims) for metric, claims in metrics.items()}
+        for answer in pack.of(system, category)
+    }
+
+
+def _rankings(differences: tuple[Difference, ...]) -> Iterator[Ranking]:
+    groups = dict.fromkeys((d.category, d.found.measure.name) for d in differences)
+    for category, metric in groups:
+        pairs = {(d.a, d.b): d for d in differences if (d.category, d.found.measure.name) == (category, metric)}
+        means: dict[str, float] = {}
+        for (a, b), d in pairs.items():
+            means |= {a: d.found.a or 0.0, b: d.found.b or 0.0}
+        order = sorted(means, key=lambda system: -means[system])
+        steps = [pairs.get((x, y)) or pairs.get((y, x)) for x, y in pairwise(order)]
+        yield Ranking(
+            category=category,
+            metric=metric,
+            systems=tuple((system, means[system]) for system in order),
+            steps=tuple(step for step in steps if step),
+        )

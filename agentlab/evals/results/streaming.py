@@ -1,0 +1,205 @@
+"""Imported answers graded one at a time: scores and summary of a run whose rows need not fit in memory.
+
+What is held is a sum and a count for each flow, measure and conversation, a byte for each turn that a stored number is
+known of, and eight bytes for each latency, since a quantile needs them all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from agentlab.core.messages import from_json
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import Dataset
+from agentlab.evals.compare.statistics import mean_intervals
+from agentlab.evals.results.grading import SHARED, NotSaid, grade
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, TurnRow, encode
+from agentlab.evals.run.folder import RunFolder
+
+IMPORTED = "imported"
+"""The mode of a run that was not played here, and what its flows are called in its spec."""
+STORED = "published_"
+"""How the measures begin that the source gave along with the answers; more is better."""
+SUMS = (
+    *("llm_calls", "embedding_calls", "tool_calls", "memory_ops"),
+    *("input_tokens", "output_tokens", "cached_tokens", "cost_usd"),
+)
+
+
+def stored_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """What was noted for an answer as numbers by name (`em`, `automatic_RougeL`); of several raters the median."""
+    for name, value in published.items():
+        if isinstance(value, (int, float)):
+            yield before + name, float(value)
+        elif isinstance(value, Mapping) and before.startswith("human"):
+            ratings = [float(rating) for rating in value.values() if isinstance(rating, (int, float))]
+            if ratings:
+                yield before + name, statistics.median(ratings)
+        elif isinstance(value, Mapping):
+            yield from stored_numbers(value, f"{before}{name}_")
+
+
+class Said:
+    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises NotSaid."""
+
+    def __init__(self, **known: Any) -> None:
+        self.__dict__.update(known)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotSaid(f"the source does not say: {name}")
+
+
+def as_line(row: Any) -> bytes:
+    """A row of a run folder."""
+    try:
+        return msgspec.json.encode(row) + b"\n"
+    except ValueError:
+        # Half a surrogate pair, which a model may write, becomes its JSON escape.
+        return encode(row).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
+    """The turns of an imported run, one at a time."""
+    return folder.rows("turns.jsonl", lambda content: from_json(TurnRow, content))
+
+
+def grade_rows(
+    folder: RunFolder,
+    data: Dataset,
+    scorers: Sequence[Any],
+    embed: Callable[[Sequence[str]], np.ndarray] | None = None,
+) -> None:
+    """Write `scores.jsonl` and `summary.json` of an imported run; without `embed` what needs it is not known."""
+    conversations = {conversation.id: conversation for conversation in data.conversations}
+    applies = _turns_with_numbers(folder, conversations)
+    numbered = {name: number for number, name in enumerate(conversations)}
+    tallies: dict[str, _Tally] = defaultdict(lambda: _Tally(numbered))
+    known: dict[str, Any] = {} if embed is None else {"embed": embed}
+
+    def lines() -> Iterator[bytes]:
+        for row in read_turns(folder):
+            conversation = conversations[row.conversation]
+            tally = tallies[row.flow]
+            tally.add(row)
+            said: Any = None
+            if row.reply is not None:
+                before, tools = conversation.turns[: row.turn], conversation.tools
+                said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known)
+            for score in (
+                *grade(folder.path, row, conversation.turns[row.turn], scorers, said),
+                *_stored(row, applies),
+            ):
+                tally.score(score)
+                yield as_line(score)
+
+    folder.replace_lines("scores.jsonl", lines())
+    header = folder.header
+    summary = Summary(
+        run_id=header["run_id"],
+        status="complete",
+        datasets=[data.name],
+        conversations=len(data.conversations),
+        turns=sum(tally.turns for tally in tallies.values()),
+        model=header["spec"]["model"],
+        mode=IMPORTED,
+        flows={flow["label"]: tallies[flow["label"]].summary() for flow in header["spec"]["flows"]},
+    )
+    folder.write_json("summary.json", summary)
+
+
+def _turns_with_numbers(
+    folder: RunFolder, conversations: Mapping[str, Conversation]
+) -> dict[str, Callable[[TurnRow], bool]]:
+    """Stored measure -> whether a system has it on a turn: there the others' is unknown, elsewhere it is no issue."""
+    begins, size = {}, 0
+    for name, conversation in conversations.items():
+        begins[name] = size
+        size += len(conversation.turns)
+    found: dict[str, bytearray] = defaultdict(lambda: bytearray(size))
+    for row in read_turns(folder):
+        for name, _ in stored_numbers(row.published or {}):
+            found[name][begins[row.conversation] + row.turn] = 1
+
+    def on(there: bytearray) -> Callable[[TurnRow], bool]:
+        return lambda row: bool(there[begins[row.conversation] + row.turn])
+
+    return {name: on(there) for name, there in found.items()}
+
+
+def _stored(row: TurnRow, applies: Mapping[str, Callable[[TurnRow], bool]]) -> Iterator[ScoreRow]:
+    numbers = dict(stored_numbers(row.published or {}))
+    of = {name: getattr(row, name) for name in SHARED}
+    for name, on in applies.items():
+        if on(row):
+            why = "as its authors noted it" if name in numbers else "the source does not say"
+            yield ScoreRow(**of, metric=STORED + name, value=numbers.get(name), reason=why)
+
+
+class _Tally:
+    """Of one flow, the conversations by their numbers."""
+
+    def __init__(self, numbered: Mapping[str, int]) -> None:
+        self._numbered = numbered
+        self.turns = self.errors = 0
+        self.sums: dict[str, Any] = dict.fromkeys((*SUMS, "retrieval_steps"), 0)
+        self.latencies: array[float] | None = array("d")
+        self.scores: dict[str, tuple[array[float], array[float]]] = defaultdict(
+            lambda: (self._column(), self._column())
+        )
+        self.unknown: set[str] = set()
+
+    def _column(self) -> array[float]:
+        return array("d", bytes(8 * len(self._numbered)))
+
+    def add(self, row: TurnRow) -> None:
+        self.turns += 1
+        self.errors += row.error is not None
+        for name, before in self.sums.items():
+            more = row.retrieval_steps if name == "retrieval_steps" else getattr(row.totals, name)
+            self.sums[name] = None if before is None or more is None else before + more
+        latency = row.latency_s if isinstance(row.latency_s, (int, float)) else None
+        if latency is None:
+            self.latencies = None
+        elif self.latencies is not None:
+            self.latencies.append(latency)
+
+    def score(self, score: ScoreRow) -> None:
+        sums, counts = self.scores[score.metric]
+        place = self._numbered[score.conversation]
+        if score.value is None:
+            self.unknown.add(score.metric)
+        else:
+            sums[place] += score.value
+        counts[place] += 1
+
+    def _per_turn(self, name: str) -> Any:
+        return None if self.sums[name] is None else self.sums[name] / self.turns
+
+    def summary(self) -> FlowSummary:
+        columns = [(np.frombuffer(sums), np.frombuffer(counts)) for sums, counts in self.scores.values()]
+        scores = {}
+        for metric, (_, counts), (mean, interval) in zip(self.scores, columns, mean_intervals(columns), strict=True):
+            n = int(counts.sum())
+            unknown = metric in self.unknown
+            scores[metric] = MetricSummary(mean=None if unknown else mean, ci95=None if unknown else interval, n=n)
+        times = np.frombuffer(self.latencies) if self.latencies else None
+        quantiles = {"p50": 0.5, "p95": 0.95}
+        latency = {name: None if times is None else float(np.quantile(times, at)) for name, at in quantiles.items()}
+        return FlowSummary(
+            turns=self.turns,
+            errors=self.errors,
+            **self.sums,
+            **{f"{name}_per_turn": self._per_turn(name) for name in SUMS[:3]},
+            memory_unavailable=None,
+            fallback_rate=None,
+            latency_s={"mean": None if times is None else float(times.mean()), **latency},
+            phases={},
+            scores=scores,
+        )

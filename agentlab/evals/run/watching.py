@@ -1,0 +1,67 @@
+"""Conversations as they end, graded and handed on in an order that was fixed before the first of them was played.
+
+Whoever watches a run may stop it. What it sees must not depend on how long conversations take, or the ones that end
+first would decide: so a conversation is handed on once every flow has played it and all before it were handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from agentlab.core.trace import Trace
+from agentlab.evals.compare.measures import Key, Values, values_of
+from agentlab.evals.results.grading import Grader
+from agentlab.evals.results.rows import Play, TurnRow
+
+
+class Watch(Protocol):
+    """Looks at a run while it goes on."""
+
+    order: Sequence[str]
+    """The conversations, by name, as they are to be played and handed on."""
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was decided before the run; `run.json` keeps it, and a run is continued with no other."""
+
+    def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
+        """Take the turns of one more conversation; True where the run may stop."""
+
+
+class Follower:
+    """Grades the conversations of a run for its watch."""
+
+    def __init__(self, watch: Watch, grader: Grader, plays: Iterable[Play]) -> None:
+        self._watch, self._grader = watch, grader
+        self._due: defaultdict[str, set[Play]] = defaultdict(set)
+        for play in plays:
+            self._due[play[1]].add(play)
+        self._plays = {name: sorted(due) for name, due in self._due.items()}
+        self._left = deque(watch.order)
+        self._traces: dict[Play, Trace] = {}
+        self._rows: defaultdict[Play, list[TurnRow]] = defaultdict(list)
+        self._folding = asyncio.Lock()
+        self.is_decided = False
+
+    def begun(self, trace: Trace) -> None:
+        """Of a conversation, or of a memory that is filled, which its questions are graded with."""
+        self._traces[trace.flow, trace.conversation, trace.epoch] = trace
+
+    def written(self, row: TurnRow) -> None:
+        self._rows[row.play].append(row)
+
+    async def finished(self, *plays: Play) -> None:
+        """To be called when all turns of these were written."""
+        for play in plays:
+            self._due[play[1]].discard(play)
+        async with self._folding:
+            while self._left and not self.is_decided and not self._due[self._left[0]]:
+                name = self._left.popleft()
+                rows = [row for play in self._plays[name] for row in self._rows.pop(play, ())]
+                scores = await self._grader.grade(rows, self._traces)
+                self.is_decided = self._watch.fold(name, values_of(rows, scores, self._traces))
+                for play in self._plays[name]:
+                    self._traces.pop(play, None)

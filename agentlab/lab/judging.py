@@ -1,0 +1,57 @@
+"""A judge for a finished run, from a script or a notebook.
+
+standing = al.judge(run, "correct", labels="labels.csv")
+print(standing)                       # what it says of each flow, corrected by what people say
+standing.difference("tools", "rag_only").interval
+standing.next_to_label(20)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import AgentlabError
+from agentlab.core.messages import Reply
+from agentlab.evals.judge import judging
+from agentlab.evals.judge.labels import read_labels
+from agentlab.evals.judge.rubrics import load_rubric
+from agentlab.evals.judge.standing import Standing, replies
+from agentlab.evals.results.run import Run
+from agentlab.lab.lab import Lab
+
+JUDGE = "local/qwen2.5-coder-1.5b"
+
+
+def judge(
+    run: Run,
+    rubric: str = "correct",
+    *,
+    model: Any = JUDGE,
+    labels: str | Path | None = None,
+    stress: int = 8,
+    prepare: Callable[[list[str]], None] = lambda names: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    **spec: Any,
+) -> Standing:
+    """Grade a run's replies and add the scores to it, as `agentlab judge` does; `spec` are keys such as `mode`.
+
+    `model` is a name or an object. Where there is no file `labels` yet, nothing is labelled. Raises RunError where the
+    run is not complete or has nothing that the rubric is about, ConfigError and DatasetError for rubric and labels.
+    """
+    run.check_complete()
+    asked = load_rubric(rubric)
+    file = None if labels is None else Path(labels)
+    told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
+    with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
+        prepare(lab.local_weights())
+        judged = lab.wait(judging.judge(lab, run, asked, stress=stress, on_progress=on_progress))
+    judging.add_to_run(run, judged)
+    standing = Standing(run, judged, told)
+    standing.save(run)
+    return standing
+
+
+async def _judge(turn: Any, session: Any) -> Reply:
+    raise AgentlabError("a judge is asked by its rubric")

@@ -1,0 +1,78 @@
+"""Grades a finished run anew, without asking a flow: `agentlab score RUN`, or al.score("results/first")."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import RunError
+from agentlab.data.datasets import Dataset, name_of
+from agentlab.evals.results.graders import UNKNOWN, fingerprints
+from agentlab.evals.results.grading import Grader, finish
+from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.results.streaming import IMPORTED, grade_rows, read_turns
+from agentlab.evals.run.folder import FORMAT, locked
+from agentlab.lab.lab import Lab
+
+ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings")
+"""Of a spec: all that grading asks for."""
+
+
+def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
+    """Write scores and summary of a run anew, by `scorers` or those of its spec, with the code that is here now.
+
+    A data set may have changed as long as it asks the same: what it expects now counts. Texts that need an embedding
+    are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where the run is of
+    an older format, or its data set is not here or asks something else.
+    """
+    run = open_run(path)
+    header = run.folder.header
+    if header["format"] != FORMAT:
+        raise RunError(f"{run.path}: this is run format {header['format']}, which can only be read; run it again")
+    spec = dict(header["spec"])
+    chosen: Any = list(scorers) or spec["scorers"]
+    given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}
+    with tempfile.TemporaryDirectory() as scratch, locked(run.path):
+        if spec["mode"] in ("live", IMPORTED):
+            # What is embedded now is no recording of the run's.
+            given |= {"mode": "auto", "recordings": scratch}
+        else:
+            given |= {"mode": "replay"}
+        with Lab(None, flows=["rag_only"], model="scripted/none", **given) as lab:
+            datasets = lab.datasets()
+            _check_questions(run, datasets)
+            described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
+            header |= {"spec": {**spec, "scorers": chosen}, "datasets": described}
+            graders = fingerprints(lab.scorers, lab.embedder.name)
+            # Whoever stops here leaves a run that nothing can be compared with, not one that says what is not so.
+            run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
+            if spec["mode"] == IMPORTED:
+                grade_rows(run.folder, datasets[0], lab.scorers, lambda texts: lab.wait(lab.embedder.embed(texts)))
+            else:
+                missed = run.result.recordings is not None and run.result.recordings.missing > 0
+                ended = missed or run.result.status == "complete"
+                lab.wait(_grade(lab, run, datasets, ended))
+            run.folder.write_json("run.json", {**header, "graders": graders})
+    return open_run(path)
+
+
+async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool) -> None:
+    grader = Grader(run.path, datasets, lab.scorers, lab.embedder.embed)
+    await finish(run.folder, datasets, grader, complete=complete)
+
+
+def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
+    asked = {
+        (dataset.name, name_of(dataset, conversation, datasets)): conversation.turns
+        for dataset in datasets
+        for conversation in dataset.conversations
+    }
+    for row in read_turns(run.folder):
+        turns = asked.get((row.dataset, row.conversation), [])
+        if row.turn >= len(turns) or turns[row.turn].user != row.user:
+            raise RunError(
+                f"{run.path}: the data set {row.dataset} asks something else today (turn {row.turn} of"
+                f" {row.conversation}), so these replies cannot be graded by it"
+            )

@@ -1,0 +1,107 @@
+"""How long a comparison takes, and how much memory, on many turns of several flows.
+
+    python evals/bench/comparing.py                          # 10,000 conversations of one turn, five flows
+    python evals/bench/comparing.py --conversations 2500 --turns 4
+
+Makes a run folder with simulated values and times reading its rows, and then `agentlab compare`, which reads them
+again, in seconds of a core. Memory is the most that the process had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from agentlab.core.messages import Reply
+from agentlab.core.trace import Totals
+from agentlab.evals.compare.measures import measured
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.results.rows import ScoreRow, TurnRow, encode
+from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.results.summary import summarise
+from agentlab.evals.run.folder import RunFolder
+
+METRICS = ("answer_f1", "answered", "exact_match", "lookup_accuracy", "refusal_accuracy", "semantic_similarity")
+CATEGORIES = ("billing", "delivery", "returns", "small talk")
+"""Of conversations, in turn."""
+
+
+def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int = 1, seed: int = 1) -> Run:
+    """A run folder whose flows differ by their skill a little, and whose conversations by their difficulty."""
+    random = np.random.default_rng(seed)
+    labels = [f"flow{number}" for number in range(flows)]
+    names = [f"c{number:05}" for number in range(conversations)]
+    header = {
+        "run_id": path.name,
+        "spec": {
+            "name": "bench",
+            "datasets": ["simulated"],
+            "flows": [{"flow": label, "label": ""} for label in labels],
+            "model": "simulated",
+            "mode": "live",
+            "limit": None,
+            "epochs": epochs,
+        },
+        "datasets": {"simulated": {"sha256": "0"}},
+        "graders": {"answer": "0"},
+        "models": {"simulated": "simulated"},
+    }
+    folder = RunFolder.create(path, header)
+    rows, scores = [], []
+    difficulty = random.normal(0, 1, conversations)
+    for place, label in enumerate(labels):
+        for number, name in enumerate(names):
+            for epoch in range(epochs):
+                for turn in range(turns):
+                    skill = 1 / (1 + np.exp(difficulty[number] - 0.2 * place + random.normal(0, 0.5)))
+                    where = {"flow": label, "dataset": "simulated", "conversation": name, "turn": turn, "epoch": epoch}
+                    where["category"] = CATEGORIES[number % len(CATEGORIES)]
+                    calls = int(random.integers(1, 4))
+                    totals = Totals(llm_calls=calls, input_tokens=int(random.lognormal(6, 0.5)), output_tokens=40)
+                    told = {"user": "?", "reply": Reply(text="!"), "error": None, "wall_seconds": 0.1, "take": 0}
+                    rows.append(TurnRow(**where, **told, totals=totals))
+                    values = [float(np.clip(random.normal(skill, 0.3), 0, 1)), *(random.random(5) < skill).tolist()]
+                    of = zip(METRICS, values, strict=True)
+                    scores += [ScoreRow(**where, metric=metric, value=value, reason="") for metric, value in of]
+    (path / "turns.jsonl").write_text("".join(encode(row) + "\n" for row in rows))
+    folder.write_scores(scores)
+    folder.write_json("summary.json", summarise(Run(folder), scores, (), complete=True))
+    return open_run(path)
+
+
+def megabytes() -> float:
+    """The most memory that the process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conversations", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--flows", type=int, default=5)
+    parser.add_argument("--run", type=Path, help="a folder to keep the run in, or one that an earlier bench kept")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = arguments.run or Path(scratch) / "run"
+        if not (path / "summary.json").exists():
+            simulate(path, arguments.conversations, arguments.turns, arguments.flows)
+            if arguments.run:
+                print(f"made {path}; run this again to measure")
+                return
+        began = time.process_time()
+        run = open_run(path)
+        measured(run)
+        loaded, before = time.process_time(), megabytes()
+        compare(run)
+        told = {"loading": loaded - began, "comparing": time.process_time() - loaded, "MB before": before}
+        print(json.dumps({name: round(value, 2) for name, value in (told | {"MB": megabytes()}).items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""How well intervals that correct a judge by labels hold, on ratings that people gave to published answers.
+
+python evals/bench/judge_calibration.py ../shared/published/mtrag_human
+
+The folder holds `predictions.jsonl` with `published.human` (criterion, rater, rating 1 to 4) and `published.automatic`
+(a number for each automatic judge). The median rating of an answer is its label. Each of 1,000 times 20 or 40 turns are
+labelled, drawn at random or chosen; how often does the 95 % interval hold the mean over all answers of the pack, and
+how wide is it? First with the pack as it is, then with its conversations resampled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from agentlab.evals.judge.calibration import agreement, estimate, next_to_label, strata
+
+PAIRS = (
+    ("faithfulness", "rl_f"),
+    ("faithfulness", "rb_llm"),
+    ("completeness", "rb_llm"),
+    ("appropriateness", "rb_agg"),
+)
+HOW = ("no judge", "judge, random", "judge, chosen")
+
+
+def read(folder: Path, criterion: str, judge: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores and labels, shape (turns, systems), from 0 to 1, and the conversation of each turn."""
+    rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+    systems = sorted({row["system"] for row in rows})
+    turns = sorted({(row["conversation"], row["turn"]) for row in rows})
+    scores, labels = np.zeros((2, len(turns), len(systems)))
+    for row in rows:
+        place = turns.index((row["conversation"], row["turn"])), systems.index(row["system"])
+        labels[place] = (statistics.median(row["published"]["human"][criterion].values()) - 1) / 3
+        scores[place] = row["published"]["automatic"][judge]
+    return scores, labels, np.array([turn[0] for turn in turns])
+
+
+def interval(how: str, scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, count: int, seed: int, pair: bool):
+    known = np.full_like(labels, np.nan)
+    if how == "judge, chosen":
+        for part in (10, count - 10):
+            places = next_to_label(scores, known, part, seed)
+            known[places] = labels[places]
+    else:
+        places = np.random.default_rng(seed).choice(len(labels), count, replace=False)
+        known[places] = labels[places]
+    used = np.zeros_like(scores) if how == "no judge" else scores
+    judged, told = (used[:, 0] - used[:, -1], known[:, 0] - known[:, -1]) if pair else (used[:, 0], known[:, 0])
+    return estimate(judged, told, strata(used), list(clusters)).interval
+
+
+def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resampled: bool, times: int) -> None:
+    names = sorted(set(clusters))
+    members = [np.flatnonzero(clusters == name) for name in names]
+    for count in (20, 40):
+        cells = []
+        for how in HOW:
+            for pair in (False, True):
+                truth = (labels[:, 0] - labels[:, -1]).mean() if pair else labels[:, 0].mean()
+                held, width = [], []
+                for seed in range(times):
+                    drawn = np.random.default_rng([seed, 1]).integers(0, len(names), len(names))
+                    drawn = drawn if resampled else np.arange(len(names))
+                    rows = np.concatenate([members[place] for place in drawn])
+                    whose = np.repeat(np.arange(len(names)), [len(members[place]) for place in drawn])
+                    low, high = interval(how, scores[rows], labels[rows], whose, count, seed, pair)
+                    held.append(low <= truth <= high)
+                    width.append(high - low)
+                cells.append(f"{np.mean(held):.3f} ({np.mean(width):.2f})")
+        print(f"| {count} labelled turns{', conversations resampled' if resampled else ''} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--times", type=int, default=1000)
+    arguments = parser.parse_args()
+    for criterion, judge in PAIRS:
+        scores, labels, clusters = read(arguments.pack, criterion, judge)
+        found = agreement(scores, labels, list(clusters))
+        low, high = found.correlation_interval or (float("nan"), float("nan"))
+        print(
+            f"\n{judge} as a judge of {criterion}: correlation {found.correlation:.2f} [{low:.2f}, {high:.2f}],",
+            end=" ",
+        )
+        print(f"agreement {found.agreement:.2f}, kappa {found.kappa:.2f}, bias {found.bias:+.2f}; n {found.n}\n")
+        print("| held (width) |", " | ".join(f"{how}: {what}" for how in HOW for what in ("mean", "difference")), "|")
+        print("| --- |", "---: |" * 6)
+        for resampled in (False, True):
+            covered(scores, labels, clusters, resampled, arguments.times)
+
+
+if __name__ == "__main__":
+    main()

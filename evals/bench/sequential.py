@@ -1,0 +1,143 @@
+"""Does the gate that stops when it knows keep its word? Simulated flows, looked at while they are run.
+
+    python evals/bench/sequential.py             # both tables, about ten minutes on one core
+    python evals/bench/sequential.py --runs 500
+
+The flows are those of `gate_power.py`. In the first table every run is held against another one of the same rules, at
+five planned looks:
+
+    false alarms   nothing is worse, and an alarm is raised at any look; promised: .05 at most
+    found          answer_f1 of the first flow became worse by the loss, and an alarm is raised for it
+    fixed          the same runs played to the end, and tested once
+    mean n         conversations that were played before the run stopped
+
+`bets` stops at the first conversation at which the test without a plan rejects. In the second table a run stops as soon
+as a loss beyond the margin of .05 is excluded, looked at after every conversation: the share that passes of flows that
+lose as much as the margin, promised .05 at most, and of those that lose less, which is power.
+
+A share that misses its promise by more than two standard errors is marked with `!`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share, table
+
+from agentlab.evals.compare.measures import measure
+from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.sequential import alarms, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.compare.signs import Flips
+
+LOOKS = 5
+CASES = (
+    *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),
+    *((60, flows, measures, loss) for loss in (0.1, 0.2, 0.3, 1.0) for flows, measures in ((1, 4), (5, 4), (5, 11))),
+)
+"""Conversations, flows, measures that decide, and what is lost; 1 is a collapse: every answer is wrong."""
+PASSING = (60, 120, 240)
+
+
+def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
+    """The losses of each conversation, a column a measure of a flow; the first one became worse by `loss`."""
+    columns: list[np.ndarray] = []
+    for _ in range(flows):
+        own: list[np.ndarray] = []
+        while len(own) < measures:
+            a, b = turns.play(), turns.play()
+            if loss and not columns and not own:
+                b[:, 0] = b[:, 0] - loss if loss < 1 else 0.0
+            own += list((a - b).T * np.array([1, 1, 1, -1])[:, None])
+        columns += own[:measures]
+    sums = [np.bincount(turns.codes, column, turns.shape.conversations) for column in columns]
+    return np.column_stack(sums)
+
+
+def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
+    """When the run stops, and of each column whether it is called worse."""
+    looks = planned_looks(len(sums), LOOKS)
+    for place, size in enumerate(looks, 1):
+        p, raised = alarms(sums[:size], looks[:place], len(sums), ALPHA)
+        if raised:
+            return size, p < ALPHA
+    return len(sums), np.zeros(sums.shape[1], dtype=bool)
+
+
+def unplanned(sums: np.ndarray) -> tuple[int, np.ndarray]:
+    """The same by bets, at any time."""
+    for size in range(1, len(sums) + 1):
+        found = evidence_of_loss(sums[:size]) >= sums.shape[1] / ALPHA
+        if found.any():
+            return size, found
+    return len(sums), found
+
+
+def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: np.random.Generator) -> list[str]:
+    """A row of the first table."""
+    hits, ends = np.zeros(3), np.zeros(2)
+    for _ in range(runs):
+        sums = lost(Turns(Shape("", size), random), flows, measures, loss)
+        calls = [planned(sums), unplanned(sums)]
+        whole = Flips(sums).test().p_adjusted < ALPHA
+        for place, found in enumerate([*(found for _, found in calls), whole]):
+            hits[place] += found[0] if loss else found.any()
+        ends += [end for end, _ in calls]
+    at_most = (0.0, 1.0) if loss else (0.0, ALPHA)
+    found, bets, fixed = (share(int(hit), runs, *at_most) for hit in hits)
+    what = f"{loss:.2f} lost" if loss else "false alarms"
+    named = f"{size} x 4, {flows * measures} columns"
+    return [what, named, found, fixed, f"{ends[0] / runs:.1f}", bets, f"{ends[1] / runs:.1f}"]
+
+
+def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> Iterator[str]:
+    """The cells of the second table: of each number of conversations the share that passed, and when on average."""
+    for size in PASSING:
+        passed, ends = 0, 0
+        for _ in range(runs):
+            turns = Turns(Shape("", size, lengths), random)
+            a, b, name = losses(kind, turns)
+            paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
+            margin = MARGIN * float(a.mean()) if name == "cost_usd" else MARGIN
+            end = 0
+            for seen in range(20, size + 1):
+                known = Paired(
+                    measure=measure(name),
+                    keys=(),
+                    a=a[turns.codes < seen],
+                    b=b[turns.codes < seen],
+                    codes=turns.codes[turns.codes < seen],
+                    size=seen,
+                )
+                widest = float(paired.counts.max())
+                if evidence(known.sums, known.counts, margin, known.reach[0], widest) >= 1 / ALPHA:
+                    end = seen
+                    break
+            passed += end > 0
+            ends += end or size
+        yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
+        if kind in POWER:
+            yield f"{ends / runs:.0f}"
+        else:
+            yield "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=200, help="simulated runs a share")
+    arguments = parser.parse_args()
+    began, runs = time.process_time(), arguments.runs
+    random = np.random.default_rng(arguments.seed)
+    head = ["answer_f1 of one flow", "conversations", "found", "fixed", "mean n", "bets", "mean n"]
+    table(head, (stops(*case, runs, random) for case in CASES))
+    print()
+    head = ["passed, of a loss at", "turns", *(cell for size in PASSING for cell in (str(size), "mean n"))]
+    table(head, ([kind, of, *passes(kind, of, runs, random)] for kind in LOSSES for of in ("4", "1 to 60")))
+    print(f"\n{runs} runs a share, seed {arguments.seed}, {time.process_time() - began:.0f} s of one core.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Answers of other systems become a run: what their source says is there, what it does not say is unknown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.evals.compare.pairs import compare
+from support.predictions import row, write_questions, write_rows
+
+NAMES = [f"q{n}" for n in range(12)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    made = write_questions(tmp_path / "theirs", {key: ["blue", "forty two"] for key in NAMES}, category="colours")
+    rows = [
+        row(system, name, "It is blue." if right else "red", turn, **more)
+        for system, right, more in (
+            ("once", True, {"llm_calls": 1, "input_tokens": 9, "output_tokens": 2, "seconds": 0.5, "cost_usd": 0.25}),
+            ("never", False, {"llm_calls": 1, "retrieval_steps": 0, "published": {"em": 0, "route": "once"}}),
+        )
+        for name in NAMES
+        for turn in (0, 1)
+    ]
+    write_rows(made / "predictions.jsonl", rows)
+    return made
+
+
+def rewrite(folder: Path, change) -> None:
+    file = folder / "predictions.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    change(lines)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, capsys):
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert "theirs on not said" in shown
+    run = al.open_run("run")
+    table = run.table()
+    assert list(table) == ["once", "never"]
+    assert table["once"]["LLM calls / turn"] == 1
+    assert (table["once"]["latency mean s"], table["once"]["cost USD"]) == (0.5, 6.0)
+    assert table["never"]["retrieval steps / turn"] == 0, "said to be none"
+    unknown = ("tool calls / turn", "input tokens / turn", "cost USD", "latency mean s", "fallback rate")
+    assert table.loc[[*unknown], "never"].isna().all()
+    assert table.isna()["once"]["retrieval steps / turn"], "nobody said"
+    assert table.isna()["once"]["published_em"], "the other system's was noted"
+    assert run.turns[run.turns.flow == "never"].latency_s.isna().all()
+    assert (run.result.flows["never"].memory_unavailable, run.result.mode) == (None, "imported")
+
+
+def test_compare_gate_show_trace_report_and_cache_work_on_it(folder, capsys, tmp_path):
+    main(["import", "predictions", "theirs", "-o", "run"])
+    found = {d.measure.name: d for d in compare(al.open_run("run")).pairs[0].differences}
+    assert (found["answer_f1"].reading, found["llm_calls"].reading) == ("B worse", "unchanged")
+    for unknown in ("input_tokens", "latency_s", "published_em", "retrieval_steps"):
+        assert (found[unknown].reading, found[unknown].p) == ("unknown", None)
+    assert main(["gate", "run", "--baseline", "b.jsonl", "--update"]) == 0
+    assert main(["gate", "run", "--baseline", "b.jsonl"]) == 0
+    for command in (["show", "run", "q1"], ["trace", "run", "q1"], ["compare", "run"], ["cache", "run"]):
+        assert main(command) == 0
+    assert "tokens unknown, time unknown" in capsys.readouterr().out
+    assert main(["report", "run", "-o", "run.html"]) == 0
+
+
+def test_a_row_without_an_answer_is_a_turn_that_failed_and_counts(folder):
+    rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", None, error="timed out"))))
+    run = al.import_predictions(folder, "run")
+    assert run.result.flows["once"].errors == 1
+    failed = run.scores[(run.scores.flow == "once") & (run.scores.conversation == "q0") & (run.scores.turn == 0)]
+    assert set(failed[failed.metric != "published_em"].value) == {0.0}
+    assert "timed out" in failed.reason.iloc[0]
+
+
+def test_people_and_programs_that_rated_an_answer_become_measures(folder):
+    noted = {"f1": 0.5, "automatic": {"RougeL": 0.25}, "human": {"faithful": {"r1": 4, "r2": 1, "r3": 3}}}
+    rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", published=noted))))
+    scores = al.import_predictions(folder, "run").scores.query("flow == 'once' and conversation == 'q0' and turn == 0")
+    values = dict(zip(scores.metric, scores.value, strict=True))
+    assert (values["published_f1"], values["published_automatic_RougeL"]) == (0.5, 0.25)
+    assert values["published_human_faithful"] == 3, "the median of the raters"
+
+
+def test_csv_is_read_alike(folder, tmp_path):
+    columns = "system,conversation,turn,answer,llm_calls,published.em,published.human.faithful.r1"
+    lines = [f'a,{name},{turn},"red, or\nblue",,1,4' for name in NAMES for turn in (0, 1)]
+    (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
+    run = al.import_predictions("answers.csv", "run", dataset="theirs")
+    assert run.table()["a"]["published_em"] == 1
+    assert run.table().isna()["a"]["LLM calls / turn"]
+    assert run.folder.played.turns[0].reply.text == "red, or\nblue"
+    assert run.folder.played.turns[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
+
+
+def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
+    conversations = [
+        {"id": name, "turns": [{"user": "x", "reference_answers": ["blue"], "needs_document_lookup": True}] * 2}
+        for name in NAMES
+    ]
+    write_rows(folder / "conversations.jsonl", conversations)
+    al.import_predictions(folder, "run")
+    run = al.score("run", ["lookup", "answer"])
+    assert run.result.flows["once"].scores["lookup_accuracy"].mean is None
+    assert run.result.flows["once"].scores["answer_f1"].mean == 0.5
+
+
+def test_keys_that_nobody_reads_and_turns_that_nobody_answered_are_told(folder, capsys):
+    rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", tokens=9))))
+    rewrite(folder, lambda lines: lines.pop())
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
+    told = capsys.readouterr().err
+    assert "'tokens'" in told
+    assert "never answered 23 of 24 turns" in told
+
+
+WRONG = {
+    "a missing column": (lambda rows: rows[3].pop("answer"), "predictions.jsonl:4: answer is missing"),
+    "a turn out of range": (lambda rows: rows[3].update(turn=2), ":4: turn 2 is out of range: q1 has 2 turns"),
+    "a turn below 0": (lambda rows: rows[3].update(turn=-1), ":4:"),
+    "a system twice": (lambda rows: rows.append(rows[3]), ":49: once answers turn 1 of q1 twice"),
+    "NaN": (lambda rows: rows[3].update(seconds=float("nan")), ":4: not usable: NaN is not JSON"),
+    "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
+    "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),
+    "no object": (lambda rows: rows.insert(0, []), ":1: not a JSON object"),
+    "less than nothing": (lambda rows: rows[3].update(cost_usd=-1), ":4: Expected"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong, capsys, tmp_path):
+    rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+    change, told = WRONG[wrong]
+    change(rows)
+    write_rows(folder / "predictions.jsonl", rows)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("system,conversation,turn\n", ":1: the column answer is missing"),
+        ("system,conversation,turn,answer\na,q0,0\n", ":2: 3 cells under 4 columns"),
+        ("system,conversation,turn,answer\na,q0,zero,blue\n", ":2: turn: 'zero' is not a number"),
+        ("system,conversation,turn,answer,seconds\na,q0,0,blue,nan\n", ":2: seconds: 'nan' is not a number"),
+        ("", "the column system is missing"),
+    ],
+)
+def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_path):
+    (tmp_path / "answers.csv").write_text(text)
+    assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == 1
+
+
+def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):
+    rewrite(folder, lambda lines: lines.__setitem__(0, lines[0].replace("It is", "\\ud83d")))
+    run = al.import_predictions(folder, "run")
+    assert run.folder.played.turns[-24].reply.text.endswith("blue.")
+
+
+def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tmp_path):
+    (tmp_path / "run").mkdir()
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0, "an empty folder will do"
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    assert "run is not empty" in capsys.readouterr().err
+    (folder / "predictions.jsonl").unlink()
+    assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
+    assert "there are no predictions here" in capsys.readouterr().err

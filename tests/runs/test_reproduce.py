@@ -1,0 +1,171 @@
+"""`agentlab reproduce`: published figures held against the answers behind them, the public packs and made ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.evals.published.reproduce import reproduce
+from agentlab.evals.published.unsaid import unsaid
+from support.predictions import PACKS, needs_packs, row, write_questions, write_rows
+
+NAMES = [f"q{n}" for n in range(20)]
+
+
+def figure(metric: str, value: float, grader: str, system: str = "good", **more) -> dict:
+    told = {"system": system, "metric": metric, "value": value, "decimals": 2, "grader": grader}
+    return {"category": "all", "scale": 1, **told, **more}
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    made = write_questions(tmp_path / "pack", {key: ["forty two"] for key in NAMES}, category="numbers")
+    right = {"good": 15, "bad": 5}
+    rows = [
+        row(system, name, "forty two" if n < right[system] else "forty", published={"judge": int(n < right[system])})
+        for system in right
+        for n, name in enumerate(NAMES)
+    ]
+    write_rows(made / "predictions.jsonl", rows)
+    return made
+
+
+def publish(pack: Path, *figures: dict) -> Path:
+    (pack / "published.json").write_text(json.dumps({"pack": "made", "figures": list(figures)}))
+    return pack
+
+
+def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
+    publish(
+        pack,
+        figure("em", 0.75, "squad"),
+        figure("judge", 75.0, "stored", scale=100, decimals=1),
+        figure("f1", 0.92, "squad", category="numbers"),
+        figure("em", 0.31, "aliases", category="musique"),
+        figure("em", 0.31, "aliases", category="numbers"),
+        figure("em", 0.5, "squad", system="somebody"),
+        figure("em", 0.5, "squad", category="letters"),
+        figure("em", 0.5, "bleurt"),
+        figure("bleu", 0.5, "stored"),
+        figure("RougeL", 0.5, "squad"),
+    )
+    assert main(["reproduce", str(pack)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.rstrip().splitlines()[-1] == "reproduced 3 of 10 figures"
+    whys = {figure.why for figure in reproduce(pack).figures if figure.verdict == "cannot be had"}
+    assert whys == {
+        "there are no questions of musique",
+        "no script with aliases is known for em of numbers",
+        "there are no answers of somebody",
+        "there are no questions of letters",
+        "there is no grader 'bleurt' here, only squad, hotpotqa, drop, locomo, rouge",
+        "bleu is not stored with every answer",
+        "squad gives no RougeL",
+    }
+
+
+def test_a_figure_that_should_agree_and_does_not_is_told_by_how_much_and_by_which_grader(pack, capsys):
+    publish(pack, figure("em", 0.8, "squad"), figure("f1", 0.92, "locomo"))
+    assert main(["reproduce", str(pack)]) == 2
+    shown = capsys.readouterr().out
+    assert "differs: -0.0500 by squad" in shown
+    assert shown.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
+    other = reproduce(publish(pack, figure("f1", 0.5, "squad"))).figures[0]
+    assert (other.verdict, other.why) == ("differs", "+0.4167 by squad")
+
+
+def test_the_grader_that_would_give_a_differing_figure_is_named(pack):
+    rows = [row("good", name, "dog dog") for name in NAMES]
+    write_questions(pack, {key: ["dog"] for key in NAMES})
+    write_rows(pack / "predictions.jsonl", rows)
+    assert "drop and locomo would give it" in reproduce(publish(pack, figure("f1", 1.0, "squad"))).figures[0].why
+
+
+def test_aliases_are_counted_where_the_data_have_them(pack):
+    told = {key: ["forty two"] for key in NAMES}
+    write_questions(pack, told, category="musique", aliases=["forty"])
+    publish(pack, figure("em", 1.0, "aliases", category="musique"), figure("em", 0.75, "squad", category="musique"))
+    assert [figure.verdict for figure in reproduce(pack).figures] == ["reproduced", "reproduced"]
+    write_questions(pack, told, category="musique")
+    found = reproduce(pack).figures[0]
+    assert (found.verdict, "aliases" in found.why) == ("cannot be had", True)
+
+
+def test_a_stored_value_that_its_rule_does_not_give_is_found(pack, capsys):
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    for each in rows:
+        each["published"] = {"em": int(each["answer"] == "forty two"), "f1": 0.123}
+    write_rows(pack / "predictions.jsonl", rows)
+    assert main(["reproduce", str(publish(pack))]) == 0
+    shown = capsys.readouterr().out
+    assert "em: 40 of 40 by squad" in shown
+    assert "(made by a rule that is not here)" in shown, "of f1"
+    rows[7]["published"]["em"] = 0
+    write_rows(pack / "predictions.jsonl", rows)
+    assert main(["reproduce", str(pack)]) == 2
+    assert "em: 39 of 40 by squad" in capsys.readouterr().out
+
+
+def test_differences_come_with_intervals_and_a_ranking_holds_only_where_it_is_shown(pack, capsys, tmp_path):
+    publish(pack, figure("em", 0.75, "squad"), figure("em", 0.25, "squad", system="bad"))
+    assert main(["reproduce", str(pack), "--markdown", str(tmp_path / "page.md"), "-o", str(tmp_path / "run")]) == 0
+    assert "ranking holds: em, all: good 0.750 > bad 0.250" in capsys.readouterr().out
+    assert "| em, all: good | 0.75 | 0.7500 | reproduced | squad | 20 |" in (tmp_path / "page.md").read_text()
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    (difference,) = unsaid(reproduce(pack).pack).differences
+    assert difference.found.difference == -0.5
+    assert difference.found.ci95[1] < 0
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    rows = [{**each, "answer": "forty two"} if each["conversation"] > "q13" else each for each in rows]
+    write_rows(pack / "predictions.jsonl", rows)
+    assert main(["reproduce", str(pack)]) == 2
+    assert "open: good over bad" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no published.json"),
+        ("{", "published.json: cannot be read"),
+        ("[]", "has no list `figures`"),
+        ('{"figures": [{"system": "good"}]}', "figures.0: Object missing required field"),
+        ('{"figures": [{"system": "good", "value": NaN}]}', "NaN is not JSON"),
+    ],
+)
+def test_a_pack_that_cannot_be_read_is_one_line(pack, content, told, capsys):
+    if content is not None:
+        (pack / "published.json").write_text(content)
+    assert main(["reproduce", str(pack)]) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == 1
+
+
+@needs_packs
+@pytest.mark.parametrize(
+    ("name", "figures", "singles"),
+    [
+        ("adarague", (60, 6), {"em": (7500, "squad")}),
+        ("locomo", (25, 0), {"f1": (3080, "locomo")}),
+        ("mtrag_human", (0, 0), {"RougeL": (237, "rouge"), "rb_agg": (237, "rb_agg")}),
+    ],
+)
+def test_the_public_packs_come_out_again(name, figures, singles):
+    found = reproduce(PACKS / name)
+    verdicts = [figure.verdict for figure in found.figures]
+    assert (verdicts.count("reproduced"), verdicts.count("cannot be had")) == figures
+    assert found.agrees
+    assert {s.name: (s.alike[next(iter(s.alike))], next(iter(s.alike))) for s in found.singles} == singles
+
+
+@needs_packs
+def test_a_pack_that_was_tampered_with_is_found_out(tmp_path):
+    shutil.copytree(PACKS / "locomo", tmp_path / "locomo")
+    file = tmp_path / "locomo" / "published.json"
+    file.chmod(0o644)
+    file.write_text(file.read_text().replace("75.78", "75.87"))
+    assert main(["reproduce", str(tmp_path / "locomo")]) == 2

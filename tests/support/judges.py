@@ -1,0 +1,45 @@
+"""Models that judge: by whether the answer holds the reference, or as they are told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from agentlab.core.messages import Completion, Message, Usage
+
+
+def part(name: str, text: str) -> str:
+    found = re.search(f"<{name}>\n(.*?)\n</{name}>", text, re.DOTALL)
+    return found[1] if found else ""
+
+
+class Reader:
+    """Says what `verdict` makes of reference and answer; counts what it was asked."""
+
+    name = "reader"
+    parallel = None
+
+    def __init__(self, verdict: Callable[[str, str], str]) -> None:
+        self.verdict = verdict
+        self.asked: list[str] = []
+
+    async def complete(self, request: Any, emit: Any) -> Completion:
+        text = request.messages[-1].text
+        self.asked.append(text)
+        said = json.dumps({"verdict": self.verdict(part("reference", text), part("answer", text))})
+        message = Message(role="agent", text=said)
+        return Completion(message=message, usage=Usage(input_tokens=10, output_tokens=4), model=self.name)
+
+    async def close(self) -> None:
+        pass
+
+
+def holds(reference: str, answer: str) -> str:
+    """A judge that knows: the answer is the reference."""
+    return "yes" if answer == reference else "no"
+
+
+def credulous(reference: str, answer: str) -> str:
+    return "yes"

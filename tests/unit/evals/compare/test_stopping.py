@@ -1,0 +1,182 @@
+"""The gate that runs the flows itself: when it stops, what it says, and that nothing but the order decides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.baselines import write_baseline
+from agentlab.evals.compare.sequential import alarms, bound, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.results.run import open_run
+from tests.support.small_runs import Answering, opened, play, write_set
+
+EVERY = [(f"c{c:02}", t) for c in range(60) for t in range(2)]
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    """A data set of sixty conversations, and the baseline of a flow that is always right."""
+    folder = tmp_path_factory.mktemp("before")
+    data = write_set(folder / "set", 60)
+    write_baseline(play(data, folder / "run"), folder / "base.jsonl")
+    return data, folder / "base.jsonl"
+
+
+def gate(before, out, flow=None, *, lab=None, **options):
+    data, baseline = before
+    with opened(data, flow or Answering(), **(lab or {})) as open_lab:
+        return open_lab.gate_sync(baseline, out=out, **options)
+
+
+def played(run):
+    return {row.conversation for row in run.folder.played.turns}
+
+
+def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(before, tmp_path):
+    run, verdict = gate(before, tmp_path / "run", Answering(wrong=EVERY))
+    assert verdict.result == "regression" and "answer_f1 of answering 1.000 -> 0.000" in str(verdict)
+    order = run.folder.header["sequential"]["order"]
+    assert sorted(order) == [f"c{c:02}" for c in range(60)] != order
+    assert played(run) == {*order[:12]}
+    assert "stopped after 12 of 60 conversations" in verdict.stopped
+    assert "saved 48 conversations, 96 model calls" in verdict.stopped
+
+
+def test_a_change_that_changes_nothing_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
+    margins = {"answer_f1": 0.2, "llm_calls": 0.2}
+    run, verdict = gate(before, tmp_path / "run", margins=margins)
+    assert verdict.result == "unchanged" and verdict.exit_code == 0
+    assert len(played(run)) == 15
+    whole, other = gate(before, tmp_path / "whole", margins={"answer_f1": 0.02})
+    assert len(played(whole)) == 60 and other.result == "unchanged" and "nothing was saved" in other.stopped
+
+
+def test_what_is_lost_within_a_margin_passes_and_beyond_it_is_a_regression(before, tmp_path):
+    few = [("c07", 0), ("c31", 1)]
+    _, verdict = gate(before, tmp_path / "few", Answering(wrong=few), margins={"answer_f1": 0.3, "llm_calls": 0.3})
+    assert verdict.result == "pass"
+    half = [(name, turn) for name, turn in EVERY if int(name[1:]) % 2]
+    _, verdict = gate(before, tmp_path / "half", Answering(wrong=half))
+    assert verdict.result == "regression"
+    assert 12 <= len(played(open_run(tmp_path / "half"))) < 60
+
+
+class Late(Answering):
+    """The later a conversation begins, the sooner it ends."""
+
+    async def respond(self, turn, session):
+        for _ in range(60 - int(turn.text.split()[0][1:])):
+            await asyncio.sleep(0)
+        return await super().respond(turn, session)
+
+
+def test_the_order_of_completion_decides_nothing(before, tmp_path):
+    half = [(name, turn) for name, turn in EVERY if int(name[1:]) % 3 == 0]
+    _, one = gate(before, tmp_path / "one", Late(wrong=half))
+    _, many = gate(before, tmp_path / "many", Late(wrong=half), lab={"concurrency": 9})
+    assert one.stopped.partition(";")[0] == many.stopped.partition(";")[0]
+    found = [[(j.measure, j.verdict, j.loss, j.bound) for j in verdict.deciding] for verdict in (one, many)]
+    assert found[0] == found[1]
+
+
+def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before(before, tmp_path):
+    wrong = {"flow": Answering(wrong=EVERY)}
+    run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
+    assert cut.result == "inconclusive" and "no verdict yet, --resume goes on" in cut.stopped
+    kept = [row for row in run.folder.played.turns if row.take == 0]
+    run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
+    _, straight = gate(before, tmp_path / "straight", **wrong)
+    assert verdict.result == "regression" and verdict.stopped == straight.stopped
+    assert all(row in run.folder.played.turns for row in kept[:8])
+    again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
+    assert len(again.folder.played.turns) == 24 and str(same) == str(verdict)
+    for other in ({"looks": 3}, {"alpha": 0.01}, {"seed": 1}, {"margins": {"answer_f1": 0.2}}):
+        with pytest.raises(RunError, match="was not the same in that run"):
+            gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
+
+
+def test_equal_so_far_is_no_verdict(before, tmp_path):
+    _, cut = gate(before, tmp_path / "run", lab={"budget.calls": 20})
+    assert cut.result == "inconclusive" and cut.exit_code == 3
+
+
+def test_until_decided_looks_after_every_conversation(before, tmp_path):
+    run, verdict = gate(before, tmp_path / "run", Answering(wrong=EVERY), until_decided=True)
+    assert verdict.result == "regression" and len(played(run)) < 12
+    assert run.folder.header["sequential"]["looks"] == "after every conversation"
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"limit": 5}, "data sets differ"),
+        ({"scorers": ["similarity"]}, "graders differ"),
+        ({"primary": ["llm_calls"]}, "decide there"),
+        ({"flows": [Answering("other")]}, "the baseline has it"),
+    ],
+)
+def test_what_cannot_be_held_against_the_baseline_is_one_line_before_anything_runs(before, tmp_path, spec, says):
+    data, baseline = before
+    if spec.get("primary"):
+        write_baseline(play(data, tmp_path / "p", primary=["answer_f1"]), baseline := tmp_path / "base.jsonl")
+    with opened(data, *spec.pop("flows", [Answering()]), **spec) as lab, pytest.raises(RunError, match=says):
+        lab.gate_sync(baseline, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, _ = before
+    flow = "import agentlab as al\n\n\nasync def respond(turn, session):\n    return al.Reply(text={!r})\n"
+    (tmp_path / "flow.py").write_text(flow.format("blue"))
+    spec = {"name": "s", "datasets": [str(data)], "flows": ["./flow.py"], "model": "scripted/none.yaml"}
+    spec |= {"embedder": "hashing/hashing-64", "scorers": ["answer"], "primary": ["answer_f1", "failed"]}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    (tmp_path / "none.yaml").write_text("replies: []\n")
+    assert main(["run", "spec.yaml", "--out", "a"]) == 0
+    assert main(["gate", "a", "--baseline", "base.jsonl", "--update"]) == 0
+    (tmp_path / "flow.py").write_text(flow.format("no idea"))
+    sequential = ["gate", "spec.yaml", "--sequential", "--baseline", "base.jsonl", "--out"]
+    capsys.readouterr()
+    assert main([*sequential, "b"]) == 2
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith("regression: answer_f1 of flow 1.000 -> 0.000")
+    assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 5 times; saved 48")
+    assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second
+    assert main(["gate", "a", "--sequential", "--baseline", "base.jsonl"]) == 1
+    assert "--sequential runs a spec" in capsys.readouterr().err
+    assert main([*sequential, "c", "--looks", "0"]) == 1
+    assert "looks is 0" in capsys.readouterr().err
+
+
+def test_looks_begin_early_and_end_with_the_last_conversation():
+    assert planned_looks(60, 5) == [12, 18, 27, 40, 60]
+    assert planned_looks(240, 5)[0] == 12 and planned_looks(240, 5)[-1] == 240
+    assert planned_looks(7, 5) == [7] and planned_looks(60, 1) == [60]
+
+
+def test_what_a_look_finds_depends_on_nothing_that_comes_later():
+    random = np.random.default_rng(3)
+    sums = random.normal(0.4, 1, (40, 6))
+    # An alarm of the first look is an alarm of all: whoever crosses there does not cross again.
+    sums[:12, 0] = 5.0
+    assert alarms(sums[:12], [12], 40, 0.05)[1]
+    assert not alarms(sums[:18], [12, 18], 40, 0.05)[1]
+    assert not alarms(np.zeros((12, 3)), [12], 40, 0.05)[1]
+
+
+def test_bets_exclude_what_is_far_and_nothing_where_nothing_is_known():
+    zeros, ones = np.zeros(80), np.ones(80)
+    needed = [n for n in range(1, 81) if evidence(zeros[:n], ones[:n], 0.05, 1.0, 1.0) >= 20]
+    assert needed[0] == 63  # 59 without the capital that is kept for other cases
+    assert 0.039 < bound(zeros, ones, 1.0, 1.0, 0.05) < 0.05
+    assert bound(zeros[:0], ones[:0], 1.0, 1.0, 0.05) == pytest.approx(1.0)
+    assert evidence(ones * 0.5, ones, 0.05, 1.0, 1.0) < 1.001
+    lost = np.column_stack([np.ones(12), np.tile([1.0, -1.0], 6)])
+    found = evidence_of_loss(lost)
+    assert found[0] > 100 and found[1] < 3

@@ -1,0 +1,109 @@
+"""The published rules on cases worked out by hand from their scripts, and pinned: a change of one is meant."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from agentlab.data.conversations import Turn
+from agentlab.evals.published.graders import GRADERS, Drop, Hotpotqa, Locomo, Rouge, Squad, rb_agg
+from agentlab.evals.results.graders import fingerprints
+from agentlab.evals.scorers.overlap import longest_common
+
+PINNED = "3002d8cec70dfbf3ca75bef2cdcee4a4bab064cf8c5797d9834ec6c3cbe9f41a"
+
+
+def test_the_rules_are_those_that_reproduced_the_published_figures():
+    """Whoever changes them runs `agentlab reproduce` on the packs, and then changes this."""
+    assert set(fingerprints(GRADERS.values(), "none").values()) == {PINNED}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "em", "f1"),
+    [
+        ("The Eiffel Tower!", "eiffel tower", 1, 1),
+        ("Mason\u2013Dixon", "Mason-Dixon", 0, 0),  # only ASCII punctuation goes
+        ("a big red dog", "red dog dog", 0, 4 / 6),
+        ("v\\u00e4dret", "v\u00e4dret", 0, 0),  # an escape written out stays one
+        ("", "The", 1, 1),
+        ("something", "The", 0, 0),
+    ],
+)
+def test_squad(answer, reference, em, f1):
+    found = Squad.grade(answer, [reference])
+    assert (found["em"], found["f1"]) == (em, pytest.approx(f1))
+
+
+def test_squad_takes_the_best_reference_for_each_metric_and_acc_is_containment():
+    found = Squad.grade("born in New York City", ["York", "New York City, born there"])
+    assert (found["acc"], found["em"]) == (1, 0)
+    assert found["f1"] == pytest.approx(8 / 10)
+    assert Squad.grade("whatever", ["The The"])["acc"] == 1, "an empty reference is part of everything"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "f1"),
+    [("yes it is", "yes", 0), ("yes", "yes", 1), ("no", "no way", 0), ("", "the", 0), ("in Paris", "Paris", 2 / 3)],
+)
+def test_hotpotqa_gives_nothing_for_a_part_of_yes_or_no_nor_for_nothing(answer, reference, f1):
+    assert Hotpotqa.grade(answer, [reference])["f1"] == pytest.approx(f1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "em", "f1"),
+    [
+        ("dog dog dog", "dog", 0, 1.0),  # sets of words; the spans differ
+        ("1,000 men", "1000 men", 1, 1.0),
+        ("12 men", "13 men", 0, 0.0),  # no number of the reference is there
+        ("about 13", "13 men", 0, 0.5),
+        ("well-known man", "well known", 0, 0.8),
+        ("one two three", "one", 0, 0.5),
+        ("a b c d e f", "b c", 0, 0.57),  # to two digits
+        ("3.0", "3", 1, 1.0),
+    ],
+)
+def test_drop(answer, reference, em, f1):
+    found = Drop.grade(answer, [reference])
+    assert (found["em"], found["f1"]) == (em, f1)
+
+
+def test_locomo_keeps_articles_apostrophes_and_hyphens():
+    assert Locomo.grade("The cat, the cat.", ["the cat"])["f1"] == 1
+    assert Locomo.grade("Anna's", ["Anna"])["f1"] == 0
+    assert Locomo.grade("", [""])["f1"] == 0
+
+
+def test_rouge_l_is_the_f1_of_the_longest_common_subsequence():
+    assert Rouge.grade("police killed the gunman", ["police kill the gunman"])["RougeL"] == pytest.approx(6 / 8)
+    assert Rouge.grade("the gunman kill police", ["police kill the gunman"])["RougeL"] == pytest.approx(4 / 8)
+    assert Rouge.grade("?", ["!"])["RougeL"] == 0
+
+
+STORED = {"Bert-Rec": 1.0, "Bert-KPrec": 0.0, "conditional_idk": 1.0}
+
+
+def test_rb_agg_is_a_harmonic_mean_but_on_turns_with_nothing_to_answer():
+    turn = Turn(user="?", reference_answers=["red dog"], metadata={"category": "ANSWERABLE"})
+    assert rb_agg("red dog", turn, STORED) == pytest.approx(3 / (1 + 1 + 2))
+    assert rb_agg("nothing like it", turn, STORED) == 0
+    assert rb_agg("red dog", turn, {**STORED, "conditional_idk": 0.0}) == 0, "declined wrongly"
+    empty = Turn(user="?", reference_answers=["I cannot say"], unanswerable=True)
+    assert rb_agg("nothing like it", empty, STORED) == 1
+    with pytest.raises(KeyError):
+        rb_agg("red dog", turn, {"conditional_idk": 1.0})
+
+
+def test_a_longest_common_subsequence_is_that_of_the_table():
+    def by_table(one, other):
+        row = [0] * (len(other) + 1)
+        for x in one:
+            diagonal = 0
+            for j, y in enumerate(other, 1):
+                diagonal, row[j] = row[j], diagonal + 1 if x == y else max(row[j], row[j - 1])
+        return row[-1]
+
+    drawn = random.Random(0)
+    for _ in range(200):
+        one, other = (drawn.choices("abcd", k=drawn.randrange(12)) for _ in range(2))
+        assert longest_common(one, other) == by_table(one, other)

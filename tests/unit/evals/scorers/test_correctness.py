@@ -1,0 +1,99 @@
+"""Right answers in whatever sentence, wrong ones however alike; what was found, and forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.data.conversations import Turn
+from agentlab.evals.scorers import correctness, ranking, reply_format, rouge
+from support.scoring import found, outcome, values
+
+
+def graded(said: str, *references: str) -> float:
+    turn = Turn(user="?", reference_answers=list(references))
+    return values(correctness.score(turn, outcome(said)))["answer_correctness"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reference"),
+    [
+        ("The choice of input encoding is typically left independent.", "encoding"),
+        ("It was released on May 7th, 2023 [2].", "7 May 2023"),
+        ("2023-05-07", "7 May 2023"),
+        ("He went there on 3 June 2022.", "The week before 9 June 2022"),
+        ("In total there were 1,500 of them", "1500"),
+        ("Two road trips.", "two"),
+        ("She has 2 dogs and one cat", "two dogs"),
+        ("Yes, he does.", "Yes; it's classical music"),
+        ("Anna's sister Maria", "Maria"),
+        ("They were painting sunsets", "paint a sunset"),
+    ],
+)
+def test_a_right_answer_survives_its_sentence(said, reference):
+    assert graded(said, reference) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "reference"),
+    [
+        ("It was 8 May 2023", "7 May 2023"),
+        ("about 1,600", "1500"),
+        ("three road trips", "two road trips"),
+        ("No, he does not", "Yes"),
+        ("The documents do not say.", "the say of the king"),
+        ("It is not Paris", "Paris"),
+        ("London", "Paris"),
+        ("", "Paris"),
+        ("2022", "7 May 2023"),
+    ],
+)
+def test_a_wrong_answer_scores_nothing_however_alike(said, reference):
+    assert graded(said, reference) == 0
+
+
+def test_a_part_scores_its_share_and_the_best_reference_counts():
+    assert graded("peach cobbler", "peach cobbler and cakes") == pytest.approx(2 / 3)
+    assert graded("in May 2023", "7 May 2023") == 0.5, "vaguer than what was asked"
+    assert graded("Paris", "London", "Paris") == 1
+    assert correctness.metrics(Turn(user="?", reference_answers=["x"], unanswerable=True)) == ()
+
+
+def test_rouge_l_takes_the_nearest_reference():
+    turn = Turn(user="?", reference_answers=["nothing", "the gunman was killed"])
+    assert values(rouge.score(turn, outcome("the gunman, killed")))["rouge_l"] == pytest.approx(6 / 7)
+
+
+def test_ranking_knows_order_and_what_was_not_found():
+    turn = Turn(user="?", relevant_doc_ids=["a", "b"])
+    first = values(ranking.score(turn, outcome(events=(found("a", "x", "b"),))))
+    later = values(ranking.score(turn, outcome(events=(found("x", "a", "b"),))))
+    assert first["retrieval_ndcg"] == pytest.approx(1.5 / (1 + 0.6309), abs=1e-4)
+    assert first["context_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert later["retrieval_ndcg"] < first["retrieval_ndcg"]
+    assert later["context_precision"] < first["context_precision"]
+    assert values(ranking.score(turn, outcome(events=(found("a", "b"),)))) == dict.fromkeys(first, 1)
+    assert values(ranking.score(turn, outcome())) == dict.fromkeys(first, 0)
+    assert ranking.metrics(Turn(user="?", relevant_doc_ids=[])) == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad"),
+    [
+        ("json", '```json\n{"a": 1}\n```', "a: 1"),
+        ("number", "$1,500.50", "about a thousand"),
+        ("date", "7 May 2023.", "on 7 May 2023 or so"),
+        ("yes/no", "No, never", "Not that I know"),
+        ("list", "- one\n- two", "one, two"),
+        ({"max_words": 2}, "two words", "rather more words"),
+        ({"choices": ["Red", "blue"]}, "red.", "green"),
+    ],
+)
+def test_a_form_that_was_asked_for_is_kept_or_not(form, good, bad):
+    turn = Turn(user="?", metadata={"format": form})
+    assert [values(reply_format.score(turn, outcome(said)))["format"] for said in (good, bad, "")] == [1, 0, 0]
+    assert reply_format.metrics(turn) == ("format",)
+
+
+@pytest.mark.parametrize("other", [None, "prose", 3, {"font": "bold"}])
+def test_a_form_that_is_somebody_elses_is_not_graded(other):
+    assert reply_format.metrics(Turn(user="?", metadata={"format": other})) == ()
