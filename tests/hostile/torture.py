@@ -35,6 +35,8 @@ class Tally:
     unit: str = ""
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    until: float = float("inf")
+    """No case is begun after that."""
 
 
 def interruptions(how: str) -> Callable[[Tally, int, Path, random.Random], None]:
@@ -43,7 +45,7 @@ def interruptions(how: str) -> Callable[[Tally, int, Path, random.Random], None]
         for number, name in enumerate(list(SET_UPS)[: max(1, cases // 3)]):
             set_up = SetUp(folder / str(number), name)
             share = cases // len(SET_UPS) + (number < cases % len(SET_UPS)) if cases >= 3 * len(SET_UPS) else 3
-            while share > 0 and tally.cases < cases:
+            while share > 0 and tally.cases < cases and time.monotonic() < tally.until:
                 times = min(share, 4)
                 tally.failures += [f"{name}: {failure}" for failure in interrupted(set_up, how, chance, times)]
                 tally.cases += times
@@ -60,6 +62,8 @@ def other(name: str) -> Callable[[Tally, int, Path, random.Random], None]:
             tally.cases += 1
             if failure is not None:
                 tally.failures.append(failure)
+            if time.monotonic() > tally.until:
+                return
 
     return work
 
@@ -77,9 +81,8 @@ PARTS = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; nothing is written then")
-    parser.add_argument(
-        "--cases", type=int, help="how many of each (default: as many as the issue of survival asks for)"
-    )
+    parser.add_argument("--cases", type=int, help="how many of each (default: from 20 stops to 100,000 inputs)")
+    parser.add_argument("--most-seconds", type=float, default=900.0, help="of a part (default: 900)")
     parser.add_argument("--seed", type=int, default=SEED)
     chosen = parser.parse_args()
     for module in PRELOADED:
@@ -87,8 +90,8 @@ def main() -> int:
     tallies = []
     for name in chosen.part or PARTS:
         work, cases = PARTS[name]
-        tally = Tally(name)
         began = time.monotonic()
+        tally = Tally(name, until=began + chosen.most_seconds)
         # Not a TemporaryDirectory: each child would delete that at its end.
         folder = Path(tempfile.mkdtemp(prefix="torture-"))
         try:
