@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agentlab.cli.terminal import compared, visible_differences
 from agentlab.evals.compare.measures import summary_rows
+from agentlab.evals.report.verdict import verdict_on
 from agentlab.evals.results.run import Run, open_run
 
 
@@ -37,7 +37,7 @@ def section(run: Run, phases: bool) -> list[str]:
     for title, cells in (row for part in summary_rows(each) for row in part):
         if set(cells) != {"-"}:
             lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", *(f"* {line}" for line in visible_differences(compared(run))), ""]
+    lines += ["", *(f"* {line}" for line in verdict_on(run)[0].notes), ""]
     return [*lines, *(_by_phase(flows) if phases else ())]
 
 

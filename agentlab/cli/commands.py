@@ -37,11 +37,12 @@ def run(arguments: argparse.Namespace) -> int:
         for note in environment_notes(lab.spec, lab.variants):
             say(note, error=True)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
-            if doubts := sum(1 for _ in lint(dataset)):
+            if doubts := len(lint(dataset)):
                 say(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         fetch(lab.local_weights())
         with RunDisplay() as display:
-            told = {"on_event": display.tell} if arguments.events else {}
+            told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
+            told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **told)
         missed = _show_reuse(run)
         show_comparison(run, arguments.all)
@@ -126,51 +127,6 @@ def _overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
         if value is not None:
             given[names.get(flag, flag)] = value
     return given
-
-
-def trace(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_trace
-    from agentlab.core.plugins import unknown
-    from agentlab.evals.results.run import open_run
-
-    run = open_run(arguments.run)
-    # A flow that failed before it did anything has turns and no trace.
-    every = dict.fromkeys([*run.traces, *(row.play for row in run.folder.played.turns)])
-    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
-    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
-        if name is not None and name not in known:
-            raise ConfigError(unknown(f"{what} of this run", name, known))
-    if arguments.id is None:
-        for flow, conversation, epoch in every:
-            say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
-        return
-    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
-    if not plays:
-        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
-    for play in sorted(plays, key=lambda play: play[2]):
-        show_trace(run, play, arguments.full)
-
-
-def show(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import new_console
-
-    run = open_run(arguments.run)
-    if arguments.id is None:
-        show_comparison(run, arguments.all)
-    else:
-        run.show(arguments.id).print_to(new_console())
-
-
-def report(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.run import open_run
-
-    if len(arguments.run) > 2:
-        raise ConfigError("report takes one run or two")
-    run, *others = map(open_run, arguments.run)
-    saved = run.report(*others).save(arguments.out)
-    say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -322,7 +278,7 @@ def lint(arguments: argparse.Namespace) -> int:
     doubts = 0
     for folder in arguments.dataset:
         dataset = load_dataset(folder)
-        found = list(lint(dataset))
+        found = lint(dataset)
         doubts += len(found)
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
+from rich.text import Text
 
 from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliability
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import told, worst
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, measure, measured, primary_family
-from agentlab.evals.compare.pairs import Comparison, Pair
+from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.tables import new_console, print_line, print_table
+from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
-PAIRS_CALLED, SLICES_CALLED = 3, 2
+SLICES_CALLED = 2
 
 
 def show_pairs(
     comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, everything: bool = False
 ) -> None:
-    """The answers first; a table a pair: one row a measure; then the turns whose answers crossed .5.
+    """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
 
-    `everything`: also the ranks of more than two flows, which are otherwise one sentence.
+    `everything`: a row for every measure, more turns, and the ranks of more than two flows, otherwise one sentence.
     """
     console = new_console()
     for answer in answers:
@@ -38,45 +40,45 @@ def show_pairs(
         print_line(console, str(comparison.ranking))
         if everything:
             _show_ranking(console, comparison.ranking)
-    for line in _called(comparison):
-        print_line(console, line)
-    for pair in comparison.pairs:
-        columns = ["", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "d_z", "visible", ""]
-        rows = []
-        unknown = [d.measure.title for d in pair.differences if d.reading == "unknown"]
-        for d in sorted((d for d in pair.differences if d.reading != "unknown"), key=lambda d: not d.primary):
-            show = d.measure.show
-            interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-            p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
-            d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-            means = (show(d.a), show(d.b), brief(d.difference, "+"))
-            title = d.measure.title + (" *" if d.primary else "")
-            rows.append([title, str(d.n), *means, interval, p, adjusted, d_z, brief(d.visible), d.reading])
-        print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
-        if unknown:
-            print_line(console, f"not known of both: {', '.join(unknown)}")
-        for line in _flipped(pair, comparison.primary, runs):
-            print_line(console, line)
-        for line in _worth(pair, comparison.primary):
-            print_line(console, line)
-    print_line(
-        console,
-        f"* decides, a family of {max(1, comparison.family)} over all pairs; the rest advises, a family of its own."
-        f" 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT; visible: the difference found"
-        " in 80 % of such comparisons",
-    )
-
-
-def _called(comparison: Comparison) -> Iterator[str]:
-    """What is shown, first of the pairs and then of slices: a few lines that call it by name."""
-    told = [pair for pair in comparison.pairs if any(d.primary and d.is_shown for d in pair.differences)]
-    yield from map(str, told[:PAIRS_CALLED])
-    if len(told) > PAIRS_CALLED:
-        yield f"... and {len(told) - PAIRS_CALLED} more pairs that differ"
-    if not told:
-        yield f"no difference shown in {', '.join(comparison.primary)}"
+    if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
+        print_line(console, f"no difference shown in {', '.join(comparison.primary)}")
     for part in comparison.slices[:SLICES_CALLED]:
-        yield f"only in a part of the turns: {part}"
+        print_line(console, f"only in a part of the turns: {part}")
+    for pair in comparison.pairs:
+        _show_pair(console, pair, comparison.primary, runs, everything)
+    told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
+    told += f" {max(1, comparison.family)}, all pairs together"
+    told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
+    print_line(console, told, "dim")
+    if not everything:
+        more = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
+        folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
+        steps = [(f"compare {folders} --all", f"{more} more measures, and more turns")]
+        print_commands(console, [*steps, (f"report {folders} -o run.html", "all of it as a page for the browser")])
+
+
+def _show_pair(console: Console, pair: Pair, primary: Sequence[str], runs: Sequence[Run], everything: bool) -> None:
+    print_line(console, str(pair), "bold")
+    columns = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "", *(("p", "d_z", "visible") if everything else ())]
+    shown = [d for d in pair.differences if d.primary or everything]
+    unknown = [d.measure.title for d in shown if d.reading == "unknown"]
+    rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.reading != "unknown"]
+    print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
+    if unknown:
+        print_line(console, f"not known of both: {', '.join(unknown)}")
+    for line in (*_flipped(pair, primary, runs, FLIPS_SHOWN if everything else 0), *_worth(pair, primary)):
+        print_line(console, line)
+
+
+def _row(d: PairedDifference) -> list[Cell]:
+    """A measure of a pair; what was shown is green or red."""
+    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
+    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
+    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
+    title = d.measure.title + (" *" if d.primary else "")
+    reading = Text(d.reading, style={"B better": "green", "B worse": "red"}.get(d.reading, ""))
+    d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
+    return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
 
 
 def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
@@ -101,8 +103,8 @@ def _show_ranking(console: Console, ranking: Ranking) -> None:
     print_table(console, f"ranks in {ranking.measure.name}; the front: {', '.join(ranking.decides)}", columns, rows)
 
 
-def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
-    """The turns whose answers crossed .5 and those that cost most more, worst first, and why, of what decides."""
+def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run], most: int) -> Iterator[str]:
+    """Of what decides the turns that turned or cost most more, worst first, and why; then at most `most` others."""
     sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
     primary = [name for name in primary if name in pair.paired]
     dearer = [name for name in primary if pair[name].measure in COSTS]
@@ -113,10 +115,10 @@ def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run]) -> Iterato
         shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
         for line in told(shown, sides) if shown else ():
             yield line if line.startswith(" ") else f"{word}: {line}"
-        rest = [flip for flip in flips if flip not in shown]
-        yield from (f"{word}: {flip}" for flip in rest[:FLIPS_SHOWN])
-        if len(rest) > FLIPS_SHOWN:
-            yield f"... and {len(rest) - FLIPS_SHOWN} more {word} (--json has all)"
+        rest = [flip for flip in flips if flip not in shown] if most else []
+        yield from (f"{word}: {flip}" for flip in rest[:most])
+        if len(rest) > most:
+            yield f"... and {len(rest) - most} more {word} (--json has all)"
 
 
 def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
@@ -127,7 +129,9 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    moved = [judged for judged in verdict.judged if judged.verdict in (*WORSE, "undecided") and judged.paired.changed]
+    open_ = [judged for judged in verdict.judged if judged.verdict == "undecided" and not judged.advises]
+    moved = [judged for judged in verdict.judged if judged.verdict in WORSE or judged in open_]
+    moved = [judged for judged in moved if judged.paired.changed]
     if explain:
         for judged in moved:
             flips = worst(judged.paired, FLIPS_SHOWN)
@@ -153,26 +157,4 @@ def reliabilities(run: Run) -> list[str]:
                 for estimator, (mean, interval) in found.items()
             ]
             lines.append(f"{name} of {label} from {SOLVED:g} on: {', '.join(parts)}")
-    return lines
-
-
-def visible_differences(comparison: Comparison | None) -> list[str]:
-    """For each pair the smallest difference in what decides that could have been shown with so few turns."""
-    if comparison is None:
-        return []
-    lines, equal = [], []
-    for pair in comparison.pairs:
-        for d in pair.differences:
-            if not d.primary or d.measure in COSTS:
-                continue
-            if not d.changed:
-                equal.append(d.measure.name)
-                continue
-            shown = f"none, {d.clusters} conversations are too few"
-            if d.visible is not None:
-                shown = f"{d.visible:.2f} (80 % power, in a family of {max(1, comparison.family)})"
-            lines.append(f"smallest visible difference in {d.measure.name}, {pair.b} against {pair.a}: {shown}")
-    if equal and not lines:
-        names = ", ".join(dict.fromkeys(equal))
-        lines = [f"smallest visible difference in {names}: unknown, as it does not differ"]
     return lines

@@ -15,7 +15,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.models import weights
 from agentlab.models.keys import load_keys
 
-NEEDED = ("openai", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
+NEEDED = ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
 EXTRAS = {
     "google.genai": "gemini",
     "mcp": "mcp",

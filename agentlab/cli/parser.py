@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from agentlab.cli import commands as handlers
-from agentlab.cli import published
+from agentlab.cli import published, seeing, storing
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
@@ -94,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
     run.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    run.add_argument("--executor", choices=("processes", "dask"), help="share the conversations out (default: do not)")
+    run.add_argument("--workers", type=int, metavar="N", help="among so many processes (default: as there are cores)")
+    run.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: a local one)")
     run.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
@@ -122,27 +125,41 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     replay.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
-    trace = command("trace", handlers.trace)
+    trace = command("trace", seeing.trace)
     trace.add_argument("run")
     trace.add_argument("id", nargs="?", help="a conversation")
     trace.add_argument("--flow", metavar="F", help="only this flow")
     trace.add_argument("--full", action="store_true", help="also whole prompts and replies, arguments and passages")
 
-    show = command("show", handlers.show)
+    show = command("show", seeing.show)
     show.add_argument("run", metavar="RUN", help="a run folder")
     show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
     show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
-    report = command("report", handlers.report)
+    report = command("report", seeing.report)
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
+
+    convert = command("convert", storing.convert)
+    convert.add_argument("run", metavar="RUN", help="a run folder of any format, or one that was played in shards")
+    convert.add_argument("--out", metavar="DIR", help="the new folder (default: RUN-converted)")
+
+    export = command("export", storing.export)
+    export.add_argument("run", metavar="RUN", help="a run folder")
+    export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")
+    export.add_argument("-o", "--out", metavar="FILE", help="the table (default: RUN.csv or RUN.parquet, here)")
+
+    view = command("view", seeing.view)
+    view.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run folder (default: the newest of results/)")
+    view.add_argument("--port", type=int, default=0, metavar="N", help="where it listens (default: a free port)")
+    view.add_argument("--open", action="store_true", help="open it in your browser")
 
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
-    compare.add_argument("--all", action="store_true", help="of more than two flows also the table of ranks")
+    compare.add_argument("--all", action="store_true", help="every measure, more turns, and the ranks of all flows")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
     judging = command("judge", judge)

@@ -15,7 +15,7 @@ from agentlab.core.trace import Trace
 from agentlab.evals.results.tables import Terminal, print_line
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.runner import RunProgress
+    from agentlab.evals.run.player import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
@@ -52,6 +52,7 @@ class RunDisplay(_Display):
     def update(self, progress: RunProgress) -> None:
         task, label = self._task("run", progress.total), one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
+        failed += f"  {progress.limits}" if progress.limits else ""
         self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         now = time.monotonic()

@@ -16,7 +16,8 @@ def score(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
     from agentlab.lab.regrading import score
 
-    show_comparison(score(arguments.run, arguments.scorer), arguments.all)
+    # What was asked for by name is shown.
+    show_comparison(score(arguments.run, arguments.scorer), arguments.all or bool(arguments.scorer))
 
 
 def import_(arguments: argparse.Namespace) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from agentlab.cli.comparing import reliabilities, visible_differences
-from agentlab.core.errors import RunError
-from agentlab.core.shown import paragraph
+from agentlab.cli.comparing import reliabilities
 from agentlab.evals.compare.measures import COSTS, summary_rows
-from agentlab.evals.compare.pairs import Comparison, compare
+from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.report.verdict import Verdict, verdict_on
+from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected, worst_turn
-from agentlab.evals.results.tables import Cell, new_console, print_line, print_table
+from agentlab.evals.results.show import badness, expected, worst_turn
+from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 ERRORS_SHOWN = 3
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
@@ -43,13 +43,15 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     console = new_console()
     result = run.result
     costs, scores = summary_rows(list(result.flows.values()))
-    comparison = compared(run)
+    verdict, comparison = verdict_on(run)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows: list[list[Cell]] = []
     zero, more = [], 0
+    # Where there are none but these they are what the run was graded for.
+    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
     for title, values in (*costs, *scores):
         name = _NAMES.get(title) or title.partition(" (n=")[0]
-        finding = (title, values) in scores and name not in DETAILS
+        finding = (title, values) in scores and name not in details
         if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
         elif finding or everything or name in HEADLINE_COSTS:
@@ -59,7 +61,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
     if zero:
         print_line(console, f"0 everywhere: {', '.join(zero)}")
-    for line in (*reliabilities(run), *visible_differences(comparison)):
+    _show_judgement(console, verdict)
+    for line in (*reliabilities(run), *poor_turns(run)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
@@ -77,7 +80,7 @@ def show_comparison(run: Run, everything: bool = False) -> None:
 
 def _show_failures(console: Console, run: Run) -> None:
     result = run.result
-    failed = Counter(row.error for row in run.played() if row.error is not None)
+    failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
@@ -97,27 +100,24 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run.folder.played.turns, run.folder.scores()):
-        row, why = found
-        conversation, flow = shlex.quote(row.conversation), shlex.quote(row.flow)
-        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
+    if found := worst_turn(run.figures(badness)):
+        play, turn, why = found
+        flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
+    steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
     if more:
         steps.append((f"show {folder} --all", f"{more} more measures"))
-    if steps:
-        print_line(console, "next:", "bold")
-    for command, does in steps:
-        console.print(Text(f"  {paragraph(f'agentlab {command}  # {does}')}"), soft_wrap=True)
+    print_commands(console, steps)
 
 
-def compared(run: Run) -> Comparison | None:
-    """The first flow with each other one; None for a single flow, or turns that are not there yet."""
-    try:
-        return compare(run)
-    except RunError:
-        return None
+def _show_judgement(console: Console, verdict: Verdict) -> None:
+    """What to ship, and what that rests on, a line a pair."""
+    print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
+    for note in verdict.notes:
+        print_line(console, f"  {note}")
 
 
 def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
@@ -149,8 +149,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace, gold = run.traces.get(play), run.conversations.get(conversation)
-    rows = {row.turn: row for row in run.folder.played.turns if row.play == play}
-    scores = [score for score in run.folder.scores() if (score.flow, score.conversation, score.epoch) == play]
+    rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
+    why = {found.turn: [f"cause: {found}"] for found in causes(run) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
@@ -158,11 +158,10 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in expected(gold.turns[turn]) if gold and row else ():
+        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
-        for score in scores:
-            if score.turn == turn:
-                print_line(console, f"{score.metric} {score.shown}  {score.reason}", "dim")
+        for metric, score in ((row and row.scores) or {}).items():
+            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
     console.print()
 
 

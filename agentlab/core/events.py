@@ -11,12 +11,11 @@ A session's verb appends one event, with child events for its parts:
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, from_json, to_json
+from agentlab.core.messages import PLAIN, Completion, Fact, Passage, Request, ToolCall, from_json, to_json
 
 Phase = Literal[
     "rewrite",
@@ -212,17 +211,12 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
-_SHARED = ("id", "turn", "phase", "parent", "after", "start", "seconds", "waited", "attempt", "origin", "background")
-
-
-@functools.cache
-def _columns(kind: str) -> tuple[str, ...]:
-    return (*_SHARED, *(f.name for f in fields(EVENTS[kind]) if f.name not in _SHARED))
-
-
-def to_row(event: Event) -> dict[str, Any]:
-    """An event as one JSON record; `revive` is the way back."""
-    return {"kind": event.kind} | {name: to_json(getattr(event, name)) for name in _columns(event.kind)}
+def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
+    """An event as one JSON record, each value that is no plain one as `told` writes it; `revive` is the way back."""
+    row: dict[str, Any] = {"kind": event.kind}
+    for name, value in vars(event).items():
+        row[name] = value if type(value) in PLAIN else told(value) if value != () else []
+    return row
 
 
 def revive(row: Mapping[str, Any]) -> Event:

@@ -39,15 +39,41 @@ def _write(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def append_whole(path: Path, data: bytes) -> None:
-    """Add `data` at the end of a file, or nothing of it. Raises OSError, and then the file is as it was."""
-    with _opened(path, os.O_APPEND) as descriptor:
-        size = os.fstat(descriptor).st_size
+class Appended:
+    """A file that is only added to, open from the first addition on for as long as anybody holds this."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def add(self, data: bytes) -> None:
+        """Add `data` at the end, or nothing of it. Raises OSError, and then the file is as it was."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o666)
+            self._close = weakref.finalize(self, os.close, self._descriptor)
+        written = 0
         try:
-            _write(descriptor, data)
+            # A disk that is full takes a part first, and says so only when asked for the rest.
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:] if written else data)
         except BaseException:
-            os.ftruncate(descriptor, size)
+            if written:
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            self._close()
+            self._descriptor = None
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """`Appended.add`, once."""
+    file = Appended(path)
+    try:
+        file.add(data)
+    finally:
+        file.close()
 
 
 def is_out_of_room(error: BaseException | str | None) -> bool:

@@ -24,9 +24,13 @@ CHARACTERS_PER_TOKEN = 4
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
 
 
+PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types whose values are JSON as they are."""
+
+
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
-    if value is None or isinstance(value, (str, int, float)):
+    if type(value) in PLAIN or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
@@ -39,8 +43,8 @@ def to_json(value: Any) -> Any:
         cls: Any = type(value)
         for name, default in defaults_of(cls):
             inner = getattr(value, name)
-            if inner != default:
-                row[name] = to_json(inner)
+            if inner is not default and inner != default:
+                row[name] = inner if type(inner) in PLAIN else to_json(inner)
         return row
     return value.isoformat() if isinstance(value, datetime) else value
 

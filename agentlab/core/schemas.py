@@ -9,17 +9,15 @@ keywords that a grammar cannot express. Nothing here trusts a schema to be sound
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
-
-# Not where it is used, which would be in the first call of a tool: a second of its latency.
-import jsonschema
-import referencing
 
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
@@ -43,10 +41,30 @@ _MOST_PARTS = 2000
 _MOST_ITEMS = 64
 
 
+@functools.cache
+def validators() -> Any:
+    """The library jsonschema; whoever has tools asks for it before the first of them is timed.
+
+    Where Jupyter is, its checker of IRIs would build a grammar for a second; formats are not checked here.
+    """
+    unwanted = "rfc3987_syntax"
+    blocked = unwanted not in sys.modules
+    if blocked:
+        sys.modules[unwanted] = None  # type: ignore[assignment]
+    try:
+        import jsonschema
+    finally:
+        if blocked:
+            del sys.modules[unwanted]
+    return jsonschema
+
+
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`."""
+    import referencing
+
     # A registry of its own, because the default one fetches what a schema refers to.
-    validator = jsonschema.Draft202012Validator(spec.parameters, registry=referencing.Registry())
+    validator = validators().Draft202012Validator(spec.parameters, registry=referencing.Registry())
     try:
         problems = sorted(validator.iter_errors(arguments), key=str)
     except Exception:

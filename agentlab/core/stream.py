@@ -114,6 +114,8 @@ class Stream:
 
     def emit(self, item: Item) -> None:
         """Tell the listeners; one that fails is named in the log, and the turn goes on."""
+        if not self._listeners:
+            return
         names = {"*", item.name, item.event.name} if isinstance(item, Noticed) else {"*", item.name}
         for name, listen in list(self._listeners):
             if name in names:
@@ -138,6 +140,8 @@ class Speech:
 
     def add(self, piece: str) -> None:
         self._said += piece
+        if not self._stream.is_heard:
+            return
         shown = self._shows(self._said)
         if not shown.startswith(self._shown):
             said = self._said

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from agentlab.core.errors import RunError
@@ -49,15 +50,14 @@ class Totals:
     @classmethod
     def sum(cls, parts: Iterable[Totals]) -> Totals:
         """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
-        parts = list(parts)
-        if len(parts) == 1:
-            return parts[0]
-        return cls(**{f.name: add_up([getattr(part, f.name) for part in parts]) for f in fields(cls)} if parts else {})
+        parts = [part for part in parts if part is not _NOTHING]
+        if len(parts) < 2:
+            return parts[0] if parts else _NOTHING
+        return cls(**dict(zip(_NAMES, map(add_up, zip(*map(_values, parts), strict=True)), strict=True)))
 
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
-        for f in fields(self):
-            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+        for mine, theirs in zip(_values(self), _values(other), strict=True):
             if mine is None or theirs is None:
                 if mine is not theirs:
                     return False
@@ -68,10 +68,15 @@ class Totals:
 
 def add_up(numbers: Iterable[Any]) -> Any:
     """The sum, exactly rounded; None where a number is unknown."""
-    numbers = list(numbers)
-    if any(number is None for number in numbers):
+    numbers = tuple(numbers)
+    if None in numbers:
         return None
-    return math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
+    return math.fsum(numbers) if float in map(type, numbers) else sum(numbers)
+
+
+_NAMES = tuple(field.name for field in fields(Totals))
+_values = attrgetter(*_NAMES)
+_NOTHING = Totals()
 
 
 def _price(event: Event, parents: set[int]) -> Totals:
@@ -96,7 +101,7 @@ def _price(event: Event, parents: set[int]) -> Totals:
             return Totals(memory_ops=1, seconds=seconds)
         case Search() | Fetch():
             return Totals(seconds=seconds)
-    return Totals()
+    return _NOTHING
 
 
 def fold(events: Iterable[Event]) -> Totals:

@@ -10,6 +10,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Dataset:
         self.places = dict(places or {})
         """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         content = hashlib.sha256()
         for conversation in self.conversations:
@@ -108,6 +109,12 @@ def _stratum(conversation: Conversation) -> str:
     kind = conversation.metadata.get("kind") or conversation.metadata.get("category") or ""
     refusals = "all" if unanswerable == len(turns) else "some" if unanswerable else "none"
     return f"{kind}/{refusals}/{sorted(map(str, lookups))}"
+
+
+def stamp(path: str | Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of each file of a data set folder: while they are the same, what was loaded still holds."""
+    files = sorted(file for file in Path(path).glob("*.jsonl"))
+    return tuple((str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files)
 
 
 def load_dataset(path: str | Path) -> Dataset:

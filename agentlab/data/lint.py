@@ -14,6 +14,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from agentlab.core.names import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation, ExpectedCall, Turn
@@ -31,8 +32,17 @@ LEAST_CONVERSATIONS = 6
 """With fewer, a test that flips the signs of whole conversations never comes below p = .05: 2 / 2^5 is more."""
 
 
-def lint(dataset: Dataset) -> Iterator[str]:
+_linted = WeakKeyDictionary[Dataset, tuple[str, ...]]()
+
+
+def lint(dataset: Dataset) -> tuple[str, ...]:
     """One line for each, with file and row, conversation, turn and key."""
+    if dataset not in _linted:
+        _linted[dataset] = tuple(_doubts(dataset))
+    return _linted[dataset]
+
+
+def _doubts(dataset: Dataset) -> Iterator[str]:
     for conversation in dataset.conversations:
         for number in conversation.scored_turns:
             for doubt in _of_turn(conversation, number, bool(dataset.documents)):

@@ -10,10 +10,11 @@ from typing import Any
 from agentlab.core.errors import RunError
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
-from agentlab.evals.results.grading import Grader, finish
+from agentlab.evals.results.grading import Grader
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, grade_rows, read_turns
 from agentlab.evals.run.folder import FORMAT, locked
+from agentlab.evals.run.regrade import regrade
 from agentlab.lab.lab import Lab
 
 ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings")
@@ -59,8 +60,11 @@ def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
 
 
 async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool) -> None:
-    grader = Grader(run.path, datasets, lab.scorers, lab.embedder.embed)
-    await finish(run.folder, datasets, grader, complete=complete)
+    grader = Grader(lab.scorers, lab.embedder.embed, run.path)
+    try:
+        await regrade(run.folder, datasets, grader, complete=complete)
+    finally:
+        grader.close()
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:

@@ -2,44 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import httpx2
-import openai
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from agentlab.core.errors import ModelError, ServerFault
 
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
 MOST_BYTES = 64 * 2**20
 """Of one answer, with all that is around its text."""
+MOST_REDIRECTS = 5
+LINGERING_SECONDS = 0.05
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
+class BoundedClient:
+    """Posts to the servers behind `address`; `silence` is in seconds. It belongs to the event loop it is made on."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for piece in self._stream:
-            size += len(piece)
-            if size > MOST_BYTES:
-                raise ServerFault(f"the server sent more than {MOST_BYTES} bytes")
-            yield piece
+    def __init__(self, address: str, silence: float, headers: Mapping[str, str]) -> None:
+        import aiohttp
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+        secure = address.startswith("https:")
+        self._session = aiohttp.ClientSession(
+            # How many are in flight is decided further up.
+            connector=aiohttp.TCPConnector(limit=0, ssl=_certificates() if secure else True),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=silence, sock_read=silence),
+            headers={"Accept-Encoding": "identity", **headers},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            # Looked up once: the session would look into the environment at every call, in a thread.
+            proxy=proxy_for(address),
+        )
+
+    async def post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """The head of the answer, after redirects within the server; raises ModelError for one to another server."""
+        for _ in range(MOST_REDIRECTS):
+            response = await self._session.post(url, data=body, headers=headers, allow_redirects=False)
+            if "location" not in response.headers or response.status not in _REDIRECTS:
+                # It was not asked for, and what a packed answer grows to is known only once it has.
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    response.close()
+                    raise ServerFault("the server packs its answers, though it was asked not to")
+                return response
+            response.close()
+            sent_to = url.join(type(url)(response.headers["location"]))
+            if sent_to.origin() != url.origin():
+                raise ModelError(f"the server sends on to {sent_to.origin()}; ask that one, if you trust it")
+            url = sent_to
+        raise ModelError(f"the server sends on more than {MOST_REDIRECTS} times")
+
+    async def close(self) -> None:
+        await self._session.close()
 
 
-async def _guard(response: httpx2.Response) -> None:
-    # It was not asked for, and what a packed answer grows to is known only once it has.
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise ServerFault("the server packs its answers, though it was asked not to")
-    if response.has_redirect_location:
-        asked, sent_to = response.url, response.url.join(response.headers["location"])
-        if (asked.scheme, asked.host, asked.port) != (sent_to.scheme, sent_to.host, sent_to.port):
-            raise ModelError(f"the server sends on to {sent_to.scheme}://{sent_to.host}; ask that one, if you trust it")
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _Bounded(response.stream)
+class BoundedBody:
+    """The body of an answer, piece by piece as it arrives."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._content = response.content
+        self._size = 0
+
+    async def read(self) -> bytes:
+        """The next piece, b"" after the last one; raises ServerFault past `MOST_BYTES`."""
+        piece = await self._content.readany()
+        self._size += len(piece)
+        if self._size > MOST_BYTES:
+            raise ServerFault(f"the server sent more than {MOST_BYTES} bytes")
+        return piece
+
+    async def read_all(self, most: int | None = None) -> bytes:
+        """What is left of it, at most `most` bytes."""
+        found = bytearray()
+        while piece := await self.read():
+            found += piece
+            if most is not None and len(found) >= most:
+                break
+        return bytes(found[:most])
+
+    async def linger(self) -> None:
+        """Wait a moment for the end of what should have ended: a connection that was read to its end is used again."""
+        if not self._content.at_eof():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGERING_SECONDS):
+                    await self.read()
 
 
-def bounded_client() -> httpx2.AsyncClient:
-    return openai.DefaultAioHttpClient(headers={"Accept-Encoding": "identity"}, event_hooks={"response": [_guard]})
+def proxy_for(address: str) -> str | None:
+    """The proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`) names for an address."""
+    parts = urlsplit(address)
+    if proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    known = getproxies()
+    return known.get(parts.scheme) or known.get("all")
+
+
+def _certificates() -> ssl.SSLContext:
+    """Trusted are those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names, else those of the package certifi."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not file and not folder:
+        import certifi
+
+        file = certifi.where()
+    return ssl.create_default_context(cafile=file or None, capath=folder or None)

@@ -21,6 +21,7 @@ from agentlab.core.messages import Completion, FinishReason, Message, Request, T
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, error_of_status, seconds_in, wired_tools
+from agentlab.wire.limits import Limits
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -75,6 +76,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         self.name = f"gemini/{model}"
         self._model, self._base_url, self._keys, self.timeout = model, base_url, keys, timeout
         self._client: Client | None = None
+        self.limits = Limits()
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -34,15 +34,21 @@ class KeyRing:
         self._turn = 0
         self._back_at = dict.fromkeys(self.keys, 0.0)
 
-    def take(self) -> str:
-        """The next key that is not set aside; where all are, the one that comes back first."""
+    def take(self, rank: Callable[[str], float] | None = None) -> str:
+        """The next key that is not set aside, of those with the highest `rank`; where all are, the first to come back.
+
+        `rank` says how much is left of what a provider allows a key.
+        """
+        if len(self.keys) == 1:
+            return self.keys[0]
         now = self._clock()
-        for step in range(len(self.keys)):
-            key = self.keys[(self._turn + step) % len(self.keys)]
-            if self._back_at[key] <= now:
-                self._turn = (self._turn + step + 1) % len(self.keys)
-                return key
-        return self._first_back()
+        inturn = [self.keys[(self._turn + step) % len(self.keys)] for step in range(len(self.keys))]
+        free = [key for key in inturn if self._back_at[key] <= now]
+        if not free:
+            return self._first_back()
+        key = free[0] if rank is None else max(free, key=rank)
+        self._turn = (self.keys.index(key) + 1) % len(self.keys)
+        return key
 
     def _first_back(self) -> str:
         return min(self.keys, key=self._back_at.__getitem__)

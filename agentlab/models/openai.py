@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from agentlab.core.errors import Unreachable
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.core.strict_json import parse_json
+from agentlab.models.bounded_http import BoundedBody
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.openai_connection import Connection
+from agentlab.models.openai_connection import Connection, ServerSent
 from agentlab.models.provider import Provider, wired_tools
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+from agentlab.wire.limits import Limits
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _FINISH: dict[str | None, FinishReason] = {
@@ -43,6 +45,36 @@ def connect(
     return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
+class CallOfFunction(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class PartOfCall(Struct):
+    index: int = 0
+    id: str | None = None
+    function: CallOfFunction | None = None
+
+
+class Delta(Struct):
+    content: str | None = None
+    tool_calls: list[PartOfCall] | None = None
+
+
+class Choice(Struct):
+    delta: Delta
+    finish_reason: str | None = None
+
+
+class Chunk(Struct):
+    """What is read of a piece of a streamed answer; whatever else stands in it is passed over."""
+
+    choices: list[Choice] | None = None
+    model: str | None = None
+    usage: Any = None
+    error: Any = None
+
+
 @dataclass
 class StreamedChat:
     """What the chunks of an answer add up to."""
@@ -53,6 +85,22 @@ class StreamedChat:
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
 
+    def add(self, chunk: Chunk, emit: Emit) -> None:
+        self.model = chunk.model or self.model
+        if chunk.usage is not None:
+            self.usage = read_usage(chunk.usage)
+        for choice in (chunk.choices or ())[:1]:
+            self.finish = choice.finish_reason or self.finish
+            if choice.delta.content:
+                self.text.append(choice.delta.content)
+                emit(choice.delta.content)
+            for part in choice.delta.tool_calls or ():
+                call = self.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+                call["id"] = part.id or call["id"]
+                if part.function is not None:
+                    call["name"] += part.function.name or ""
+                    call["arguments"] += part.function.arguments or ""
+
 
 class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
@@ -61,6 +109,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         self.name = f"openai/{model}"
         self.timeout = timeout
         self._model = model
+        self.limits = Limits()
         self._connection = Connection(base_url, keys, timeout)
 
     def translate(self, request: Request) -> dict[str, Any]:
@@ -98,25 +147,19 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         return body
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        return await self._connection.ask(self.name, lambda client: self._read(client, wired, emit))
+        return await self._connection.ask(
+            self.name, "chat/completions", wired, lambda body: self._read(body, emit), self.limits
+        )
 
-    async def _read(self, client: AsyncOpenAI, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        read = StreamedChat(self._model)
-        async with await client.chat.completions.create(**wired) as stream:
-            async for chunk in stream:
-                read.model = chunk.model or read.model
-                if chunk.usage is not None:
-                    read.usage = read_usage(chunk.usage)
-                for choice in (chunk.choices or ())[:1]:
-                    read.finish = choice.finish_reason or read.finish
-                    if choice.delta.content:
-                        read.text.append(choice.delta.content)
-                        emit(choice.delta.content)
-                    for part in choice.delta.tool_calls or ():
-                        call = read.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
-                        call["id"] = part.id or call["id"]
-                        call["name"] += (part.function and part.function.name) or ""
-                        call["arguments"] += (part.function and part.function.arguments) or ""
+    async def _read(self, body: BoundedBody, emit: Emit) -> StreamedChat:
+        read, events, piece = StreamedChat(self._model), ServerSent(), b" "
+        while piece and not events.is_done:
+            piece = await body.read()
+            for data in events.feed(piece):
+                chunk = read_chunk(data)
+                if chunk.error:
+                    raise self._connection.broke_off(chunk.error, self.name)
+                read.add(chunk, emit)
         return read
 
     def parse(self, raw: StreamedChat, request: Request) -> Completion:
@@ -170,12 +213,24 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=parsed)
 
 
+_chunks = msgspec.json.Decoder(Chunk)
+
+
+def read_chunk(data: bytes) -> Chunk:
+    """Raises ValueError for what is no chunk."""
+    try:
+        return _chunks.decode(data)
+    except ValueError:
+        # What msgspec refuses and servers send: NaN as a count, half a surrogate pair in a text.
+        return msgspec.convert(json.loads(data), Chunk)
+
+
 def read_usage(usage: Any) -> Usage:
     """The counts as they were sent; what of them cannot be is left out further up."""
-    prompt, output = (getattr(usage, f"{of}_tokens_details", None) for of in ("prompt", "completion"))
+    prompt, output = (usage.get(f"{of}_tokens_details") or {} for of in ("prompt", "completion"))
     return Usage(
-        input_tokens=getattr(usage, "prompt_tokens", None),
-        output_tokens=getattr(usage, "completion_tokens", None),
-        cached_tokens=getattr(prompt, "cached_tokens", None),
-        reasoning_tokens=getattr(output, "reasoning_tokens", None),
+        input_tokens=usage.get("prompt_tokens"),
+        output_tokens=usage.get("completion_tokens"),
+        cached_tokens=prompt.get("cached_tokens"),
+        reasoning_tokens=output.get("reasoning_tokens"),
     )

@@ -1,90 +1,180 @@
 """The way to a server that speaks OpenAI's protocols, as chat models and embedders both take it.
 
     connection = Connection("http://127.0.0.1:8000/v1", keys, timeout=120)
-    vectors = await connection.ask("openai/e", lambda client: client.embeddings.create(model="e", input=["offside"]))
+    row = await connection.ask("openai/e", "embeddings", {"model": "e", "input": ["offside"]}, read)
 
-The official SDK does the talking, on its aiohttp transport (six times faster than its default one with many calls in
-flight) and with its own retries off: what may go through later is asked again by the queue before every model and
-embedder, with the next of several keys.
+No SDK stands between. The official one costs more than all the rest of a run: its request models walk over the whole
+history in every request, its response models over every chunk of a stream, and importing it takes as long as hundreds
+of calls. Its own `post` with a ready body still costs four times what aiohttp does. Here a request is a body that is
+ready, and an answer the bytes of the server, read by whoever knows what they mean. What users of the SDK rely on stays:
+`OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`, `OPENAI_CUSTOM_HEADERS`, proxies and certificates of the
+environment. Nothing is tried twice here: the queue before every model and embedder asks again, with the next of several
+keys, what may go through later.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentlab.core import codec
 from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFault, Unreachable
+from agentlab.core.version import __version__
+from agentlab.models.bounded_http import BoundedBody, BoundedClient
 from agentlab.models.keys import KeyRing
 from agentlab.models.provider import error_of_status, seconds_in
+from agentlab.wire.limits import Limits
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from yarl import URL
 
 Answered = TypeVar("Answered")
+OPENAI = "https://api.openai.com/v1"
 SILENCE_SECONDS = 120.0
+MOST_OF_AN_ERROR = 65_536
+"""Bytes of a refusal that are read."""
 _OVERFLOW = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
+_OWN_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 
 
 class Connection:
-    """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for a whole answer."""
+    """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for any silence.
+
+    How long a whole answer may take is up to whoever asks.
+    """
 
     def __init__(self, base_url: str | None, keys: KeyRing, timeout: float) -> None:
         self.base_url = base_url
         self.keys = keys
-        self._timeout = timeout
-        self._client: AsyncOpenAI | None = None
+        self.timeout = timeout
+        self._client: BoundedClient | None = None
+        self._addresses: dict[str, URL] = {}
 
-    async def ask(self, model: str, send: Callable[[AsyncOpenAI], Awaitable[Answered]]) -> Answered:
-        """What `send` gets from the server with the next key; what goes wrong there is a ModelError of `model`."""
-        import httpx2
-        import openai
+    async def ask(
+        self,
+        model: str,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[BoundedBody], Awaitable[Answered]],
+        limits: Limits | None = None,
+    ) -> Answered:
+        """What `read` makes of the server's answer to the next key; what goes wrong there is a ModelError of `model`.
 
-        from agentlab.models.bounded_http import bounded_client
+        Raises what `read` raises over an answer that cannot be read, too.
+        """
+        import aiohttp
 
-        if self._client is None:
-            # Without a key of its own: each call brings the one whose turn it is.
-            self._client = openai.AsyncOpenAI(
-                base_url=self.base_url,
-                api_key="none",
-                timeout=min(self._timeout, SILENCE_SECONDS),
-                max_retries=0,
-                http_client=bounded_client(),
-            )
-        key = self.keys.take()
+        client, key = self._connected(), self.keys.take(limits.rank if limits else None)
         try:
-            async with asyncio.timeout(self._timeout):
-                return await send(self._client.with_options(api_key=key))
+            response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
+            try:
+                if limits is not None:
+                    limits.learn(key, response.headers)
+                answer = BoundedBody(response)
+                if response.status < 400:
+                    answered = await read(answer)
+                    await answer.linger()
+                    return answered
+                told = await answer.read_all(MOST_OF_AN_ERROR)
+                error = self._refusal(response.status, response.headers, told, model)
+            finally:
+                response.release()
+        except aiohttp.ConnectionTimeoutError:
+            error = Unreachable("cannot reach the server in time", model)
         except TimeoutError:
-            error: ModelError = Unreachable("no answer in time", model)
-        except openai.APIError as problem:
-            error = self._error(problem, model)
-        except httpx2.HTTPError as problem:
+            error = Unreachable("no answer in time", model)
+        except aiohttp.ClientConnectorError as problem:
+            error = Unreachable(f"cannot reach the server: {self.keys.quote(str(problem))}", model)
+        except aiohttp.ClientError as problem:
             error = Unreachable(f"the connection broke: {type(problem).__name__}", model)
+        except ModelError as problem:
+            error = problem if problem.model else type(problem)(self.keys.quote(str(problem)), model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.blame(key, error)
 
-    def _error(self, problem: Any, model: str) -> ModelError:
-        """Our error for an exception of the SDK."""
-        import openai
+    def _connected(self) -> BoundedClient:
+        if self._client is None:
+            headers = {"Content-Type": "application/json", "User-Agent": f"agentlab/{__version__}"}
+            headers |= {name: os.environ[var] for var, name in _OWN_HEADERS.items() if os.environ.get(var)}
+            for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines():
+                name, colon, value = line.partition(":")
+                headers |= {name.strip(): value.strip()} if colon and name.strip() else {}
+            self._client = BoundedClient(self.base_url or OPENAI, min(self.timeout, SILENCE_SECONDS), headers)
+        return self._client
 
-        if isinstance(problem.__cause__, ModelError):
-            return type(problem.__cause__)(str(problem.__cause__), model)
-        said = self.keys.quote(str(getattr(problem, "message", problem)))
-        # The aiohttp transport reports a refused connection as a time-out; its cause tells them apart.
-        if isinstance(problem, openai.APITimeoutError) and "onnect" not in str(problem.__cause__):
-            return Unreachable("no answer in time", model)
-        if isinstance(problem, openai.APIConnectionError):
-            return Unreachable(f"cannot reach the server: {said}", model)
-        if not isinstance(problem, openai.APIStatusError):
-            return ServerFault(said, model)
-        if problem.status_code == 429 and problem.code == "insufficient_quota":
+    def _address(self, path: str) -> URL:
+        if path not in self._addresses:
+            from yarl import URL
+
+            base = URL(self.base_url or OPENAI)
+            # What stands behind a question mark belongs there still: some gateways want their version so.
+            self._addresses[path] = base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
+        return self._addresses[path]
+
+    def _refusal(self, status: int, headers: Mapping[str, str], content: bytes, model: str) -> ModelError:
+        """Our error for an answer with an HTTP status from 400 on."""
+        text = content.decode("utf-8", "replace")
+        told, code = told_by(text)
+        said = self.keys.quote(told)
+        if status == 429 and code == "insufficient_quota":
             return Refused(said, model)
-        if problem.status_code in (400, 413) and any(mark in f"{problem.code} {said}" for mark in _OVERFLOW):
+        if status in (400, 413) and any(mark in text for mark in _OVERFLOW):
             return ContextOverflow(said, model)
-        return error_of_status(problem.status_code, said, model, seconds_in(problem.response.headers, "retry-after"))
+        return error_of_status(status, said, model, seconds_in(headers, "retry-after"))
+
+    def broke_off(self, told: Any, model: str) -> ModelError:
+        """Our error for one that a server told in the middle of an answer."""
+        said = told.get("message") if isinstance(told, dict) else told
+        return ServerFault(self.keys.quote(str(said or "the server gave up in the middle of an answer")), model)
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def told_by(text: str) -> tuple[str, Any]:
+    """Message and code of an error as servers write it: `{"error": {"message", "code"}}`, its inside, or any text."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, None
+    said = said[0] if isinstance(said, list) and said else said
+    error = said.get("error", said) if isinstance(said, dict) else said
+    if not isinstance(error, dict):
+        return str(error), None
+    return str(error.get("message") or error.get("detail") or text), error.get("code")
+
+
+class ServerSent:
+    """Reads server-sent events out of the pieces of a body; of their fields only the data means something here."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        """True once `[DONE]` was read."""
+        self._unfinished: list[bytes] = []
+        self._data: list[bytes] = []
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
+        if piece and b"\n" not in piece:
+            # Put together once the line is whole: a server may take as many pieces over one as it likes.
+            self._unfinished.append(piece)
+            return []
+        self._unfinished.append(piece or b"\n\n")
+        *lines, rest = b"".join(self._unfinished).split(b"\n")
+        self._unfinished = [rest]
+        found = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].strip())
+            elif self._data and line in (b"", b"\r"):
+                event = b"\n".join(self._data)
+                self._data.clear()
+                if event == b"[DONE]":
+                    self.is_done = True
+                    break
+                found.append(event)
+        return found

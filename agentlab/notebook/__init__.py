@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import MissingExtra
-from agentlab.evals.run.runner import RunProgress
+from agentlab.evals.run.player import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
 

@@ -7,10 +7,9 @@ queue. So a replay, which does nothing but look up, writes the same numbers as t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -91,7 +90,8 @@ class Clock:
 
     def set_predecessors(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
-        self.scope = replace(self.scope, after=events)
+        scope = self.scope
+        self.scope = Scope(scope.turn, scope.parent, events, scope.background, scope.path)
 
     @property
     def elapsed(self) -> float:
@@ -124,37 +124,53 @@ class Clock:
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
             log.info("%s: %s  %s", where, event.title, shorten(event.detail))
-        ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
-        self.stream.emit(ended)
+        if self.stream.is_heard:
+            ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
+            self.stream.emit(ended)
         self.set_predecessors((event.id,))
 
-    @contextlib.contextmanager
-    def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Make the block one event; what the block puts into the yielded dict becomes fields of the event."""
-        opened = self.open(phase)
-        if self.stream.is_heard and kind not in (Decision, Notice):
-            self.begun(kind(**opened, **facts))
-        outer = self.scope
-        self.scope = replace(outer, parent=opened["id"], after=())
-        began = time.perf_counter()
-        try:
-            yield facts
-        except BaseException as failure:
-            facts["error"] = f"{type(failure).__name__}: {failure}"
-            raise
-        finally:
-            self.scope = outer
-            event = kind(**opened, **facts)
-            seconds, origin = self._measured(event, time.perf_counter() - began)
-            self.close(event if seconds == 0.0 else replace(event, seconds=seconds, origin=origin))
+    def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> _Timed:
+        """Make the block one event; what the block puts into the dict it is given becomes fields of the event."""
+        return _Timed(self, kind, phase, facts)
 
-    def _measured(self, event: Event, seconds: float) -> tuple[float, str]:
-        """Seconds and origin: of a whole the longest path through its parts, of a part what it took when recorded."""
-        parts = sorted(self._parts.pop(event.id, ()), key=lambda part: part.id)
+    def close_timed(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> None:
+        """End a block that took so many seconds: of a whole its longest path counts, of a part what was recorded."""
+        parts = self._parts.pop(fields["id"], None)
         if parts:
-            origin = "replay" if any(part.origin == "replay" for part in parts) else "live"
-            return longest_path(parts, lambda part: part.seconds), origin
-        return (0.0, "live") if event.work is None else self._recorded_duration(event.work, seconds)
+            parts.sort(key=lambda part: part.id)
+            fields["seconds"] = longest_path(parts, lambda part: part.seconds)
+            fields["origin"] = "replay" if any(part.origin == "replay" for part in parts) else "live"
+        event = kind(**fields)
+        if not parts and event.work is not None:
+            took, origin = self._recorded_duration(event.work, seconds)
+            event = replace(event, seconds=took, origin=origin)
+        self.close(event)
+
+
+class _Timed:
+    """The block of `Clock.timed`; not a generator, of which a run of a million events would feel the cost."""
+
+    __slots__ = ("_began", "_clock", "_facts", "_kind", "_opened", "_outer", "_phase")
+
+    def __init__(self, clock: Clock, kind: type[Event], phase: Phase | None, facts: dict[str, Any]) -> None:
+        self._clock, self._kind, self._phase, self._facts = clock, kind, phase, facts
+
+    def __enter__(self) -> dict[str, Any]:
+        clock, kind = self._clock, self._kind
+        self._opened = clock.open(self._phase)
+        if clock.stream.is_heard and kind not in (Decision, Notice):
+            clock.begun(kind(**self._opened, **self._facts))
+        self._outer = outer = clock.scope
+        clock.scope = Scope(outer.turn, self._opened["id"], (), outer.background, outer.path)
+        self._began = time.perf_counter()
+        return self._facts
+
+    def __exit__(self, kind: object, failure: BaseException | None, traceback: object) -> None:
+        seconds = time.perf_counter() - self._began
+        if failure is not None:
+            self._facts["error"] = f"{type(failure).__name__}: {failure}"
+        self._clock.scope = self._outer
+        self._clock.close_timed(self._kind, self._opened | self._facts, seconds)
 
 
 def _running_task() -> asyncio.Task[Any] | None:

@@ -1,4 +1,7 @@
-"""Conversations in SQLite: every message points at the one it replies to; a chain is read back along these links."""
+"""Stored conversations: every message points at the one it replies to; a chain is read back along these links.
+
+A chat keeps its messages in SQLite, in its folder; a conversation that nobody comes back to keeps them in a list.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,46 @@ SELECT role, speaker, text FROM chain ORDER BY depth DESC
 """
 
 
+_ROLES = ("user", "agent", "system")
+
+
+class ConversationList:
+    """The messages of one conversation, gone with it."""
+
+    def __init__(self) -> None:
+        self._saved: list[tuple[Message, int | None]] = []
+
+    def save(
+        self,
+        conversation: str,
+        role: str,
+        text: str,
+        *,
+        reply_to: int | None = None,
+        speaker: str | None = None,
+        citations: Sequence[Citation] = (),
+        created: datetime | None = None,
+    ) -> int:
+        """As `ConversationDatabase.save`; raises ValueError for a role that is none."""
+        if role not in _ROLES:
+            raise ValueError(f"a stored message is of {', '.join(_ROLES)}, not of {role!r}")
+        message = Message(role=role, text=_storable(text), name=speaker)  # type: ignore[arg-type]
+        self._saved.append((message, reply_to))
+        return len(self._saved)
+
+    def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]:
+        """As `ConversationDatabase.chain`."""
+        found: list[Message] = []
+        at: int | None = message_id
+        while at is not None and (limit is None or len(found) < limit):
+            message, at = self._saved[at - 1]
+            found.append(message)
+        return tuple(reversed(found))
+
+    def last_message(self, conversation: str) -> int | None:
+        return len(self._saved) or None
+
+
 class ConversationDatabase:
     """Stored messages of any number of conversations; `path` is a file, or `:memory:`.
 
@@ -76,14 +119,12 @@ class ConversationDatabase:
         created: datetime | None = None,
     ) -> int:
         """Store a message and return its id, to be given as `reply_to` of the next one."""
-        # SQLite refuses half a surrogate pair, which a model may write.
-        text = text.encode("utf-8", "replace").decode()
         values = (
             conversation,
             reply_to,
             role,
             speaker,
-            text,
+            _storable(text),
             json.dumps(to_json(tuple(citations))),
             created.isoformat() if created else None,
         )
@@ -122,3 +163,8 @@ class ConversationDatabase:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _storable(text: str) -> str:
+    """Without half a surrogate pair, which a model may write and SQLite refuses."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

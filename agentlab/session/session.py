@@ -47,7 +47,7 @@ from agentlab.core.messages import (
 from agentlab.core.names import NOT_RECORDED, USAGE_UNKNOWN
 from agentlab.core.plugins import unknown
 from agentlab.core.protocols import Answer, Gateway, History, Index, Memory, Tool
-from agentlab.core.schemas import check_arguments
+from agentlab.core.schemas import check_arguments, validators
 from agentlab.core.slot import Slot
 from agentlab.core.stream import Speech, Stream, ToolProgress
 from agentlab.core.trace import Trace
@@ -110,9 +110,14 @@ class Session(MemoryVerbs, BackgroundWork):
         """Whether they work in it, or in a copy that goes with the session."""
         self.folder = folder
         """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
+        self.turn_seconds: float | None = None
+        """How long a turn may take, and all of them, by the clock on the wall; kept by whoever drives the flow."""
+        self.conversation_seconds: float | None = None
         self.token_limit: int | None = None
         """Set by a flow: longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+        if tools:
+            validators()
         self.tools_are_brought = tools_are_brought
         """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
         self.settings = settings
@@ -381,11 +386,9 @@ class Session(MemoryVerbs, BackgroundWork):
             created=self.now,
         )
 
-    @contextlib.contextmanager
-    def step(self, name: str, text: str = "") -> Iterator[None]:
+    def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:
         """Group the events of the block under a named step."""
-        with self._clock.timed(Step, None, name=name, text=text):
-            yield
+        return self._clock.timed(Step, None, name=name, text=text)
 
 
 def _all(said: str) -> str:

@@ -18,9 +18,17 @@ from typing import Any
 import numpy as np
 
 from agentlab.core import errors
-from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
+from agentlab.core.errors import (
+    BadRequest,
+    ContextOverflow,
+    ModelError,
+    NotRecorded,
+    RecordingError,
+    ToolError,
+    Unreachable,
+)
 from agentlab.core.events import shorten
-from agentlab.core.messages import Completion, Message, Request, from_json, to_json
+from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, from_json, to_json
 from agentlab.core.protocols import Answer, Emit, Place
 from agentlab.wire.checked import checked
 from agentlab.wire.explain import Explanation
@@ -46,6 +54,7 @@ class Gateway:
         conversation: str,
         epoch: int,
         retries: int = RETRIES,
+        call_seconds: float | None = None,
     ) -> None:
         self.name = model.name
         self._recorder = recorder
@@ -55,6 +64,7 @@ class Gateway:
         self._conversation = conversation
         self._epoch = epoch
         self._retries = retries
+        self._call_seconds = call_seconds
         self._asked: Counter[tuple[tuple[int, ...], str]] = Counter()
         """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
@@ -118,11 +128,23 @@ class Gateway:
         return self._recorded(answer, key, entry, recorded, missed)
 
     async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
-        async with self._model.slot() as (model, waited):
-            answer = await timed(model.complete(request, emit), waited)
+        async with self._model.slot(self._flow, _tokens(request)) as (model, waited):
+            answer = await timed(self._in_time(model.complete(request, emit)), waited)
         completion, strange = checked(answer.result, self.name)
         odd[:] = [strange] if strange else []
         return replace(answer, result=completion)
+
+    async def _in_time(self, work: Awaitable[Completion]) -> Completion:
+        """What `work` brings within the time that the spec gives a call."""
+        if self._call_seconds is None:
+            return await work
+        try:
+            async with asyncio.timeout(self._call_seconds) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unreachable(f"no answer within {self._call_seconds:g} s (timeouts.call)", self.name) from None
 
     def _recorded(
         self, answer: Answer[Completion], key: str, entry: Row, request: RecordedRequest, missed: Explanation | None
@@ -221,6 +243,11 @@ class Gateway:
             return row["seconds"], "replay"
         row = self._recorder.keep(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
         return row["seconds"], "live"
+
+
+def _tokens(request: Request) -> int:
+    """What a request may come to, as providers count it beforehand."""
+    return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 
 def _completion(row: Row) -> Completion:

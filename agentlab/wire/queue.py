@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from agentlab.core.errors import RateLimited
 from agentlab.core.protocols import Embedder, Model
+from agentlab.wire.limits import Limits
 from agentlab.wire.retries import Attempts
 
 if TYPE_CHECKING:
@@ -23,33 +25,40 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-@dataclass
-class _Flight:
-    task: asyncio.Task[Any]
-    waiting: int = 0
-
-
 class Flights:
-    """Work that is under way, by key."""
+    """Work that is under way, by key; each is done by whoever came first, within its own task."""
 
     def __init__(self) -> None:
-        self._flights: dict[str, _Flight] = {}
+        self._waiting: dict[str, list[asyncio.Future[tuple[Any, Exception | None] | None]]] = {}
 
-    async def share(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
-        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's."""
-        flight = self._flights.get(key)
-        joined = flight is not None
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.create_task(work()))
-        flight.waiting += 1
+    async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's.
+
+        Where the other one is broken off, who waited for it does the work.
+        """
+        while (others := self._waiting.get(key)) is not None:
+            own = asyncio.get_running_loop().create_future()
+            others.append(own)
+            outcome = await own
+            if outcome is not None:
+                result, failure = outcome
+                if failure is not None:
+                    raise failure
+                return result, True
+        waiting = self._waiting[key] = []
+        outcome = None
         try:
-            return await asyncio.shield(flight.task), joined
+            result = await work()
+            outcome = result, None
+            return result, False
+        except Exception as failure:
+            outcome = None, failure
+            raise
         finally:
-            flight.waiting -= 1
-            if flight.waiting == 0 or flight.task.done():
-                flight.task.cancel()
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
+            del self._waiting[key]
+            for each in waiting:
+                if not each.done():
+                    each.set_result(outcome)
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,10 @@ class Queued(Generic[C]):
     `name` is what it answers under, `endpoint` what beside its name and the request decides its answers.
     """
 
-    def __init__(self, name: str, endpoint: str, connect: Callable[[], C]) -> None:
+    def __init__(self, name: str, endpoint: str, connect: Callable[[], C], limits: Limits | None = None) -> None:
         self.name = name
+        self.limits = limits
+        """Those of the spec, or of an adapter that learns them from its provider."""
         self.endpoint = endpoint
         self._connecting = connect
         self._connected: C | None = None
@@ -88,6 +99,8 @@ class Queued(Generic[C]):
             self._connected = self._connecting()
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
+            if hasattr(self._connected, "limits"):
+                self.limits = self._connected.limits = self.limits or self._connected.limits
         return self._connected
 
     async def start(self) -> None:
@@ -99,12 +112,26 @@ class Queued(Generic[C]):
             self._started = True
 
     @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[tuple[C, float]]:
-        """The thing itself, once it is our turn, and the seconds waited for that."""
-        await self.start()
+    async def slot(self, flow: str = "", tokens: int = 0) -> AsyncIterator[tuple[C, float]]:
+        """The thing itself, once it is the turn of a call of `flow`, and the seconds waited for that."""
+        if not self._started:
+            await self.start()
         queued = time.perf_counter()
         async with self._slots:
-            yield self.connect(), time.perf_counter() - queued
+            if self.limits is None:
+                yield self.connect(), time.perf_counter() - queued
+                return
+            await self.limits.enter(flow, tokens)
+            sent = self.limits.now
+            outcome: dict[str, Any] = {}
+            try:
+                yield self.connect(), time.perf_counter() - queued
+                outcome = {"answered": True}
+            except RateLimited as refusal:
+                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0, "sent": sent}
+                raise
+            finally:
+                self.limits.leave(**outcome)
 
     async def close(self) -> None:
         """End what was connected, where it has an end."""

@@ -20,17 +20,19 @@ only, so a stranger's file can be loaded. Format 1 is the only one there is; a f
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab.core import secrets
+from agentlab.core import codec, secrets
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import append_whole, replace_file
 from agentlab.core.messages import Request, from_json
-from agentlab.wire.keys import Row, digest, duration_key, result_key, text_key
+from agentlab.wire.keys import Row, digest
 
 FORMAT = 1
 _PARTS = {"message": "messages", "tool": "tools"}
@@ -51,6 +53,7 @@ class Recordings:
         self._mine = _File()
         self._read_to = (0, 0)
         """Bytes and lines of the own file that were read."""
+        self._lock = _lock(self._own)
 
     @classmethod
     def open(cls, folder: Path, name: str = "", *, write: bool = False, only_own: bool = False) -> Recordings:
@@ -70,7 +73,7 @@ class Recordings:
                     recordings._catch_up()
             elif not only_own:
                 other = _File()
-                other.read(_lines_of(file, 0, 0)[0])
+                other.read(file, (0, 0))
                 recordings._others.add_missing(other)
         return recordings
 
@@ -84,18 +87,32 @@ class Recordings:
                 f"another answer to the same request is at {self.line_of(key)}", self._others.conflicts[key]
             )
         line = line or self._others.rows.get(key)
-        return None if line is None else _row(line)
+        return None if line is None else self._row(key, line)
+
+    def _row(self, key: str, line: bytes) -> Row:
+        row = _row(line)
+        if lacking := _KINDS[row["kind"]] - row.keys():
+            raise RecordingError(f"the entry lacks {', '.join(sorted(lacking))}", self.line_of(key))
+        return row
 
     def completions(self) -> Iterator[Row]:
-        rows = map(_row, (self._others.rows | self._mine.rows).values())
-        return (row for row in rows if row["kind"] == "completion")
+        rows = self._others.rows | self._mine.rows
+        return (self._row(key, line) for key, line in rows.items() if line.startswith(b'{"kind": "completion"'))
 
     def request_of(self, row: Row) -> Request:
-        """The request of a completion row, whole again."""
-        known = self._others.parts | self._mine.parts
+        """The request of a completion row, whole again; raises RecordingError where a part of it is not there."""
         fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
-        fields |= {plural: [_row(known[i])[kind] for i in fields[plural]] for kind, plural in _PARTS.items()}
+        fields |= {plural: [self._part(kind, i, row) for i in fields[plural]] for kind, plural in _PARTS.items()}
         return from_json(Request, fields)
+
+    def _part(self, kind: str, name: str, row: Row) -> Any:
+        line = self._mine.parts.get(name) or self._others.parts.get(name)
+        if line is None:
+            raise RecordingError(f"message or tool {name} is not recorded", self.line_of(row["key"]))
+        content = _row(line)[kind]
+        if digest(content) != name:
+            raise RecordingError(f"the content of {name} does not fit the id", self.line_of(row["key"]))
+        return content
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""
@@ -108,25 +125,25 @@ class Recordings:
         """
         assert self._writing, "these recordings were opened for reading"
         try:
-            with _lock(self._own):
-                if not self._own.exists():
-                    self._own.write_text(_header(), encoding="utf-8")
+            with self._lock:
                 self._catch_up()
                 if key in self._mine.rows:
                     return _row(self._mine.rows[key])
                 fresh = [part for name, part in (parts or {}).items() if name not in self._mine.parts]
                 text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
                 _refuse_secrets(text)
-                append_whole(self._own, text.encode("utf-8"))
-                self._catch_up()
+                append_whole(self._own, text.encode("ascii"))
+                self._read_to = self._mine.take(self._own, text.encode("ascii"), self._read_to)
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
         return _row(self._mine.rows[key])
 
     def keep_only(self, used: Collection[str]) -> int:
         """Rewrite the own file without the rows that are not in `used`; returns how many were dropped."""
-        with _lock(self._own):
-            rows = [row for _, row, _ in _lines_of(self._own, 0, 0)[0]]
+        with self._lock:
+            own = _File()
+            own.read(self._own, (0, 0))
+            rows = [_row(line) for line in own.all]
             kept = [row for row in rows if row.get("key") in used]
             requests = [row["request"] for row in kept if row["kind"] == "completion"]
             parts = {name for request in requests for plural in _PARTS.values() for name in request[plural]}
@@ -151,23 +168,28 @@ class Recordings:
 
     def _catch_up(self) -> None:
         """Read what was appended to the own file since it was last looked at, by whomever."""
-        size = self._own.stat().st_size
+        try:
+            size = self._own.stat().st_size
+        except FileNotFoundError:
+            self._own.write_text(_header(), encoding="utf-8")
+            size = -1
         if size < self._read_to[0]:
             # Somebody pruned it or began anew.
             self._mine, self._read_to = _File(), (0, 0)
         if size != self._read_to[0]:
-            rows, self._read_to = _lines_of(self._own, *self._read_to)
-            self._mine.read(rows)
+            self._read_to = self._mine.read(self._own, self._read_to)
 
 
 class _File:
     """What one file holds: its lines, checked, by key and by id.
 
-    They are read again when they are asked for. Parsed and kept, a hundred thousand of them are a million objects that
-    the garbage collector walks over again and again, and cost a replay more than the second reading.
+    A line is held against its own hash as it stands, and decoded when it is asked for: parsed and kept, a hundred
+    thousand of them take ten seconds and are a million objects, over which the garbage collector walks again and again.
     """
 
     def __init__(self) -> None:
+        self.all: list[bytes] = []
+        """The lines in their order, without the header."""
         self.rows: dict[str, bytes] = {}
         self.parts: dict[str, bytes] = {}
         self.lines: dict[str, str] = {}
@@ -175,25 +197,49 @@ class _File:
         self.conflicts: dict[str, str] = {}
         """Where other files have another answer to the same request."""
 
-    def read(self, rows: Iterable[tuple[str, Row, bytes]]) -> None:
-        for where, row, line in rows:
-            if row["kind"] in _PARTS:
-                if digest(row[row["kind"]]) != row["id"]:
-                    raise RecordingError("the content does not fit the id", where)
-                self.parts[row["id"]] = line
+    def read(self, file: Path, start: tuple[int, int]) -> tuple[int, int]:
+        """Take what stands after so many bytes and lines, and return how far that was.
+
+        Raises ConfigError where it cannot be read, RecordingError for a damaged line.
+        """
+        content = _content(file, start[0])
+        if not content.endswith(b"\n"):
+            # Somebody may be writing at this moment: whoever waits for him finds a whole line.
+            with contextlib.suppress(OSError), _lock(file):
+                content = _content(file, start[0])
+        if not content and start == (0, 0):
+            raise RecordingError("the file is empty; delete it", str(file))
+        return self.take(file, content, start)
+
+    def take(self, file: Path, content: bytes, start: tuple[int, int]) -> tuple[int, int]:
+        """Take lines that follow on so many bytes and lines of `file`; returns how far they go."""
+        number = start[1]
+        for line in io.BytesIO(content):
+            number += 1
+            if number == 1:
+                _check_header(_checked(line, f"{file}:1"), f"{file}:1")
                 continue
-            if row["kind"] == "completion":
-                for name in (name for plural in _PARTS.values() for name in row["request"][plural]):
-                    if name not in self.parts:
-                        raise RecordingError(f"message or tool {name} stands nowhere above", where)
-            if row["key"] != _key_of(row):
-                raise RecordingError("the key does not fit the request", where)
-            before = self.rows.get(row["key"])
-            if before is not None and _answer(_row(before)) != _answer(row):
-                raise RecordingError(f"another answer to the same request is at {self.lines[row['key']]}", where)
-            if before is None:
-                self.rows[row["key"]] = line
-                self.lines[row["key"]] = where
+            head = _HEAD.match(line)
+            if head is None or not _is_as_sealed(line):
+                line = _sealed_anew(line, f"{file}:{number}")
+                head = _HEAD.match(line)
+            kind, name = head.groups() if head else (b"", b"")
+            if kind.decode() not in _KINDS:
+                raise RecordingError(f"not an entry that format {FORMAT} knows", f"{file}:{number}")
+            self._keep(kind.decode(), name.decode(), line, f"{file}:{number}")
+        return start[0] + len(content), number
+
+    def _keep(self, kind: str, name: str, line: bytes, where: str) -> None:
+        self.all.append(line)
+        if kind in _PARTS:
+            self.parts[name] = line
+            return
+        before = self.rows.get(name)
+        if before is None:
+            self.rows[name] = line
+            self.lines[name] = where
+        elif before != line and _answer(_row(before)) != _answer(_row(line)):
+            raise RecordingError(f"another answer to the same request is at {self.lines[name]}", where)
 
     def add_missing(self, other: _File) -> None:
         """Add what `other` holds and is not here yet."""
@@ -206,20 +252,9 @@ class _File:
 
 
 def _row(line: bytes) -> Row:
-    row: Row = json.loads(line)
+    row: Row = codec.loads(line)
     del row["check"]
     return row
-
-
-def _key_of(row: Row) -> str:
-    match row["kind"]:
-        case "completion":
-            return digest([row["request"], row["repeat"]])
-        case "embedding" | "vector" as kind:
-            return text_key(kind, row["model"], row["text"], row.get("endpoint", ""))
-        case "result":
-            return result_key(row["of"], row["facts"])
-    return duration_key(row["work"])
 
 
 def _answer(row: Row) -> Any:
@@ -248,34 +283,31 @@ _KINDS = {
 }
 
 
-def _lines_of(file: Path, start: int, lines: int) -> tuple[list[tuple[str, Row, bytes]], tuple[int, int]]:
-    """The rows after byte `start`, the end of line `lines`, each with its place and its line; and how far that was.
+_HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
+_CHECK = len(', "check": "0123456789ab"}\n')
 
-    Each is checked; the header is checked and left out.
-    """
+
+def _content(file: Path, start: int) -> bytes:
     try:
         with file.open("rb") as opened:
             opened.seek(start)
-            content = opened.read()
+            return opened.read()
     except OSError as problem:
         raise ConfigError(f"cannot read the recordings {file}: {problem.strerror}") from None
-    rows = []
-    number = lines
-    for line in io.BytesIO(content):
-        number += 1
-        where = f"{file}:{number}"
-        if not line.endswith(b"\n"):
-            raise RecordingError("the line is cut off; --mode auto mends it and records what was lost", where)
-        row = _checked(line, where)
-        if number == 1:
-            _check_header(row, where)
-            continue
-        if row["kind"] not in _KINDS or not _KINDS[row["kind"]] <= set(row):
-            raise RecordingError(f"not an entry that format {FORMAT} knows", where)
-        rows.append((where, row, line))
-    if number == 0:
-        raise RecordingError("the file is empty; delete it", str(file))
-    return rows, (start + len(content), number)
+
+
+def _is_as_sealed(line: bytes) -> bool:
+    """Whether a line is to the byte what `_seal` wrote; it says nothing of lines that others put into another form."""
+    found = hashlib.sha256(line[:-_CHECK])
+    found.update(b"}")
+    return line[-_CHECK:] == b', "check": "%b"}\n' % found.hexdigest()[:12].encode()
+
+
+def _sealed_anew(line: bytes, where: str) -> bytes:
+    """A line that means what was recorded, in the form of `_seal`; raises RecordingError for any other."""
+    if not line.endswith(b"\n"):
+        raise RecordingError("the line is cut off; --mode auto mends it and records what was lost", where)
+    return _seal(_checked(line, where)).encode()
 
 
 def _checked(line: bytes, where: str) -> Row:

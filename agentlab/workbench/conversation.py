@@ -49,6 +49,7 @@ class TurnDriver:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._finishing: asyncio.Task[None] | None = None
+        self._began = time.perf_counter()
 
     async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> PlayedTurn:
         """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
@@ -63,8 +64,10 @@ class TurnDriver:
         stream = self.session.stream
         stream.emit(TurnBegun(number, asked))
         reply, failure = None, None
+        seconds, named = self._time_left()
         try:
-            reply = _checked(await respond(asked, self.session))
+            async with asyncio.timeout(seconds) as limit:
+                reply = _checked(await respond(asked, self.session))
         except BaseException as raised:
             # A flow may raise anything, CancelledError and SystemExit too.
             task = asyncio.current_task()
@@ -73,9 +76,19 @@ class TurnDriver:
                 stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
             failure = raised
+            if isinstance(raised, TimeoutError) and limit.expired():
+                failure = TimeoutError(f"the turn was not done in time ({named})")
         played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
         stream.emit(Done(number, reply, played.error))
         return played
+
+    def _time_left(self) -> tuple[float | None, str]:
+        """Seconds for the turn that begins, None for any number, and the key of the spec that says so."""
+        of_turn, of_all = self.session.turn_seconds, self.session.conversation_seconds
+        left = None if of_all is None else max(0.0, of_all - (time.perf_counter() - self._began))
+        if left is not None and (of_turn is None or left < of_turn):
+            return left, f"timeouts.conversation: {of_all:g} s"
+        return of_turn, "" if of_turn is None else f"timeouts.turn: {of_turn:g} s"
 
     async def finish(self) -> None:
         """Do what the last turn left to be done in the background, or wait until it is done."""

@@ -47,8 +47,28 @@ class GenerationSpec(Strict):
 
 
 class BudgetSpec(Strict):
+    """What a run may spend; it stops once that is reached, and can be resumed with more."""
+
     usd: float | None = Field(default=None, gt=0)
     calls: int | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0, description="given and made, together")
+    minutes: float | None = Field(default=None, gt=0, description="of this sitting")
+
+
+class TimeoutSpec(Strict):
+    """Seconds, by the clock on the wall, waiting for a place included: for runs that somebody pays for or waits for."""
+
+    call: float | None = Field(default=None, gt=0, description="for one attempt at a model call")
+    turn: float | None = Field(default=None, gt=0, description="for a turn, which then fails")
+    conversation: float | None = Field(default=None, gt=0, description="for all its turns; those left over fail")
+
+
+class LimitSpec(Strict):
+    """What a provider allows, where its answers do not say it."""
+
+    requests: int | None = Field(default=None, gt=0, description="a minute")
+    tokens: int | None = Field(default=None, gt=0, description="a minute")
+    concurrent: int | None = Field(default=None, gt=0, description="calls in flight")
 
 
 class FlowSpec(BaseModel):
@@ -135,6 +155,10 @@ class Spec(Strict):
     )
     prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
     budget: BudgetSpec = BudgetSpec()
+    timeouts: TimeoutSpec = TimeoutSpec()
+    limits: dict[str, LimitSpec] = Field(
+        {}, description="by model, `openai/gpt-x` or `openai/*`; what providers say of their limits is learnt anyway"
+    )
     prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import logging
 import shutil
 import tempfile
@@ -24,17 +25,18 @@ from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory, Tool
 from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace
-from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.data.datasets import Dataset, load_dataset, stamp
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
-from agentlab.session.history import ConversationDatabase
+from agentlab.session.history import ConversationDatabase, ConversationList
 from agentlab.session.session import Generation, Session
 from agentlab.tools.mcp.folder import ToolManager
 from agentlab.tools.mcp.listing import that_fit
 from agentlab.wire.gateway import Gateway
+from agentlab.wire.limits import Limits
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
@@ -50,14 +52,14 @@ class Workbench:
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
         self.spec = spec
-        self._objects = objects
+        self.objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
         if spec.files is not None and not Path(spec.files).is_dir():
             raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
         named = {variant.model for variant in self.variants}
-        self._models = {name: QueuedModel(*self._behind("models", name)) for name in named}
+        self._models = {name: self._queued(name) for name in named}
         self._queries = QueuedEmbedder(*self._behind("models.embedders", spec.embedder))
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
@@ -69,6 +71,7 @@ class Workbench:
         self._indexes: dict[tuple[int, str], DocumentIndex] = {}
         self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
+        self._loaded: tuple[Any, tuple[Dataset, ...]] | None = None
 
     @property
     def asks_first(self) -> bool:
@@ -87,12 +90,21 @@ class Workbench:
     @cached_property
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        return RecordedEmbedder(
-            CachedEmbedder(self._queries, home() / "embeddings"), self._queries.endpoint, self.recorder
-        )
+        given = ("models.embedders", self.spec.embedder) in self.objects
+        provider = None if given else plugins.provider("models.embedders", self.spec.embedder)[0]
+        embedder: Embedder = self._queries
+        if not getattr(provider, "IS_QUICK", False):
+            embedder = CachedEmbedder(embedder, home() / "embeddings")
+        return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     def datasets(self) -> tuple[Dataset, ...]:
-        """The data sets of the spec, cut to its limit; raises DatasetError."""
+        """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
+        found = [stamp(path) for path in self.spec.datasets]
+        if self._loaded is None or self._loaded[0] != found:
+            self._loaded = found, self._load()
+        return self._loaded[1]
+
+    def _load(self) -> tuple[Dataset, ...]:
         loaded = tuple(load_dataset(path) for path in self.spec.datasets)
         names = [dataset.name for dataset in loaded]
         if len(set(names)) < len(names):
@@ -108,14 +120,23 @@ class Workbench:
     async def model(self, name: str) -> QueuedModel:
         """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
         if name not in self._models:
-            self._models[name] = QueuedModel(*self._behind("models", name))
+            self._models[name] = self._queued(name)
         if self.asks_first:
             await self._models[name].start()
         return self._models[name]
 
+    def _queued(self, name: str) -> QueuedModel:
+        given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
+        return QueuedModel(*self._behind("models", name), Limits(**given[0].model_dump()) if given else None)
+
+    def limits(self) -> dict[str, Limits]:
+        """What was learnt of the limits of each model that was asked."""
+        known = {name: queued.limits for name, queued in self._models.items()}
+        return {name: limits for name, limits in known.items() if limits is not None and limits.answered}
+
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
-        given = self._objects.get((room, name))
+        given = self.objects.get((room, name))
         if given is not None:
             return name, getattr(given, "endpoint", ""), lambda: given
         provider, rest = plugins.provider(room, name)
@@ -128,7 +149,7 @@ class Workbench:
             return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
         models = [name for name, answering in self.answering().items() if name == answering]
-        given = {name for _, name in self._objects}
+        given = {name for _, name in self.objects}
         named = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
 
@@ -138,7 +159,7 @@ class Workbench:
 
     def seconds_per_call(self, model: str) -> float | None:
         """How long a call takes by the provider's own rough word; None where it has none."""
-        if ("models", model) in self._objects:
+        if ("models", model) in self.objects:
             return None
         provider, name = plugins.provider("models", model)
         pace = getattr(provider, "seconds_per_call", None)
@@ -182,11 +203,14 @@ class Workbench:
     @contextlib.asynccontextmanager
     async def memory(
         self, variant: Variant, begins_with: Path | None = None
-    ) -> AsyncIterator[tuple[Memory | None, Path]]:
+    ) -> AsyncIterator[tuple[Memory | None, Path | None]]:
         """A long-term memory for one conversation and its folder, gone with the block; None for a flow without one.
 
         It is empty, or what is in the folder `begins_with`.
         """
+        if variant.memory is None and begins_with is None:
+            yield None, None
+            return
         with tempfile.TemporaryDirectory(prefix="agentlab-", ignore_cleanup_errors=True) as folder:
             if begins_with is not None:
                 shutil.copytree(begins_with, folder, dirs_exist_ok=True)
@@ -236,7 +260,7 @@ class Workbench:
         managers = [] if tools else await self.tool_managers(variant, mcp, live=live)
         built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
         brought = [tool for tool in tools if tool.spec.name not in built_in]
-        history = database or ConversationDatabase()
+        history = database or ConversationList()
         generation = variant.generation
         seed = None if generation.seed is None else generation.seed + trace.epoch
         gateway = Gateway(
@@ -246,6 +270,7 @@ class Workbench:
             flow=trace.flow,
             conversation=trace.conversation,
             epoch=trace.epoch,
+            call_seconds=self.spec.timeouts.call,
         )
         session = Session(
             trace=trace,
@@ -268,6 +293,8 @@ class Workbench:
             price=self.prices.cost,
             stream=stream,
         )
+        session.turn_seconds = self.spec.timeouts.turn
+        session.conversation_seconds = self.spec.timeouts.conversation
         for manager in managers:
             manager.offer_to(session, variant.fitting)
             for problem in _problems(manager, variant) if live else ():

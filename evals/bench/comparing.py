@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from agentlab.core.messages import Reply
-from agentlab.core.trace import Totals
+from agentlab.core.trace import Totals, Trace
 from agentlab.evals.compare.measures import measured
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.results.rows import ScoreRow, TurnRow, encode
+from agentlab.evals.results.fold import Fold
+from agentlab.evals.results.rows import Graded, TurnRow, encode
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.folder import RunFolder
@@ -53,7 +54,7 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
         "models": {"simulated": "simulated"},
     }
     folder = RunFolder.create(path, header)
-    rows, scores = [], []
+    rows: list[TurnRow] = []
     difficulty = random.normal(0, 1, conversations)
     for place, label in enumerate(labels):
         for number, name in enumerate(names):
@@ -65,13 +66,16 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
                     calls = int(random.integers(1, 4))
                     totals = Totals(llm_calls=calls, input_tokens=int(random.lognormal(6, 0.5)), output_tokens=40)
                     told = {"user": "?", "reply": Reply(text="!"), "error": None, "wall_seconds": 0.1, "take": 0}
-                    rows.append(TurnRow(**where, **told, totals=totals))
+                    told |= {"latency_s": 0.1, "memory_tokens": 0, "memory_unavailable": 0, "phases": {}}
                     values = [float(np.clip(random.normal(skill, 0.3), 0, 1)), *(random.random(5) < skill).tolist()]
                     of = zip(METRICS, values, strict=True)
-                    scores += [ScoreRow(**where, metric=metric, value=value, reason="") for metric, value in of]
+                    scores = {metric: Graded(value, "") for metric, value in of}
+                    rows.append(TurnRow(**where, **told, totals=totals, scores=scores))
     (path / "turns.jsonl").write_text("".join(encode(row) + "\n" for row in rows))
-    folder.write_scores(scores)
-    folder.write_json("summary.json", summarise(Run(folder), scores, (), complete=True))
+    fold = Fold(names)
+    for row in rows:
+        fold.take(Trace(*row.play), [row])
+    folder.write_json("summary.json", summarise(folder.header, fold, complete=True))
     return open_run(path)
 
 

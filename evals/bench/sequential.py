@@ -58,7 +58,7 @@ def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
 
 def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
     """When the run stops, and of each column whether it is called worse."""
-    looks = planned_looks(len(sums), LOOKS)
+    looks = planned_looks(len(sums), LOOKS, ALPHA)
     for place, size in enumerate(looks, 1):
         p, raised = alarms(sums[:size], looks[:place], len(sums), ALPHA)
         if raised:

@@ -36,16 +36,17 @@ def outcome(out: Path) -> dict[str, Any]:
         for label, flow in summary["flows"].items()
     }
     turns = [
-        (row.conversation, row.turn, row.reply.text if row.reply else None, row.error) for row in open_run(out).played()
+        (row.conversation, row.turn, row.reply.text if row.reply else None, row.error)
+        for row in open_run(out).folder.turns()
     ]
-    scores = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
+    scores = [score.reason for score in open_run(out).folder.scores()]
     return {"status": summary["status"], "flows": flows, "turns": turns, "scores": scores}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99], ids=["before", "within", "at the end of"])
 @pytest.mark.parametrize(
     "name, at",
-    [("run.json", 0), ("turns.jsonl", 0), ("turns.jsonl", 2), ("scores.jsonl", 0), ("summary.json", 0)]
+    [("run.json", 0), ("turns.jsonl", 0), ("turns.jsonl", 2), ("summary.json", 0)]
     + [("calls.jsonl", number) for number in (0, 1, 7)],
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on(spec, tmp_path, capsys, name, at, share):
@@ -80,7 +81,8 @@ def test_a_flow_that_survives_whatever_happens_does_not_write_past_the_gap(spec,
     with pytest.MonkeyPatch.context() as patched:
         FullDisk(patched, "calls.jsonl", at=1, share=0.5)
         assert main(run) == 1
-    assert len((tmp_path / "cut" / "calls.jsonl").read_text().splitlines()) == 1
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "cut" / "calls.jsonl").read_text().splitlines()]
+    assert kinds == ["message", "model_call"]
     assert not (tmp_path / "cut" / "turns.jsonl").exists()
     assert main([*run, "--resume"]) == 0
     assert open_run(tmp_path / "cut").summary["flows"]["stubborn"]["llm_calls"] == 20

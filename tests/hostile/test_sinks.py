@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -199,17 +200,12 @@ def test_no_representation_in_a_notebook_holds_anything_that_acts(played, here):
     answers = []
     for number, text in enumerate(STRINGS):
         trace = played.trace(spreads.__name__, f"{text}{number}")
-        made = next(r.reply for r in played.folder.played.turns if r.play == (trace.flow, trace.conversation, 0))
+        made = next(r.reply for r in played.folder.turns() if r.play == (trace.flow, trace.conversation, 0))
         answers.append(FlowAnswer(flow=f"f{text}", model=text, trace=trace, reply=made))
         answers.append(FlowAnswer(flow=f"f{text}", model=text, trace=trace, error=text))
     comparison = FlowComparison(STRINGS[0] + STRINGS[22], tuple(answers))
     is_tame(repr(comparison).replace("    ", "  "))
-    shown = [
-        comparison,
-        played,
-        played.show(f"{STRINGS[1]}1"),
-        compare(played),
-    ]
+    shown = [comparison, played.show(f"{STRINGS[1]}1"), played.matrix()]
     shown += [played.table(), played.turns, played.scores, played.calls]
     cells = []
     for each in shown:
@@ -217,6 +213,16 @@ def test_no_representation_in_a_notebook_holds_anything_that_acts(played, here):
         is_inert_html(each._repr_html_(), type(each))
         bundle = {"text/html": each._repr_html_(), "text/plain": repr(each)}
         cells.append(nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", data=bundle)]))
+    for picture in (played.pareto(), played.forest()):
+        for content in picture._repr_mimebundle_().values():
+            is_tame(content, "a picture")
+    views = import_module("agentlab.evals.report.views").Views(played)
+    is_tame(views.text(), "the text of a run")
+    for told in (views.markdown(), compare(played)._repr_markdown_()):
+        is_tame(told, "the views of a run")
+        cells.append(
+            nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", data={"text/markdown": told})])
+        )
     for trace in list(played.traces.values())[::10]:
         data = {"text/markdown": trace._repr_markdown_()}
         cells.append(nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", data=data)]))
@@ -281,4 +287,4 @@ def test_nothing_but_the_sinks_prints():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print", "Console"):
                 prints.add(f"{node.func.id} {file.relative_to(package)}")
-    assert prints == {"print cli/say.py", "Console evals/results/tables.py"}
+    assert prints == {"print cli/say.py", "print evals/results/run.py", "Console evals/results/tables.py"}

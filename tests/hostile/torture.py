@@ -102,7 +102,7 @@ def main() -> int:
         tallies.append(tally)
         print("\n".join(_lines(tally)), flush=True)
     if not chosen.part:
-        RESULTS.write_text(_table(tallies, chosen.seed), encoding="utf-8")
+        RESULTS.write_text(_table(tallies, chosen.seed, chosen.most_seconds), encoding="utf-8")
     return min(100, sum(len(tally.failures) for tally in tallies))
 
 
@@ -112,7 +112,7 @@ def _lines(tally: Tally) -> Iterator[str]:
         yield f"    {times} x {failure}"
 
 
-def _table(tallies: list[Tally], seed: int) -> str:
+def _table(tallies: list[Tally], seed: int, most_seconds: float) -> str:
     rows = [f"| {t.part} | {t.cases} | {t.unit} | {len(t.failures)} | {t.seconds:.0f} |" for t in tallies]
     told = [f"* {t.part}: {times} x {what}" for t in tallies for what, times in Counter(t.failures).most_common(20)]
     return "\n".join(
@@ -122,6 +122,8 @@ def _table(tallies: list[Tally], seed: int) -> str:
             f"`make torture`, seed {seed}. A case failed where anything of this is not so: no traceback, no hang, no",
             "process above 500 MB, at most one line of error, the run goes on with `--resume`, nothing finished is",
             "repeated, and in the end all numbers are those of an undisturbed run.",
+            "",
+            f"A part begins no case after {most_seconds:.0f} s: `cases` is how many there were until then.",
             "",
             "| part | cases | of | failed | seconds |",
             "| --- | ---: | --- | ---: | ---: |",

@@ -11,6 +11,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
 from support.predictions import row, write_questions, write_rows
+from support.small_runs import Answering, play, write_set
 
 NAMES = [f"q{n}" for n in range(12)]
 
@@ -96,8 +97,8 @@ def test_csv_is_read_alike(folder, tmp_path):
     run = al.import_predictions("answers.csv", "run", dataset="theirs")
     assert run.table()["a"]["published_em"] == 1
     assert run.table().isna()["a"]["LLM calls / turn"]
-    assert run.folder.played.turns[0].reply.text == "red, or\nblue"
-    assert run.folder.played.turns[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
+    assert run.folder.turns()[0].reply.text == "red, or\nblue"
+    assert run.folder.turns()[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
 
 
 def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
@@ -129,7 +130,7 @@ WRONG = {
     "NaN": (lambda rows: rows[3].update(seconds=float("nan")), ":4: not usable: NaN is not JSON"),
     "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
     "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),
-    "no object": (lambda rows: rows.insert(0, []), ":1: not a JSON object"),
+    "no object": (lambda rows: rows.insert(0, None), ":1: not a JSON object"),
     "less than nothing": (lambda rows: rows[3].update(cost_usd=-1), ":4: Expected"),
 }
 
@@ -169,7 +170,7 @@ def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_pat
 def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):
     rewrite(folder, lambda lines: lines.__setitem__(0, lines[0].replace("It is", "\\ud83d")))
     run = al.import_predictions(folder, "run")
-    assert run.folder.played.turns[-24].reply.text.endswith("blue.")
+    assert run.folder.turns()[-24].reply.text.endswith("blue.")
 
 
 def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tmp_path):
@@ -177,6 +178,26 @@ def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tm
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0, "an empty folder will do"
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     assert "run is not empty" in capsys.readouterr().err
+    (folder / "predictions.jsonl").write_bytes(b"\xce\xf0\x9f")
+    assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
+    assert "predictions.jsonl:1: the line is not UTF-8" in capsys.readouterr().err
     (folder / "predictions.jsonl").unlink()
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
     assert "there are no predictions here" in capsys.readouterr().err
+
+
+def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_questions(tmp_path, own_home, capsys):
+    data = write_set(tmp_path / "colours", conversations=6)
+    ours = play(data, tmp_path / "ours", Answering("asked", wrong=[("c00", 0)]), scorers=["answer"])
+    noted = {"retrieval_steps": 1, "published": {"em": 1}}
+    rows = [row("theirs", f"c{c:02}", "red", turn, **noted) for c in range(6) for turn in (0, 1)]
+    write_rows(tmp_path / "answers.jsonl", rows)
+    al.import_predictions(tmp_path / "answers.jsonl", tmp_path / "theirs", dataset=data)
+    for name in ("ours", "theirs"):
+        assert main(["score", str(tmp_path / name), "--scorer", "answer"]) == 0
+    flows = ["--flow", "asked", "--flow", "theirs"]
+    assert main(["compare", str(ours.path), str(tmp_path / "theirs"), *flows]) == 0
+    shown = capsys.readouterr().out
+    assert "B worse" in shown
+    assert "not known of both: LLM calls / turn" in shown
+    assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"

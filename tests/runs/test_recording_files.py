@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import agentlab as al
 from agentlab.cli.parser import main
@@ -83,6 +85,35 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
         assert row["completion"]["message"]["text"] == text, "the spec's own file wins"
     with pytest.raises(RecordingError, match=r"b\.jsonl:3: another answer to the same request is at .*a\.jsonl:3"):
         Recordings.open(folder, "c").find(request.key(0))
+
+
+def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
+    whole = recorded.read_bytes()
+    found: list[int] = []
+    reader = threading.Thread(target=lambda: found.append(len(Recordings.open(recorded.parent))))
+    with FileLock(recorded.with_suffix(".lock")):
+        recorded.write_bytes(whole[:-30])
+        reader.start()
+        reader.join(0.2)
+        assert reader.is_alive()
+        recorded.write_bytes(whole)
+    reader.join(10)
+    assert found == [len(Recordings.open(recorded.parent))]
+
+
+def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_path):
+    asked = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
+    row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": {}, "seconds": 1.0}
+    Recordings.open(tmp_path, "a", write=True).add(asked.key(0), row, asked.parts)
+    header, part, call = (tmp_path / "a.jsonl").read_text().splitlines()
+    spread = json.dumps(json.loads(call), separators=(" , ", " : "))
+    (tmp_path / "a.jsonl").write_text(f"{header}\n{part}\n{spread}\n")
+    read = Recordings.open(tmp_path)
+    assert read.request_of(read.find(asked.key(0))).messages[0].text == "Hi"
+    (tmp_path / "a.jsonl").write_text(f"{header}\n{call}\n")
+    read = Recordings.open(tmp_path)
+    with pytest.raises(RecordingError, match=r"a\.jsonl:2: message or tool [0-9a-f]+ is not recorded"):
+        read.request_of(read.find(asked.key(0)))
 
 
 @pytest.mark.slow

@@ -53,9 +53,6 @@ def test_the_command_line_replays_explains_and_prunes(dataset, recorded, tmp_pat
         ("turns.jsonl", b"\xff\n"),
         ("turns.jsonl", "{}\n"),
         ("turns.jsonl", ""),
-        ("scores.jsonl", '{"a": 1}\n'),
-        ("calls.jsonl", '{"kind": "?", "flow": "f", "conversation": "c", "epoch": 0, "take": 0}\n'),
-        ("calls.jsonl", "3\n"),
     ],
 )
 def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, content):
@@ -63,5 +60,19 @@ def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, conten
     play(dataset, "live", tmp_path / "bad", flows=["rag_only", "tools"])
     (tmp_path / "bad" / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert main(["compare", str(tmp_path / "bad"), str(tmp_path / "good")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "content", ['{"kind": "?", "flow": "f", "conversation": "c", "epoch": 0, "take": 0}\n', "3\n", '{"kind": "tool"}\n']
+)
+def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_comparison(
+    dataset, tmp_path, capsys, content
+):
+    play(dataset, "live", tmp_path / "run", flows=["rag_only", "tools"])
+    (tmp_path / "run" / "calls.jsonl").write_text(content)
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    assert main(["trace", str(tmp_path / "run"), "c"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told

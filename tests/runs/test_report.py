@@ -76,7 +76,7 @@ def held(page: str) -> tuple[dict[str, Any], str]:
 def test_the_page_holds_every_question_and_every_reply(tmp_path, own_home):
     run = played(tmp_path, [f"reply number {n}" for n in range(9)])
     _, text = held(page_of(run))
-    for row in al.open_run(run).played():
+    for row in al.open_run(run).folder.turns():
         assert json.dumps(row.user)[1:-1] in text and json.dumps(row.reply.text)[1:-1] in text
 
 

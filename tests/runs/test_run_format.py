@@ -37,5 +37,5 @@ def test_a_run_of_format_1_is_not_continued(dataset, tmp_path):
 
 def test_a_run_of_a_newer_format_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 99, "spec": {}, "datasets": {}, "models": {}}')
-    with pytest.raises(RunError, match="run format 99, agentlab reads formats 1 and 2"):
+    with pytest.raises(RunError, match="run format 99, agentlab reads formats 1, 2 and 3"):
         open_run(tmp_path)

@@ -61,7 +61,7 @@ def ledger(run: Run) -> list[dict]:
     live = ("origin", "waited", "attempt", "take")
     return sorted(
         ({k: v for k, v in row.items() if k not in live} for row in rows),
-        key=lambda row: (row["flow"], row["conversation"], row["id"]),
+        key=lambda row: (row["flow"], row["conversation"], row.get("id", -1), row.get("hash", "")),
     )
 
 

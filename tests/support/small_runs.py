@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,24 @@ def opened(data: Path, *flows: Answering, usage: Usage | None = None, **spec: An
     reply = Completion(message=Message(role="agent", text="hm"), usage=usage)
     spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "scorers": ["answer", "similarity"], **spec}
     return al.Lab(model=Scripted([reply], loop=True), flows=list(flows) or [Answering()], **spec)
+
+
+def cut(run: Path, turns: int) -> Path:
+    """A copy of a run as it stood after so many turns, beside it."""
+    going_on = run.with_name("going-on")
+    shutil.copytree(run, going_on)
+    for name in ("summary.json", "scores.jsonl"):
+        (going_on / name).unlink()
+    lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
+    (going_on / "turns.jsonl").write_text("".join(lines[:turns]))
+    return going_on
+
+
+def go_on(run: Path, going_on: Path, turns: tuple[int, int]) -> None:
+    """Write the turns of `run` from the first to the second number into the copy."""
+    lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
+    with (going_on / "turns.jsonl").open("a") as file:
+        file.write("".join(lines[slice(*turns)]))
 
 
 def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:

@@ -66,14 +66,14 @@ def told(flips: Sequence[Flip], sides: Sequence[tuple[str, Run, str]]) -> list[s
     reasons: list[dict[tuple[Key, str], str]] = []
     wanted = {flip.key for flip in flips}
     for _, run, flow in sides:
-        rows = [row for row in run.folder.played.turns if row.flow == flow]
-        there = {(row.conversation, row.turn, row.epoch): row for row in rows}
-        asked |= {key: row.user for key, row in there.items() if key in wanted}
-        replies = {key: row.reply.text if row.reply else f"FAILED: {row.error}" for key, row in there.items()}
-        said.append({key: text for key, text in replies.items() if key in wanted})
-        scores = [score for score in run.folder.scores() if score.flow == flow] if wanted else []
-        keyed = [((score.conversation, score.turn, score.epoch), score) for score in scores]
-        reasons.append({(key, score.metric): score.reason for key, score in keyed if key in wanted})
+        rows = (row for name in sorted({key[0] for key in wanted}) for row in run.folder.turns(flow, name))
+        there = {key: row for row in rows if (key := (row.conversation, row.turn, row.epoch)) in wanted}
+        asked |= {key: row.user for key, row in there.items()}
+        said.append({key: row.reply.text if row.reply else f"FAILED: {row.error}" for key, row in there.items()})
+        graded = {
+            (key, metric): score.reason for key, row in there.items() for metric, score in (row.scores or {}).items()
+        }
+        reasons.append(graded)
     lines = []
     for flip in flips:
         lines.append(f"{flip}: {shorten(asked[flip.key])}")

@@ -40,6 +40,7 @@ from agentlab.evals.compare.measures import (
     in_order,
     measure,
     measured,
+    not_shared,
     primary_family,
     seconds_agree,
     turn_name,
@@ -211,7 +212,7 @@ def members_of(
     for place, (flow, rows) in enumerate(baseline.items()):
         for name in in_order(name for row in rows.values() for name in row):
             asked = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
-            if not asked or math.isinf(margins.get(name, 0.0)):
+            if not asked or math.isinf(margins.get(name, 0.0)) or not_shared(name, rows, run[flow]):
                 continue
             paired = pair_up(name, laid_out[place], laid_out[place + len(baseline)])
             if paired.means[0] is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from msgspec import UNSET
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import FlowSummary, MetricSummary, Play, ScoreRow, TurnRow
-from agentlab.evals.results.run import Run, costs_of
+from agentlab.evals.results.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
+from agentlab.evals.results.run import Run
 
 Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
@@ -48,6 +46,15 @@ COSTS = (
 )
 LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
+
+
+STATED = ("retrieval_steps", "published_")
+"""How measures begin that only the source of imported answers gives."""
+
+
+def not_shared(name: str, one: Mapping[Key, Values], other: Mapping[Key, Values]) -> bool:
+    """Whether a measure is what the source of one side states and the other side, played here, cannot have."""
+    return name.startswith(STATED) and any(all(name not in row for row in side.values()) for side in (one, other))
 
 
 def measure(name: str) -> Measure:
@@ -93,24 +100,25 @@ def seconds_agree(one: str, other: str) -> bool:
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
-    return {label: {} for label in run.result.flows} | values_of(run.played(), run.folder.scores(), run.traces)
+    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
+    for ((flow, conversation, epoch), turn), values in run.figures(_values):
+        flows[flow][conversation, turn, epoch] = values
+    return flows
 
 
-def values_of(
-    turns: Iterable[TurnRow], scores: Iterable[ScoreRow], traces: Mapping[Play, Trace]
-) -> dict[str, dict[Key, Values]]:
+def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures."""
-    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
-    for turn in turns:
-        costs = costs_of(turn, traces.get(turn.play))
-        flows[turn.flow][turn.conversation, turn.turn, turn.epoch] = {
-            name: costs[name] for name in _COSTS if name in costs
-        }
-    for score in scores:
-        # What a scorer of one's own could not work out, it may call NaN.
-        value = score.value if score.value is not None and math.isfinite(score.value) else None
-        flows[score.flow][score.conversation, score.turn, score.epoch][score.metric] = value
+    flows: defaultdict[str, dict[Key, Values]] = defaultdict(dict)
+    for row in turns:
+        flows[row.flow][row.conversation, row.turn, row.epoch] = _values(row)
     return dict(flows)
+
+
+def _values(row: TurnFigures | TurnRow) -> Values:
+    costs = row.costs()
+    # What a scorer of one's own could not work out is not known.
+    scores = {metric: score.value for metric, score in (row.scores or {}).items()}
+    return {name: costs[name] for name in _COSTS if name in costs} | scores
 
 
 def brief(value: float | None, sign: str = "") -> str:

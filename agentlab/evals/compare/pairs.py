@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,7 @@ from agentlab.evals.compare.measures import (
     Values,
     in_order,
     measured,
+    not_shared,
     primary_family,
     seconds_agree,
     turn_name,
@@ -180,8 +182,9 @@ class Comparison:
     def __repr__(self) -> str:
         return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")
 
-    def _repr_html_(self) -> str:
-        return str(self.table.to_html(index=False, float_format=lambda value: f"{value:.3g}", na_rep="-"))
+    def _repr_markdown_(self) -> str:
+        # By name: how it is shown stands on what it is.
+        return str(import_module("agentlab.evals.report.views").comparison_markdown(self))
 
 
 def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparison:
@@ -266,6 +269,8 @@ def compare_sides(
     columns: dict[tuple[int, str], Paired] = {}
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
+            if not_shared(name, pair.a, pair.b):
+                continue
             columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])

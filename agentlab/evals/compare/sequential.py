@@ -24,9 +24,10 @@ from agentlab.evals.compare.signs import TIE
 
 SEED = 0
 DRAWS = 9999
-FIRST_LOOK = 12
-"""Conversations: fewer could not raise an alarm at the share of alpha that is spent by then."""
-EARLY = 1.0
+ROOM = 4
+"""The first look is worth it where so many draws as clear as the clearest may raise an alarm."""
+EARLY = 1.6
+"""How alpha is spent: at 1 evenly, which stops soonest; at 2 late, which loses least power. Chosen by simulation."""
 STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
 """What is put on each conversation, as shares of what may be lost without ruin."""
 TRUST = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
@@ -43,9 +44,14 @@ def spent(alpha: float, share: float) -> float:
     return float(alpha * min(1.0, share) ** EARLY)
 
 
-def planned_looks(conversations: int, looks: int) -> list[int]:
-    """After how many conversations the alarm is looked for: `looks` times, close together at first, once at the end."""
-    first = min(FIRST_LOOK, conversations)
+def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
+    """After how many conversations the alarm is looked for: `looks` times, close together at first, once at the end.
+
+    Signs of n conversations that all became worse have a p-value of 2 ** -n, and it is first looked where that is
+    below what may be spent by then.
+    """
+    clearest = ((n, ROOM * max(2.0**-n, 1 / (DRAWS + 1))) for n in range(1, conversations))
+    first = next((n for n, p in clearest if p <= spent(alpha, n / conversations)), conversations)
     places = np.geomspace(first, conversations, looks) if looks > 1 else [conversations]
     return sorted({*(round(float(place)) for place in places), conversations})
 

@@ -49,7 +49,7 @@ class Slice(NamedTuple):
 
 def labels(run: Run) -> dict[Place, set[str]]:
     """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
-    rows = {(row.conversation, row.turn): row for row in run.folder.played.turns}
+    rows = {(row.conversation, row.turn): row for row in run.folder.turns()}
     several = len({turn for _, turn in rows}) > 1
     found: dict[Place, set[str]] = {}
     for (name, number), row in rows.items():

@@ -23,8 +23,10 @@ FINE = 1000
 Interval = tuple[float, float] | None
 
 
-def by_cluster(values: Sequence[float], clusters: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts of `values`, a number a turn, by the names of their conversations; shape (C,) each."""
+def by_cluster(
+    values: Sequence[float] | np.ndarray, clusters: Sequence[str] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and counts of `values`, a number a turn, by the names or numbers of their conversations; shape (C,) each."""
     if not len(values) or len(values) != len(clusters):
         raise ValueError("values and clusters must be of one length, and not empty")
     _, codes = np.unique(np.asarray(clusters), return_inverse=True)

@@ -24,7 +24,7 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.core.trace import add_up
 from agentlab.evals.compare.baselines import read_baseline
-from agentlab.evals.compare.family import Outcome
+from agentlab.evals.compare.family import Outcome, constant_p
 from agentlab.evals.compare.gate import Member, Verdict, check_arguments, check_sides, members_of, share_of, worst_first
 from agentlab.evals.compare.measures import (
     COSTS,
@@ -70,6 +70,8 @@ class _Column:
         self._unbounded = cost and name != "failed"
         self.sums: list[float] = []
         self.counts: list[int] = []
+        self.losses: set[float] = set()
+        """Of turns, each value once."""
         self.known = True
 
     @property
@@ -88,7 +90,9 @@ class _Column:
                 self.known = False
                 continue
             self._low, self._high = min(self._low, value), max(self._high, value)
-            lost += round(value - before if self.measure.better == "lower" else before - value, 12)
+            loss = round(value - before if self.measure.better == "lower" else before - value, 12)
+            self.losses.add(loss)
+            lost += loss
         self.sums.append(lost)
         self.counts.append(len(held))
         if held:
@@ -152,7 +156,7 @@ class Stopping:
             raise RunError(f"looks is {looks}; it must be 1 or more")
         names = sorted({key[0] for rows in self._held.values() for key in rows})
         self.order: Sequence[str] = random.Random(seed).sample(names, len(names))
-        self._looks = [] if until_decided else planned_looks(len(names), looks)
+        self._looks = [] if until_decided else planned_looks(len(names), looks, alpha)
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
@@ -208,15 +212,21 @@ class Stopping:
         """Of each column that decides, for all of them and all looks; 1 where no alarm is raised before the end."""
         known = np.array([column.known for column in self._columns])
         sums = np.column_stack([column.sums for column in self._columns]) * known
-        return self._p(sums)
+        constant = [column.known and len(column.losses) == 1 and min(column.losses) > 0 for column in self._columns]
+        return self._p(sums, np.array(constant))
 
-    def _p(self, sums: np.ndarray) -> np.ndarray:
+    def _p(self, sums: np.ndarray, constant: np.ndarray) -> np.ndarray:
+        """`constant`: whether a column lost the same on every turn, of which there is a test of its own.
+
+        What is constant at a look was so at all before, so that test is spent once.
+        """
+        certain = np.where(constant, sums.any(axis=0).sum() * constant_p(len(sums)), 1.0)
         if not self._looks:
-            without_plan: np.ndarray = np.minimum(1.0, sums.shape[1] / evidence_of_loss(sums))
-            return without_plan
+            return np.asarray(np.minimum(certain, len(constant) / evidence_of_loss(sums)))
         looks = [look for look in self._looks if look < len(sums)] + [len(sums)]
         p, raised = alarms(sums, looks, len(self.order), self._alpha)
-        return p if raised or len(sums) == len(self.order) else np.ones(len(p))
+        signs = p if raised or len(sums) == len(self.order) else np.ones(len(p))
+        return np.minimum(certain, signs)
 
     def verdict(self, run: Run) -> Verdict:
         """Of the conversations that were folded; raises RunError where a replay lacked recordings."""
@@ -235,7 +245,8 @@ class Stopping:
             own = [m for m in members if m.advises == advises]
             sums = [m.paired.sums[order] if len(m.paired.differences) else np.zeros(len(order)) for m in own]
             looked = self._looked or advises
-            found = self._p(np.column_stack(sums)) if looked else np.ones(len(own))
+            constant = np.array([m.paired.constant and m.paired.losses[0] > 0 for m in own])
+            found = self._p(np.column_stack(sums), constant) if looked else np.ones(len(own))
             for member, value in zip(own, found.tolist(), strict=True):
                 p[member.flow, member.paired.measure.name] = Outcome(None, value, None, len(own))
         judged = []
@@ -258,7 +269,7 @@ class Stopping:
 
     def _told(self, cut: bool, run: Run) -> str:
         """How far the run went, and what was not played, by the baseline's figures."""
-        many = f"{len(self._folded)} of {len(self.order)} conversations"
+        count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         looks = "looked at after each one"
         if self._looks:
             done = sum(look <= len(self._folded) for look in self._looks)
@@ -273,13 +284,13 @@ class Stopping:
             if (flow, key[0], key[2], key[1]) not in played
         ]
         if not left:
-            return f"all {many} were played, {looks}; nothing was saved"
+            return f"all {count} conversations were played, {looks}; nothing was saved"
         calls, seconds, usd = (add_up(row.get(name) for row in left) for name in ("llm_calls", "latency_s", "cost_usd"))
         parts = [f"{calls:.0f} model calls"] if calls is not None else []
         parts += [f"{seconds / 60:.1f} min of them"] if seconds else []
         parts += [f"${usd:.2f}"] if usd else []
         free = " (a replay pays for none)" if run.result.mode == "replay" else ""
-        saved = len(self.order) - len(self._folded)
+        saved = count - len(self._folded)
         return (
             f"stopped after {many}, {looks}; saved {saved} conversations, {', '.join(parts)} by the baseline's figures"
             + free

@@ -27,8 +27,7 @@ from agentlab.core.trace import Totals, Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
-from agentlab.evals.results.grading import SHARED
-from agentlab.evals.results.rows import ScoreRow, TurnRow, encode
+from agentlab.evals.results.rows import SHARED, Graded, ScoreRow, TurnRow, encode
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise_scores
 from agentlab.evals.run.folder import RunFolder
@@ -175,7 +174,7 @@ def _judged(
         stress=stress,
         unread=len(unread),
         contradicted=sum(len(set(judgement.verdicts)) > 1 for judgement in flows),
-        spent=Totals.sum(trace.totals() for trace in folder.played.traces.values()),
+        spent=Totals.sum(trace.totals() for trace in folder.ledger.values()),
     )
 
 
@@ -265,12 +264,19 @@ def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
 def add_to_run(run: Run, judged: Judged) -> None:
     """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
     metric, fresh = judged.rubric.metric, score_rows(run, judged)
-    run.folder.write_scores([row for row in run.folder.scores() if row.metric != metric] + fresh)
+    said = {(row.flow, row.conversation, row.turn, row.epoch): Graded(row.value, row.reason) for row in fresh}
+    for row in run.played():
+        before = row.scores or {}
+        scores = {name: score for name, score in before.items() if name != metric}
+        if (mine := said.get((row.flow, row.conversation, row.turn, row.epoch))) is not None:
+            scores[metric] = mine
+        if scores != before:
+            run.folder.append_turn(msgspec.structs.replace(row, scores=scores))
     flows = {}
     for label, flow in run.result.flows.items():
-        scores = {name: summary for name, summary in flow.scores.items() if name != metric}
-        mine = summarise_scores([row for row in fresh if row.flow == label])
-        flows[label] = msgspec.structs.replace(flow, scores=scores | mine)
+        kept = {name: summary for name, summary in flow.scores.items() if name != metric}
+        own = summarise_scores([row for row in fresh if row.flow == label])
+        flows[label] = msgspec.structs.replace(flow, scores=kept | own)
     header = run.folder.header
     run.folder.write_json("run.json", header | {"graders": header["graders"] | {metric: judged.sha256}})
     run.folder.write_json("summary.json", msgspec.structs.replace(run.result, flows=flows))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentlab.data.conversations import Turn
+from agentlab.evals.published.bleu import bleu1
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.overlap import rouge_l
 
@@ -120,7 +121,20 @@ class Rouge(Grader):
         return {"RougeL": rouge_l(answer, reference)}
 
 
-GRADERS: dict[str, type[Grader]] = {rule.name: rule for rule in (Squad, Hotpotqa, Drop, Locomo, Rouge)}
+class Bleu(Grader):
+    """BLEU of single words; nearly that of the tool in the field, whose sentence splitter is a trained model."""
+
+    name, gives = "bleu1", ("bleu",)
+    by = "BLEU-1 (Papineni et al. 2002)"
+
+    @classmethod
+    def against(cls, answer: str, reference: str) -> Grades:
+        return {"bleu": bleu1(answer, reference)}
+
+
+GRADERS: dict[str, type[Grader]] = {rule.name: rule for rule in (Squad, Hotpotqa, Drop, Locomo, Rouge, Bleu)}
+APPROXIMATE = (Bleu.name,)
+"""Rules that may miss a value now and then, and so accuse nobody."""
 WITH_ALIASES: dict[str, type[Grader]] = {"musique": Squad, "2wiki": Hotpotqa}
 """Sets whose own scripts also take aliases, by how their names begin: the best of the answer and all of them counts."""
 NOTHING_TO_ANSWER = ("UNANSWERABLE", "CONVERSATIONAL")

@@ -91,7 +91,7 @@ def import_predictions(
     """
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
-    data, files = load_dataset(home), prediction_files(source)
+    files, data = prediction_files(source), load_dataset(home)
     for file in files:
         if strange := unknown_keys(file):
             note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
@@ -149,6 +149,9 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]
                 wall_seconds=None,
                 totals=Totals(**{field.name: getattr(row, field.name) for field in fields(Totals)}),
                 latency_s=row.seconds,
+                memory_tokens=None,
+                memory_unavailable=None,
+                phases={},
                 retrieval_steps=steps,
                 published=row.published,
             )

@@ -54,7 +54,7 @@ def _figure(figure: Figure) -> list[str]:
 
 def _single(single: Single) -> str:
     told = "; ".join(f"{alike:,} of {single.n:,} by {rule}" for rule, alike in single.alike.items())
-    notes = {"reproduced": "", "differs": " (differs)", "cannot be had": " (made by a rule that is not here)"}
+    notes = {"reproduced": "", "differs": " (differs)", "cannot be had": " (its rule is not here, or only nearly)"}
     return f"stored with single answers, {single.name}: {told}{notes[single.verdict]}"
 
 

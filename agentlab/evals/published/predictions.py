@@ -10,7 +10,9 @@ columns of their own (`published.em`, `published.human.faithful.r1`), and an emp
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -60,6 +62,8 @@ TEXTS = ("system", "conversation", "answer", "error")
 
 def prediction_files(path: Path) -> list[Path]:
     """The file itself, or every `predictions*.jsonl` and `predictions*.csv` of a folder; DatasetError without one."""
+    if not path.exists():
+        raise DatasetError("there is no such file or folder", path)
     if path.is_file():
         return [path]
     found = sorted([*path.glob("predictions*.jsonl"), *path.glob("predictions*.csv")])
@@ -83,9 +87,17 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
             found = [name.partition(".")[0] for name in next(csv.reader(lines), [])]
     else:
         with file.open("rb") as lines:
-            parsed = [json.loads(line) for _, line in zip(range(rows), lines, strict=False) if line.strip()]
-        found = [key for row in parsed for key in row]
+            first = itertools.islice(lines, rows)
+            found = [key for line in first for key in _keys(line)]
     return [key for key in dict.fromkeys(found) if key not in KEYS]
+
+
+def _keys(line: bytes) -> list[str]:
+    """Of a row; of what cannot be read, which is told where it is read, none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        row = json.loads(line)
+        return list(row) if isinstance(row, dict) else []
+    return []
 
 
 def _read_lines(file: Path) -> Iterator[tuple[int, Prediction]]:

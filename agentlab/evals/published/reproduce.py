@@ -26,8 +26,8 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader, rb_agg
-from agentlab.evals.published.importing import import_predictions
+from agentlab.evals.published.graders import APPROXIMATE, GRADERS, WITH_ALIASES, Grader, rb_agg
+from agentlab.evals.published.importing import SCORERS, import_predictions
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.streaming import read_turns, stored_numbers
 
@@ -82,6 +82,8 @@ class Single:
         best = next(iter(self.alike.values()), 0)
         if best == self.n:
             return "reproduced"
+        if next(iter(self.alike)) in APPROXIMATE:
+            return "cannot be had"
         return "differs" if best >= FEWEST_ALIKE * self.n else "cannot be had"
 
 
@@ -133,7 +135,8 @@ class Pack:
     def __init__(self, folder: Path, run: Path) -> None:
         self.name = folder.resolve().name
         self.claims = read_claims(folder)
-        imported = import_predictions(folder, run)
+        named = dict.fromkeys(GRADERS[rule] for claim in self.claims if (rule := claim.grader.lower()) in GRADERS)
+        imported = import_predictions(folder, run, scorers=[*SCORERS, *(f"{r.__module__}:{r.__name__}" for r in named)])
         conversations = {each.id: each for each in load_dataset(folder).conversations}
         self.answers = [_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
         self.systems = list(imported.result.flows)

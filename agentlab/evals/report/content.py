@@ -21,7 +21,8 @@ from agentlab.evals.compare.measures import Key, Values, in_order, measure, meas
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.report.packing import Texts, deflated
-from agentlab.evals.results.rows import Play, ScoreRow, TurnRow
+from agentlab.evals.results.causes import RULES, causes
+from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
 
@@ -67,13 +68,13 @@ class Content:
         self.values: list[dict[Key, Values]] = [values[id(side.run)][side.flow] for side in self.sides]
         self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
-        self.intervals = self._intervals()
+        self.intervals = self._mean_intervals()
         self.means = {
             side.name: {name: found[0] for name, found in zip(self.measures, line, strict=True)}
             for side, line in zip(self.sides, self.intervals, strict=True)
         }
-        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.played.turns}
-        self._played: list[dict[Key, TurnRow]] = [
+        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.turns()}
+        self.played: list[dict[Key, TurnRow]] = [
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
             for side, rows in zip(self.sides, self.values, strict=True)
         ]
@@ -97,7 +98,7 @@ class Content:
             **self._traces(primary),
         }
 
-    def _intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
+    def _mean_intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
         """Of each flow and measure the mean, its interval and the number of turns."""
         found: list[list[tuple[float | None, Interval, int]]] = []
         columns, places = [], []
@@ -153,9 +154,9 @@ class Content:
     def _slices(self) -> dict[str, list[str]]:
         """Property -> its value for each row, "" where it has none; those that divide the turns into a few parts."""
         found: dict[str, list[str]] = defaultdict(lambda: [""] * len(self.rows))
-        data = {(key[0], key[1]): row for rows in self._played for key, row in rows.items()}
+        data = {(key[0], key[1]): row for rows in self.played for key, row in rows.items()}
         for number, place in enumerate(self.rows):
-            row, turn = data[place], self._turn(place)
+            row, turn = data[place], self.turn(place)
             about: dict[str, Any] = {"data set": row.dataset, "turn": "first" if place[1] == 0 else "later"}
             if conversation := self._gold.get(place[0]):
                 about |= {f"conversation {name}": value for name, value in conversation.metadata.items()}
@@ -170,7 +171,7 @@ class Content:
         sizes = {name: len({*values}) for name, values in found.items()}
         return {name: values for name, values in found.items() if 1 < sizes[name] <= SLICES_AT_MOST}
 
-    def _turn(self, place: Place) -> Turn | None:
+    def turn(self, place: Place) -> Turn | None:
         conversation = self._gold.get(place[0])
         return conversation.turns[place[1]] if conversation and place[1] < len(conversation.turns) else None
 
@@ -193,7 +194,8 @@ class Content:
         """What went wrong, most frequent first: of each cause its kind and the flow and row of every turn it struck."""
         struck: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         number = {place: row for row, place in enumerate(self.rows)}
-        for flow, played in enumerate(self._played):
+        why = {id(run): causes(run) for run in self.runs}
+        for flow, played in enumerate(self.played):
             traces = self.sides[flow].run.traces
             for key, row in played.items():
                 at = flow, number[key[0], key[1]]
@@ -202,6 +204,9 @@ class Content:
                 trace = traces.get(row.play)
                 for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
+            for each in why[id(self.sides[flow].run)]:
+                if each.flow == self.sides[flow].flow and each.cause != "error":
+                    struck[each.cause, RULES[each.cause][1]].append((flow, number[each.conversation, each.turn]))
         for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*places})}
 
@@ -220,13 +225,13 @@ class Content:
     def _said(self, place: Place, most: int | None) -> list[Any]:
         replies: list[Any] = []
         asked = ""
-        for rows in self._played:
+        for rows in self.played:
             for epoch in sorted({key[2] for key in rows}):
                 row = rows.get((*place, epoch))
                 asked = row.user if row else asked
                 text = None if row is None else (row.reply.text if row.reply else row.error or "")
                 replies.append(text if text is None or most is None or len(text) <= most else text[:most] + " …")
-        return [asked[:most], [*expected(self._turn(place))], replies]
+        return [asked[:most], [*expected(self.turn(place))], replies]
 
     def _traces(self, primary: Sequence[str]) -> dict[str, Any]:
         """Of each conversation its deflated traces in all plays, the worst conversations first, until the room is used.
@@ -235,16 +240,11 @@ class Content:
         """
         texts, traces, used = Texts(), {}, 0
         conversations = self._worst_first(primary)
-        scores: dict[tuple[int, Play, int], list[ScoreRow]] = defaultdict(list)
-        for run in self.runs:
-            for score in run.folder.scores():
-                place = (score.flow, score.conversation, score.epoch)
-                scores[id(run), place, score.turn].append(score)
         for name in conversations:
             if used + texts.bytes > TRACES_AT_MOST:
                 break
             plays: list[dict[int, Any]] = []
-            for side, rows in zip(self.sides, self._played, strict=True):
+            for side, rows in zip(self.sides, self.played, strict=True):
                 for epoch in sorted({key[2] for key in rows}):
                     play = (side.flow, name, epoch)
                     trace = side.run.traces.get(play)
@@ -254,7 +254,8 @@ class Content:
                             turn: {
                                 "events": [_event(e) for e in (trace.of_turn(turn) if trace else ()) if _is_told(e)],
                                 "scores": [
-                                    [s.metric, _short(s.value), s.reason] for s in scores[id(side.run), play, turn]
+                                    [metric, _short(score.value), score.reason]
+                                    for metric, score in (rows[name, turn, epoch].scores or {}).items()
                                 ],
                             }
                             for turn in turns

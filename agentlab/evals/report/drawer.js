@@ -1,5 +1,5 @@
 // The trace drawer: what one flow did in a turn, step by step and to scale, beside another flow if one likes, with the
-// prompt as it was sent, what of it had been sent before, and the first step in which two flows part. Then the start.
+// prompt as it was sent, what of it had been sent before, and the first step in which two flows part.
 
 const drawer = byId("drawer");
 const looked = { row: 0, play: 0, beside: "" };
@@ -97,7 +97,7 @@ function drawCall(event, before) {
   let shared = 0;
   while (shared < Math.min(prompt.length, earlier.length) && prompt[shared] === earlier[shared]) shared += 1;
   const share = prompt.length ? shared / prompt.length : 0;
-  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} from a cache`, before && `begins with ${Math.round(share * 100)} % of what the previous call sent`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited && `waited ${number(event.waited)} s`].filter(Boolean);
+  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} from a cache`, before && `begins with ${Math.round(share * 100)} % of what the previous call sent`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited >= 0.01 && `waited ${took(event.waited)}`].filter(Boolean);
   return [
     h("p", { class: "note" }, facts.join(" · ")),
     folded(`prompt, ${prompt.length.toLocaleString("en")} characters`, false, h("pre", {}, h("span", { class: "prefix", title: "sent before: a prefix cache can serve it" }, prompt.slice(0, shared)), prompt.slice(shared))),
@@ -140,9 +140,9 @@ function drawStep(event, scale, previous, relevant, apart) {
   bar.style.marginLeft = `${(100 * ((event.start || 0) - scale.begin)) / scale.seconds}%`;
   bar.style.width = `max(2px, ${(100 * (event.seconds || 0)) / scale.seconds}%)`;
   const costed = event.phase != null;
-  const took = costed ? `${number(event.seconds || 0)} s${event.background ? ", in the background" : ""}` : "";
+  const spent = costed ? `${took(event.seconds || 0)}${event.background ? ", in the background" : ""}` : "";
   const detail = [event.error ? h("p", { class: "missing" }, `FAILED: ${event.error}`) : "", drawDetail(event, previous(event), relevant)];
-  const title = [h("b", {}, costed ? event.phase.replace("_", " ") : event.kind), ` ${event.title}`, h("small", {}, took)];
+  const title = [h("b", {}, costed ? event.phase.replace("_", " ") : event.kind), ` ${event.title}`, h("small", {}, spent)];
   const heavy = event.kind === "model_call" || event.kind === "tool" || event.error;
   return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
@@ -151,7 +151,7 @@ function drawHead(play, said, scores) {
   const failed = at(D.plays[play].values[failedAt], looked.row), get = (name) => at(D.plays[play].values[indexOf(name)], looked.row);
   return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (said || "(an empty reply)")),
-    h("p", { class: "spent" }, `${number(get("llm_calls"))} calls · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${number(get("latency_s"))} s`),
+    h("p", { class: "spent" }, `${number(get("llm_calls"))} calls · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${took(get("latency_s"))}`),
     h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
 }
 
@@ -193,29 +193,3 @@ async function openDrawer(row, play, beside = "") {
   drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }
-
-function render() {
-  const focused = document.activeElement?.closest("#filters, #slices, #trouble") && document.activeElement.textContent;
-  drawTop();
-  drawPlot();
-  drawForest();
-  drawPhases();
-  drawSlices();
-  drawFilters();
-  drawMatrix();
-  if (focused) [...document.querySelectorAll("#filters button, #slices button")].find((button) => button.textContent === focused)?.focus();
-}
-
-state.measure = deciding[0] ?? qualities[0] ?? failedAt;
-state.y = state.measure;
-const cheap = D.measures.findIndex((m) => m.decides && !m.quality);
-state.x = D.measures.findIndex((m) => m.name === "cost_usd" && D.means.every((means) => means[D.measures.indexOf(m)][0]));
-if (state.x < 0) state.x = indexOf("input_tokens") >= 0 && D.means.every((means) => means[indexOf("input_tokens")][0] != null) ? indexOf("input_tokens") : Math.max(0, cheap);
-drawTrouble();
-drawOrigin();
-render();
-byId("matrix").addEventListener("keydown", moveThrough);
-drawer.addEventListener("close", () => opener?.focus());
-drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
-let width = innerWidth;
-addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawPlot(); drawForest(); } });

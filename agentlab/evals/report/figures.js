@@ -2,11 +2,11 @@
 // figures: cost against quality, the forest of paired differences, tokens and seconds by phase.
 "use strict";
 
-const D = JSON.parse(document.getElementById("data").textContent);
+let D = null;  // what is shown; `take` in drawer.js changes it
+let playsOf = [];
 const byId = (id) => document.getElementById(id);
 const all = (count) => [...Array(count).keys()];
 const state = { flows: new Set(), x: 0, y: 0, measure: 0, show: "all", cause: "", slice: "", everything: false };
-const playsOf = D.flows.map((_, flow) => all(D.plays.length).filter((play) => D.plays[play].flow === flow));
 const chosen = () => all(D.flows.length).filter((flow) => !state.flows.size || state.flows.has(flow));
 const at = (column, row) => (Array.isArray(column) ? column[row] : column);
 
@@ -34,6 +34,12 @@ function number(value, measure) {
   const size = Math.abs(value);
   if (Number.isInteger(value)) return value.toLocaleString("en");
   return size >= 100 ? Math.round(value).toLocaleString("en") : size >= 10 ? value.toFixed(1) : String(+value.toPrecision(3));
+}
+
+// Seconds as one reads them: what is less than a tenth of one in milliseconds.
+function took(seconds) {
+  if (seconds == null) return "? s";
+  return seconds >= 0.1 || !seconds ? `${number(+seconds.toFixed(2))} s` : `${number(+(seconds * 1000).toPrecision(2))} ms`;
 }
 
 const signed = (value, measure) => (value > 0 ? "+" : "") + number(value, measure);
@@ -80,7 +86,7 @@ function drawPlot() {
   const width = Math.max(280, byId("plot").clientWidth), height = 290, left = 52, right = 16, top = 34, bottom = 42;
   const range = (axis, measure) => {
     const ends = points.flatMap((p) => [p[axis][0], ...(p[axis][1] || [])]);
-    const low = Math.min(...ends, measure.quality ? Infinity : 0), high = Math.max(...ends), room = (high - low) * 0.08 || 0.5;
+    const low = Math.min(...ends, measure.quality ? Infinity : 0), high = Math.max(...ends), room = (high - low) * 0.08 || (measure.quality ? 0.1 : 0.5);
     return [low < 0 || measure.quality ? low - room : low, high + room];
   };
   const [x0, x1] = range("x", mx), [y0, y1] = range("y", my);
@@ -170,7 +176,7 @@ function drawPhases() {
         return part;
       }));
       const told = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
-      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, number(total(flow))));
+      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, word === "seconds" ? took(total(flow)) : number(total(flow))));
     });
     return [h("h3", {}, `${word} a turn`), lines];
   });

@@ -1,18 +1,10 @@
 // The page from the top down: verdict, what went wrong, slices, the matrix of turns and flows, where it is from. Rows
 // come as one scrolls, and their texts are inflated when they do.
-const BATCH = 40;
+const BATCH = 40, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
-const qualities = all(D.measures.length).filter((m) => D.measures[m].quality);
-const deciding = qualities.filter((m) => D.measures[m].decides);
-const failedAt = D.measures.findIndex((measure) => measure.name === "failed");
+let qualities = [], deciding = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
-const struck = {};
-for (const cause of D.causes) {
-  const rows = (struck[cause.kind] ??= new Map());
-  cause.rows = new Map();
-  for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
-}
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
 
 async function inflated(packed) {
@@ -28,9 +20,28 @@ function textOf(row) {
 }
 
 // The mean over the repeats of a flow; null where the measure says nothing of the turn.
+const columns = new Map(), groups = new Map();
 function cell(flow, row, m) {
-  const found = playsOf[flow].map((play) => at(D.plays[play].values[m], row)).filter((value) => value != null);
-  return found.length ? found.reduce((a, b) => a + b) / found.length : null;
+  const plays = playsOf[flow], key = flow * D.measures.length + m;
+  if (plays.length === 1) return at(D.plays[plays[0]].values[m], row);
+  if (!columns.has(key)) columns.set(key, all(D.rows.turn.length).map((each) => mean(plays.map((play) => at(D.plays[play].values[m], each)))));
+  return columns.get(key)[row];
+}
+
+function mean(values) {
+  let sum = 0, count = 0;
+  for (const value of values) if (value != null) { sum += value; count += 1; }
+  return count ? sum / count : null;
+}
+
+// The rows of each value of a property.
+function rowsBy(name) {
+  if (!groups.has(name)) {
+    const found = new Map();
+    D.rows.slices[name].forEach((value, row) => { if (!found.has(value)) found.set(value, []); found.get(value).push(row); });
+    groups.set(name, found);
+  }
+  return groups.get(name);
 }
 
 function matches(row) {
@@ -49,21 +60,27 @@ function matches(row) {
 }
 
 function found() {
-  const flows = chosen(), keys = new Map();
-  const rows = all(D.rows.turn.length).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
+  const flows = chosen(), count = D.rows.turn.length;
+  const rows = all(count).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
+  const [failed, worst, spread] = [new Uint8Array(count), new Float64Array(count), new Float64Array(count)];
+  const higher = D.measures[state.measure].higher;
   for (const row of rows) {
-    const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null);
-    const low = Math.min(...values), worst = D.measures[state.measure].higher ? low : -Math.max(...values);
-    keys.set(row, [isStruck(struck.failed, row) ? 0 : 1, values.length ? worst : 9, values.length ? low - Math.max(...values) : 0]);
+    let low = Infinity, high = -Infinity;
+    for (const flow of flows) {
+      const value = cell(flow, row, state.measure);
+      if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
+    }
+    failed[row] = isStruck(struck.failed, row) ? 0 : 1;
+    worst[row] = low === Infinity ? 9 : higher ? low : -high;
+    spread[row] = low === Infinity ? 0 : low - high;
   }
-  const order = (a, b) => keys.get(a).map((key, i) => key - keys.get(b)[i]).find((gap) => gap) || a - b;
-  return rows.sort(order);
+  return rows.sort((a, b) => failed[a] - failed[b] || worst[a] - worst[b] || spread[a] - spread[b] || a - b);
 }
 
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), D.live ? h("p", { id: "live", class: "live", role: "status" }, D.live.says) : "", flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict;
   byId("verdict").className = v.kind;
   byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.notes.length ? h("ul", {}, v.notes.map((note) => h("li", {}, note))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
@@ -73,9 +90,8 @@ function drawTop() {
 function weakest() {
   const spots = [];
   for (const m of deciding.length ? deciding : qualities)
-    for (const [name, values] of Object.entries(D.rows.slices))
-      for (const value of new Set(values)) {
-        const inside = all(values.length).filter((row) => values[row] === value);
+    for (const name of Object.keys(D.rows.slices))
+      for (const [value, inside] of rowsBy(name)) {
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
         const means = graded.map((known) => (known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length));
         means.forEach((own, flow) => {
@@ -94,6 +110,7 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const of = (cause) => D.flows.map((name, flow) => [name, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count).map(([name, count]) => `${name} ${count}`).join(", ");
   const buttons = D.causes.slice(0, 12).map((cause, i) => h("button", { type: "button", class: "cause", onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), ` ${cause.text} `, h("small", {}, of(cause))));
+  const spots = weakest();
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
   byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
@@ -103,28 +120,27 @@ function drawSlices() {
   const names = Object.keys(D.rows.slices), m = state.measure, measure = D.measures[m];
   if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "Nothing divides these turns."));
   if (!names.includes(state.by)) state.by = names.find((name) => name.includes("kind") || name.includes("category")) || names[0];
-  const values = D.rows.slices[state.by], flows = chosen();
-  const line = (value) => {
-    const rows = all(values.length).filter((row) => values[row] === value), key = JSON.stringify([state.by, value]);
+  const flows = chosen();
+  const line = ([value, rows]) => {
+    const key = JSON.stringify([state.by, value]);
     const cells = flows.map((flow) => {
-      const known = rows.map((row) => cell(flow, row, m)).filter((v) => v != null);
-      const mean = known.length ? known.reduce((a, b) => a + b) / known.length : null;
-      const shown = h("td", {}, h("span", { class: "meter" }), number(mean, measure));
-      if (measure.quality && mean != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, mean)) * 100}%`;
+      const found = mean(rows.map((row) => cell(flow, row, m)));
+      const shown = h("td", {}, h("span", { class: "meter" }), number(found, measure));
+      if (measure.quality && found != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, found)) * 100}%`;
       return shown;
     });
-    const act = () => { state.slice = state.slice === key ? "" : key; render(); };
+    const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
     return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
   };
-  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...new Set(values)].sort().map(line)));
-  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; render(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
 }
 
 function drawFilters() {
-  const set = (change) => { Object.assign(state, change); render(); };
+  const set = (change) => { Object.assign(state, change); refilter(); };
   const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
-  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set({ show: name }) }, text + count(name)));
-  const slices = Object.entries(D.rows.slices).flatMap(([name, values]) => [...new Set(values)].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
+  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
+  const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
     D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`.slice(0, 80)])], state.cause, (v) => set({ cause: v })) : "",
@@ -145,6 +161,15 @@ function drawMatrix() {
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
   more(end);
   watcher.observe(end);
+  idle = () => { if (rowsDrawn < Math.min(rowsFound.length, AHEAD)) { more(end); soon(); } };
+  soon();
+}
+
+// What few turns there are is drawn while nothing else goes on: for the search of the browser, and for paper.
+let idle = () => {}, waiting = 0;
+function soon() {
+  cancelIdleCallback(waiting);
+  waiting = requestIdleCallback(() => idle(), { timeout: 2000 });
 }
 
 function more(end) {
@@ -163,6 +188,12 @@ function chips(play, row, m) {
   });
 }
 
+// Of two flows that are looked at, the play of the other one: a trace opens beside it.
+function partner(flow, row) {
+  const others = chosen().filter((other) => other !== flow);
+  return others.length === 1 ? playsOf[others[0]].find((play) => at(D.plays[play].there, row)) ?? "" : "";
+}
+
 function drawRow(row) {
   const name = D.rows.conversations[D.rows.conversation[row]], turn = D.rows.turn[row];
   const question = h("p", { class: "asked" }, "…"), gold = h("div", { class: "gold" });
@@ -173,10 +204,10 @@ function drawRow(row) {
       const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), said = h("div", { class: "reply" }, "…");
       boxes.push([play, said]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
-      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play) }, "trace");
+      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
       const cut = D.causes.some((cause) => cause.kind === "cut off" && cause.rows.get(row)?.has(flow));
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${number(get("latency_s"))} s`, open));
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });

@@ -12,18 +12,21 @@ import base64
 import hashlib
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
 from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
+from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content
-from agentlab.evals.report.verdict import decide
+from agentlab.evals.report.verdict import Verdict, decide
 from agentlab.evals.results.run import Run
 
 HERE = Path(__file__).parent
-SCRIPTS = ("figures.js", "matrix.js", "drawer.js")
+SCRIPTS = ("figures.js", "matrix.js", "drawer.js", "start.js")
 
 
 class Page:
@@ -52,31 +55,44 @@ class Page:
 
 def report(run: Run, other: Run | None = None) -> Page:
     """The page of one run, or of two side by side; raises RunError for a run that has not ended."""
-    runs = [run] if other is None else [run, other]
+    data = contents([run] if other is None else [run, other])
+    return Page(document(data), data["title"])
+
+
+def contents(runs: Sequence[Run]) -> dict[str, Any]:
+    """All that the page of these runs shows."""
     content = Content(runs)
     verdict, comparison = decide(runs, [side.name for side in content.sides], content.means)
-    title = " and ".join(each.run_id for each in runs)
+    return described(runs, verdict, content, comparison)
+
+
+def described(runs: Sequence[Run], verdict: Verdict, content: Content, comparison: Comparison | None) -> dict[str, Any]:
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
-    data = {
-        "title": title,
+    return {
+        "title": " and ".join(each.run_id for each in runs),
         "agentlab": __version__,
         "command": f"agentlab report {folders} -o run.html",
         "folders": folders,
         "verdict": verdict._asdict(),
         **content.as_json(comparison),
     }
+
+
+def document(data: Mapping[str, Any], connect: str = "") -> str:
+    """The page as one text; `connect` is the source from which its script may ask for more, if any."""
     # "<" in a text would let it end the element that holds the data.
     told = in_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
-    parts = {"title": as_html(title), "policy": policy, "style": style, "script": script, "data": told}
+    policy += f"; connect-src {connect}" if connect else ""
+    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": told}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     before, *pieces = text.split("{{")
     for piece in pieces:
         name, _, rest = piece.partition("}}")
         before += parts[name] + rest
-    return Page(before, title)
+    return before
 
 
 def _hash(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.measures import COSTS, brief, measure
+from agentlab.evals.compare.measures import COSTS, brief, measure, measured
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
@@ -61,21 +61,36 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
     best = _winner(comparison)
     command = f"agentlab compare {folders}"
+    ranks = (str(comparison.ranking),) if comparison.ranking else ()
+    notes = (*ranks, *map(str, comparison.pairs), *_limits(comparison))
     if best is None:
-        return Verdict(
-            "undecided", _undecided(comparison), (*map(str, comparison.pairs), *_limits(comparison)), command
-        ), comparison
+        return Verdict("undecided", _undecided(comparison), notes, command), comparison
     parts = [_quality(comparison, best), *_savings(comparison, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
-    return Verdict("ship", sentence, (*map(str, comparison.pairs), *_limits(comparison)), command, best), comparison
+    return Verdict("ship", sentence, notes, command, best), comparison
+
+
+def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
+    """`decide` for one run; raises RunError where it has not ended."""
+    means: dict[str, dict[str, float | None]] = {}
+    for flow, turns in measured(run).items():
+        columns: dict[str, list[float | None]] = {}
+        for row in turns.values():
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        means[flow] = {}
+        for name, found in columns.items():
+            known = [value for value in found if value is not None]
+            means[flow][name] = float(np.mean(known)) if len(known) == len(found) else None
+    return decide([run], list(means), means)
 
 
 def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict | None:
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
         if run.answered_nothing:
-            error = next(row.error for row in run.played() if row.error is not None)
+            error = next(error for _, error in run.figures(lambda row: row.error) if error is not None)
             return Verdict("none", "No verdict: every turn of every flow failed.", (error or "",), _again(run))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded."
@@ -120,7 +135,7 @@ def _outcome(pair: Pair) -> str:
 def _undecided(comparison: Comparison) -> str:
     ahead = [pair.b for pair in comparison.pairs if _outcome(pair) == "b"]
     if len(ahead) > 1:
-        return f"Undecided between {' and '.join(ahead)}: each is better than {comparison.pairs[0].a}; compare the two."
+        return f"Undecided between {', '.join(ahead)}: each is better than {comparison.pairs[0].a}; compare them."
     trades = [pair for pair in comparison.pairs if _outcome(pair) == "trade"]
     if trades:
         pair = trades[0]
@@ -129,7 +144,7 @@ def _undecided(comparison: Comparison) -> str:
     open_ = [pair for pair in comparison.pairs if _outcome(pair) == "open"] or list(comparison.pairs)
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
     conversations = max((d.clusters for pair in open_ for d in pair.differences), default=0)
-    between = f"between {', '.join(sides)}: {conversations} conversations"
+    between = f"between {', '.join(sides)}: {conversations} conversation{'' if conversations == 1 else 's'}"
     if not any(d.changed for pair in open_ for d in pair.differences if d.primary):
         return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
     needed = [
@@ -142,6 +157,10 @@ def _undecided(comparison: Comparison) -> str:
     more = f"; to see a difference of {TARGET:.2f} you need about {max(known)}" if known else ""
     if known and max(known) <= conversations:
         more = f"; a difference of {TARGET:.2f} would have been seen"
+    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n.
+    least = math.ceil(math.log2(2 * max(1, comparison.family) / ALPHA))
+    if conversations < least:
+        more = f"; fewer than {least} can show nothing" + (more.replace("; to", ", to") if known else "")
     return f"Undecided {between}{more}."
 
 

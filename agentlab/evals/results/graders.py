@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +18,12 @@ from typing import Any
 
 from agentlab.core.errors import RunError
 
-PACKAGES = ("agentlab.evals.scorers", "agentlab.knowledge")
+PACKAGES = ("agentlab.evals.scorers", "agentlab.evals.published.bleu", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
 
 UNKNOWN = "unknown"
+_PARSING = threading.Lock()
+"""CPython 3.11 and 3.12 fail where two threads build syntax trees at once."""
 
 
 def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
@@ -96,7 +99,8 @@ class _Source:
     """What a module defines and does, each piece as JSON, and the files of `PACKAGES` it imports."""
 
     def __init__(self, file: str) -> None:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        with _PARSING:
+            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
         nodes = list(ast.walk(tree))
         self.statements = [json.dumps(statement) for statement in _canonical(tree.body)]
         self.embeds = any(getattr(node, "attr", None) == "embed" for node in nodes)

@@ -1,8 +1,7 @@
 """What stands in a run folder, as types, and the one way from them to JSON.
 
-    turns.jsonl     a TurnRow a line
-    calls.jsonl     an event a line, with flow, conversation, epoch and take
-    scores.jsonl    a ScoreRow a line
+    turns.jsonl     a TurnRow a line, with what it cost and its scores
+    calls.jsonl     an event a line, with flow, conversation, epoch and take (see `agentlab.evals.run.ledger`)
     summary.json    a Summary
 
 Fields are written in the order in which they stand here. What is unknown is None, and null in the file; a field that
@@ -13,8 +12,10 @@ surrogate pair, which a model may write, and NaN.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
@@ -27,8 +28,35 @@ Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
 
 
-class TurnRow(Struct, frozen=True, kw_only=True):
-    """A turn that was played, or imported: what was said, and what it cost."""
+BEGUN_AGAIN = -1
+"""The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
+
+
+class Graded(Struct, frozen=True):
+    """What a metric says of a turn, and why."""
+
+    value: float | bool | None
+    """None where a scorer could not work it out, or the source of an imported answer does not say."""
+    reason: str
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.value is None else f"{float(self.value):.2f}"
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    @property
+    def play(self: Any) -> Play:
+        return self.flow, self.conversation, self.epoch
+
+    def costs(self: Any) -> dict[str, Any]:
+        """What the turn took, by the names under which flows are compared."""
+        found = {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        return found if self.retrieval_steps is UNSET else found | {"retrieval_steps": self.retrieval_steps}
+
+
+class TurnRow(_Turn, frozen=True, kw_only=True):
+    """A turn that was played, or imported: what was said, what it cost, and how it was graded."""
 
     flow: str
     dataset: str
@@ -46,18 +74,51 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     wall_seconds: float | None
     """None of an imported answer."""
     totals: Totals
-    latency_s: float | UnsetType | None = UNSET
-    """Of an imported answer, as its source says; UNSET where the trace tells."""
+    latency_s: float | None
+    """Seconds of the longest path through its events; of an imported answer, as its source says."""
+    memory_tokens: int | None
+    """Of facts that were recalled, estimated."""
+    memory_unavailable: int | None
+    """1 where it had to do without its memory."""
+    phases: dict[str, Sums]
+    """As of a flow's summary."""
+    scores: dict[str, Graded] | None = None
+    """By metric; None where a scorer failed and the turn is still to be graded."""
     retrieval_steps: int | UnsetType | None = UNSET
-    """Likewise."""
+    """Only of an imported answer, as its source says."""
     published: dict[str, Any] | UnsetType = UNSET
     """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
-    secrets: int | UnsetType = UNSET
-    """Texts of the row out of which a secret was taken; the folder counts them when it writes."""
 
-    @property
-    def play(self) -> Play:
-        return self.flow, self.conversation, self.epoch
+    def graded(self) -> Iterator[ScoreRow]:
+        """A row a metric."""
+        same = {name: getattr(self, name) for name in SHARED}
+        for metric, score in (self.scores or {}).items():
+            yield ScoreRow(**same, metric=metric, value=score.value, reason=score.reason)
+
+
+class Value(Struct, frozen=True):
+    """Of a score what figures need."""
+
+    value: float | bool | None
+
+
+class TurnFigures(_Turn, frozen=True, kw_only=True):
+    """Of a turn row the figures: what tables and comparisons read, without decoding what was said."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+    take: int
+    error: str | None
+    totals: Totals
+    latency_s: float | None
+    retrieval_steps: int | UnsetType | None = UNSET
+    scores: dict[str, Value] | None = None
+
+
+SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
+"""What a score says of its turn."""
 
 
 class ScoreRow(Struct, frozen=True, kw_only=True):
@@ -71,12 +132,7 @@ class ScoreRow(Struct, frozen=True, kw_only=True):
     epoch: int
     metric: str
     value: float | bool | None
-    """None where the source of an imported answer does not say."""
     reason: str
-
-    @property
-    def shown(self) -> str:
-        return "?" if self.value is None else f"{float(self.value):.2f}"
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
@@ -156,11 +212,26 @@ class Summary(Struct, frozen=True, kw_only=True):
     flows: dict[str, FlowSummary]
     secrets: int | UnsetType = UNSET
     """Texts of the run folder out of which a secret was taken; only there where one was."""
+    limits: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
+    `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call
+    and the most in flight from then on, 0 for any number."""
 
 
 def columns(record: Struct) -> dict[str, Any]:
     """The fields of a record in order, without those that are UNSET."""
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(record: Any) -> bytes:
+    """A record as a line of JSON; of half a surrogate pair, which a model may write, its escape."""
+    try:
+        return _encode(record) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        return encode(record).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def encode(record: Any, indent: int | None = None) -> str:

@@ -4,29 +4,30 @@ run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
 run.show("laws-001")                    # the same conversation as every flow answered it
+run.causes()                            # why turns went wrong, by stated rules
 run.report().save("run.html")           # all of it as a page for the browser
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import UNSET
 
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
-from agentlab.core.events import MemoryOp, ModelCall, Notice
-from agentlab.core.messages import CHARACTERS_PER_TOKEN, from_json
-from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.core.events import ModelCall
+from agentlab.core.messages import from_json
 from agentlab.core.shown import one_line
-from agentlab.core.trace import Trace, critical_path
+from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
-from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnRow, columns
+from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ EVENT_COLUMNS = (
     *("seconds", "waited", "attempt", "origin", "error"),
 )
 USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
+_Made = TypeVar("_Made")
 
 
 class Page(Protocol):
@@ -76,9 +78,10 @@ class Run:
         except ValueError as problem:
             raise RunError(f"{self.path / 'summary.json'} is not the summary of a run: {problem}") from None
 
-    @cached_property
-    def traces(self) -> dict[Play, Trace]:
-        return self.folder.played.traces
+    @property
+    def traces(self) -> Mapping[Play, Trace]:
+        """Every conversation's events; each trace is read when it is asked for."""
+        return self.folder.ledger
 
     def trace(self, flow: str, conversation: str, epoch: int = 0) -> Trace:
         try:
@@ -106,13 +109,21 @@ class Run:
         """
         from agentlab.evals.results.show import Shown
 
-        rows = self.folder.played.turns
-        if conversation not in (known := {row.conversation for row in rows}):
+        played = self.folder.turns(conversation=conversation)
+        if not played:
+            known = {play[1] for (play, _), _ in self.folder.latest(TurnFigures, lambda row: None)}
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
-        played = [(row, self.costs(row)) for row in rows if row.conversation == conversation]
-        played.sort(key=lambda turn: order.index(turn[0].flow))
-        return Shown(conversation, played, self.folder.scores(), self.conversations.get(conversation))
+        played.sort(key=lambda row: order.index(row.flow))
+        why = {(each.flow, each.turn, each.epoch): each for each in _causes(self) if each.conversation == conversation}
+        return Shown(conversation, played, self.conversations.get(conversation), why)
+
+    def causes(self) -> Frame:
+        """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
+        from agentlab.evals.results.frames import Frame
+
+        names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
+        return Frame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
 
     def report(self, other: Run | None = None) -> Page:
         """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
@@ -122,6 +133,26 @@ class Run:
         # By name: the page stands on comparisons, and they stand on runs.
         page: Page = import_module("agentlab.evals.report.page").report(self, other)
         return page
+
+    @cached_property
+    def _views(self) -> Any:
+        # By name, as the page: they stand on comparisons.
+        return import_module("agentlab.evals.report.views").Views(self)
+
+    def pareto(self, x: str = "", y: str = "") -> Any:
+        """A picture of cost against quality: flows by their means of two measures, with intervals at 95 %.
+
+        Raises ConfigError for a measure that the run does not have.
+        """
+        return self._views.pareto(x, y)
+
+    def forest(self) -> Any:
+        """A picture of the paired differences in what decides; None where there is nothing to compare."""
+        return self._views.forest()
+
+    def matrix(self, only: str = "all", by: str = "", limit: int = 20) -> Any:
+        """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
+        return self._views.matrix(only, by, limit)
 
     def variance(self, metric: str) -> pd.DataFrame:
         """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
@@ -142,15 +173,21 @@ class Run:
         return found
 
     def played(self) -> list[TurnRow]:
-        """The rows of `turns.jsonl`; raises RunError where the summary counts others."""
-        rows = self.folder.played.turns
-        if len(rows) != self.result.turns:
-            raise RunError(f"{self.path}: turns.jsonl holds {len(rows)} turns, the summary {self.result.turns}")
+        """The turns with all that was said; raises RunError where the summary counts others."""
+        rows = self.folder.turns()
+        self._check_count(len(rows))
         return rows
 
-    def costs(self, row: TurnRow) -> dict[str, Any]:
-        """What a turn took, by name, as `costs_of` says."""
-        return costs_of(row, self.traces.get(row.play))
+    def figures(self, make: Callable[[TurnFigures], _Made]) -> list[tuple[tuple[Play, int], _Made]]:
+        """What `make` makes of the figures of each turn, with its place; raises RunError where the summary counts
+        other turns."""
+        found = list(self.folder.latest(TurnFigures, make))
+        self._check_count(len(found))
+        return found
+
+    def _check_count(self, turns: int) -> None:
+        if turns != self.result.turns:
+            raise RunError(f"{self.path}: turns.jsonl holds {turns} turns, the summary {self.result.turns}")
 
     @cached_property
     def turns(self) -> Frame:
@@ -158,9 +195,10 @@ class Run:
         from agentlab.evals.results.frames import Frame
 
         rows = []
+        apart = ("reply", "totals", "phases", "scores", "published")
         for row in self.played():
-            said = {name: value for name, value in columns(row).items() if name not in ("reply", "totals", "published")}
-            rows.append({**said, "reply": row.reply.text if row.reply else "", **self.costs(row)})
+            said = {name: value for name, value in columns(row).items() if name not in apart}
+            rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
         return Frame(rows)
 
     @cached_property
@@ -201,35 +239,28 @@ class Run:
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
 
-    def table(self) -> Frame:
-        """The comparison as numbers: one row a measure, one column a flow, None where it is not known."""
-        from agentlab.evals.results.frames import Frame
+    def table(self) -> pd.DataFrame:
+        """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""
+        from agentlab.evals.results.frames import run_table
 
-        return Frame({label: _column(flow) for label, flow in self.result.flows.items()})
+        flows = self.result.flows
+        return run_table(flows, {label: _column(flow) for label, flow in flows.items()})
 
     def __repr__(self) -> str:
         return one_line(f"<Run {self.run_id}: {self.path}>")
 
-    def _repr_html_(self) -> str:
-        return str(self.table().to_html(float_format=lambda value: f"{value:.3g}", na_rep="-"))
+    def _ipython_display_(self) -> None:
+        """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""
+        if (self.path / "summary.json").exists():
+            self._views.display()
+        else:
+            print(repr(self))  # noqa: T201 - what a cell shows
 
 
-def costs_of(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
-    """What a turn took, by name: its totals, latency in seconds, and tokens of recalled facts, estimated."""
-    failed = int(row.error is not None)
-    if row.latency_s is not UNSET:
-        said = {"latency_s": row.latency_s, "memory_tokens": None, "memory_unavailable": None}
-        return {**vars(row.totals), "failed": failed, **said, "retrieval_steps": row.retrieval_steps}
-    events = trace.of_turn(row.turn) if trace else []
-    recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
-    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
-    return {
-        **vars(row.totals),
-        "failed": failed,
-        "latency_s": critical_path(events),
-        "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
-        "memory_unavailable": int(away),
-    }
+def _causes(run: Run) -> list[Any]:
+    # By name: the rules read a run.
+    found: list[Any] = import_module("agentlab.evals.results.causes").causes(run)
+    return found
 
 
 def _column(flow: FlowSummary) -> dict[str, float | None]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
-from agentlab.evals.results.rows import ScoreRow, TurnRow
+from agentlab.evals.results.rows import Play, TurnFigures, TurnRow
 from agentlab.evals.results.tables import Terminal, print_line
 
 NARROWEST = 34
@@ -34,36 +34,37 @@ class Shown:
     def __init__(
         self,
         conversation: str,
-        played: Sequence[tuple[TurnRow, Mapping[str, Any]]],
-        scores: Iterable[ScoreRow],
+        played: Sequence[TurnRow],
         gold: Conversation | None,
+        causes: Mapping[tuple[str, int, int], Any],
     ) -> None:
         self.conversation = conversation
         self._played = played
-        self._scores = [score for score in scores if score.conversation == conversation]
         self._gold = gold
+        self._causes = causes
 
     def print_to(self, console: Console) -> None:
-        gold, played = self._gold, {row.turn for row, _ in self._played}
+        gold, played = self._gold, {row.turn for row in self._played}
         turns = dict(enumerate(gold.turns)) if gold else dict.fromkeys(sorted(played))
         if not gold:
             print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
         for number, turn in turns.items():
             if turn and turn.scored and number not in played:
                 continue  # the run ended before
-            answers = [(row, costs) for row, costs in self._played if row.turn == number]
+            answers = [row for row in self._played if row.turn == number]
             print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
-            print_line(console, f"asked: {turn.user if turn else answers[0][0].user}")
+            print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
-            _print_beside(console, [(_title(row), _said(row), self._figures(row, costs)) for row, costs in answers])
+            _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
             console.print()
 
-    def _figures(self, row: TurnRow, costs: Mapping[str, Any]) -> list[str]:
-        place = (row.flow, row.turn, row.epoch)
-        scores = [score for score in self._scores if (score.flow, score.turn, score.epoch) == place]
-        spent = f"{tokens(costs['input_tokens'], costs['output_tokens'])}, {seconds(costs['latency_s'])}"
-        return [*(f"{one_line(score.metric)} {score.shown}" for score in scores), spent]
+    def _figures(self, row: TurnRow) -> list[str]:
+        spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        scores = (row.scores or {}).items()
+        cause = self._causes.get((row.flow, row.turn, row.epoch))
+        why = [f"cause: {cause.cause}"] if cause else []
+        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:
         written = io.StringIO()
@@ -116,18 +117,25 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
 
 
-def worst_turn(rows: Sequence[TurnRow], scores: Iterable[ScoreRow]) -> tuple[TurnRow, str] | None:
+Badness = tuple[int, float, str]
+
+
+def badness(row: TurnFigures) -> Badness:
+    """What `worst_turn` orders turns by: 0 for one that failed, else the rank of its headline score and that."""
+    if row.error is not None:
+        return 0, 0.0, "failed"
+    low = [
+        (1 + HEADLINES.index(metric), float(score.value), f"{metric} {float(score.value):.2f}")
+        for metric, score in (row.scores or {}).items()
+        if metric in HEADLINES and score.value is not None and score.value < 1
+    ]
+    return min(low, default=(1 + len(HEADLINES), 1.0, ""))
+
+
+def worst_turn(turns: Iterable[tuple[tuple[Play, int], Badness]]) -> tuple[Play, int, str] | None:
     """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
-    failed = next((row for row in rows if row.error is not None), None)
-    if failed:
-        return failed, "failed"
-    low = [score for score in scores if score.metric in HEADLINES and score.value is not None and score.value < 1]
-    if not low:
-        return None
-    worst = min(low, key=lambda score: (HEADLINES.index(score.metric), float(score.value or 0.0)))
-    place = (worst.flow, worst.conversation, worst.turn, worst.epoch)
-    row = next(row for row in rows if (row.flow, row.conversation, row.turn, row.epoch) == place)
-    return row, f"{worst.metric} {worst.shown}"
+    (play, turn), (_, _, why) = min(turns, key=lambda each: each[1][:2])
+    return (play, turn, why) if why else None
 
 
 def _title(row: TurnRow) -> str:

@@ -14,14 +14,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from agentlab.core.messages import from_json
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import mean_intervals
-from agentlab.evals.results.grading import SHARED, NotSaid, grade
-from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, TurnRow, encode
+from agentlab.evals.results.grading import NotSaid, grade
+from agentlab.evals.results.rows import FlowSummary, Graded, MetricSummary, Summary, TurnRow, encode
 from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.run.ledger import rows_of
 
 IMPORTED = "imported"
 """The mode of a run that was not played here, and what its flows are called in its spec."""
@@ -67,7 +69,8 @@ def as_line(row: Any) -> bytes:
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
     """The turns of an imported run, one at a time."""
-    return folder.rows("turns.jsonl", lambda content: from_json(TurnRow, content))
+    for file in folder.files("turns.jsonl"):
+        yield from rows_of(file, lambda content: from_json(TurnRow, content), TurnRow)
 
 
 def grade_rows(
@@ -76,7 +79,7 @@ def grade_rows(
     scorers: Sequence[Any],
     embed: Callable[[Sequence[str]], np.ndarray] | None = None,
 ) -> None:
-    """Write `scores.jsonl` and `summary.json` of an imported run; without `embed` what needs it is not known."""
+    """Put scores into an imported run's turns and write its summary; without `embed` what needs it is not known."""
     conversations = {conversation.id: conversation for conversation in data.conversations}
     applies = _turns_with_numbers(folder, conversations)
     numbered = {name: number for number, name in enumerate(conversations)}
@@ -92,14 +95,12 @@ def grade_rows(
             if row.reply is not None:
                 before, tools = conversation.turns[: row.turn], conversation.tools
                 said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known)
-            for score in (
-                *grade(folder.path, row, conversation.turns[row.turn], scorers, said),
-                *_stored(row, applies),
-            ):
-                tally.score(score)
-                yield as_line(score)
+            scores = grade(folder.path, row, conversation.turns[row.turn], scorers, said) | _stored(row, applies)
+            for metric, score in scores.items():
+                tally.score(row.conversation, metric, score.value)
+            yield as_line(replace(row, scores=scores))
 
-    folder.replace_lines("scores.jsonl", lines())
+    folder.replace_lines("turns.jsonl", lines())
     header = folder.header
     summary = Summary(
         run_id=header["run_id"],
@@ -133,13 +134,14 @@ def _turns_with_numbers(
     return {name: on(there) for name, there in found.items()}
 
 
-def _stored(row: TurnRow, applies: Mapping[str, Callable[[TurnRow], bool]]) -> Iterator[ScoreRow]:
+def _stored(row: TurnRow, applies: Mapping[str, Callable[[TurnRow], bool]]) -> dict[str, Graded]:
     numbers = dict(stored_numbers(row.published or {}))
-    of = {name: getattr(row, name) for name in SHARED}
+    found = {}
     for name, on in applies.items():
         if on(row):
             why = "as its authors noted it" if name in numbers else "the source does not say"
-            yield ScoreRow(**of, metric=STORED + name, value=numbers.get(name), reason=why)
+            found[STORED + name] = Graded(numbers.get(name), why)
+    return found
 
 
 class _Tally:
@@ -170,13 +172,13 @@ class _Tally:
         elif self.latencies is not None:
             self.latencies.append(latency)
 
-    def score(self, score: ScoreRow) -> None:
-        sums, counts = self.scores[score.metric]
-        place = self._numbered[score.conversation]
-        if score.value is None:
-            self.unknown.add(score.metric)
+    def score(self, conversation: str, metric: str, value: float | None) -> None:
+        sums, counts = self.scores[metric]
+        place = self._numbered[conversation]
+        if value is None:
+            self.unknown.add(metric)
         else:
-            sums[place] += score.value
+            sums[place] += value
         counts[place] += 1
 
     def _per_turn(self, name: str) -> Any:

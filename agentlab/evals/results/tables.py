@@ -75,6 +75,14 @@ def print_line(console: Console, line: str, style: str = "") -> None:
     console.print(text, soft_wrap=whole)
 
 
+def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> None:
+    """What to type next, each with what it does; a command is never broken into lines."""
+    if commands:
+        print_line(console, "next:", "bold")
+    for command, does in commands:
+        console.print(Text(f"  {paragraph(f'agentlab {command}  # {does}')}"), soft_wrap=True)
+
+
 def _text(cell: Cell) -> Text:
     plain = cell.plain if isinstance(cell, Text) else cell
     return Text(one_line(plain), style=cell.style if isinstance(cell, Text) else "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agentlab.core.events import Event
@@ -11,6 +12,7 @@ from agentlab.core.messages import Usage
 from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
+from agentlab.evals.results.fold import Sum
 from agentlab.workbench.spec import BudgetSpec
 from agentlab.workbench.workbench import Workbench
 
@@ -82,27 +84,43 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
 
 
 class Budget:
-    """The limits of a run, and what was paid for; `before` are events of earlier sittings."""
+    """The limits of a run, and what was paid for."""
 
-    def __init__(self, limits: BudgetSpec, before: Iterable[Event]) -> None:
+    def __init__(self, limits: BudgetSpec, is_over: Callable[[], bool] = lambda: False) -> None:
+        """`is_over` says whether somebody else, who counts, wants no more conversations to begin."""
         self._limits = limits
-        self._paid = billed(before)
+        self._is_over = is_over
+        self._sum = Sum()
+        self._began = time.monotonic()
 
     def count(self, trace: Trace, event: Event) -> None:
-        """To be called with each new event."""
-        self._paid = Totals.sum([self._paid, billed([event])])
+        """To be called with each new event, and once with those of earlier sittings."""
+        if event.costed and event.origin == "live":
+            self.pay(billed([event]))
+
+    def pay(self, totals: Totals) -> None:
+        self._sum.add(totals)
 
     @property
     def is_spent(self) -> bool:
-        usd, calls = self._limits.usd, self._limits.calls
-        paid = self._paid.cost_usd
+        if self._is_over():
+            return True
+        usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
+        totals = self._sum.totals
+        paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))
         if usd is not None and paid is None:
             log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
-        over = (usd is not None and paid is not None and paid >= usd) or (
-            calls is not None and (self._paid.llm_calls or 0) >= calls
-        )
+        if tokens is not None and used is None:
+            log.warning("a reply reported no tokens, so they can no longer be counted; the run stops here")
+            return True
+        passed = (time.monotonic() - self._began) / 60
+        spent = ((paid, usd), (totals.llm_calls, calls), (used, tokens), (passed, minutes))
+        over = any(most is not None and reached is not None and reached >= most for reached, most in spent)
         if over:
-            spent = paid or 0.0, self._paid.llm_calls
-            log.warning("the budget is spent: $%.4f, %d calls; the run stops here and can be resumed", *spent)
+            told = paid or 0.0, totals.llm_calls, used or 0, passed
+            log.warning(
+                "the budget is spent: $%.4f, %d calls, %d tokens, %.1f minutes; the run stops here and can be resumed",
+                *told,
+            )
         return over

@@ -1,7 +1,8 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
-on from there with --resume. What is read back is folded anew; nothing in the folder is a running total.
+on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row.
+Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
 from __future__ import annotations
@@ -9,53 +10,43 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from agentlab.core import secrets
 from agentlab.core.errors import RunError
-from agentlab.core.events import Event, revive, to_row
-from agentlab.core.files import append_whole, remove_leftovers, replace_file
+from agentlab.core.events import Event, ModelCall
+from agentlab.core.files import Appended, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.shown import LogFormatter
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import Play, ScoreRow, TurnRow, encode
+from agentlab.evals.results.rows import BEGUN_AGAIN, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
 
-FORMAT = 2
-READABLE = (1, 2)
-"""Format 1 has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be
-compared with each other, but it cannot be continued, nor compared with another run."""
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""Older formats keep scores in a file of their own, latency only in the ledger, and whole requests in that. Format 1
+has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be compared
+with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
-_Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True)
-class Played:
-    """What the flows of a run have done; of a conversation that was begun again, the last take."""
-
-    takes: dict[Play, int]
-    """The last take of every conversation that left an event or a turn behind."""
-    turns: list[TurnRow]
-    """Sorted."""
-    traces: dict[Play, Trace]
-    """Every conversation's events, revived."""
-    abandoned: list[tuple[str, Event]]
-    """Events of takes that a later one replaced, with the flow of each: nothing counts them but the bill."""
-    secrets: int
-    """Texts in all these rows out of which a secret was taken before they were written."""
+TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
+_Turn = TypeVar("_Turn", TurnRow, TurnFigures)
+_Made = TypeVar("_Made")
 
 
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._failure: RunError | None = None
+        self._pending: list[bytes] = []
+        self._files = {name: Appended(path / name) for name in ROWS}
+        self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
 
     # Writing.
 
@@ -83,7 +74,7 @@ class RunFolder:
         if not isinstance(header, dict) or not {"format", "spec", "datasets", "models"} <= set(header):
             raise RunError(f"{path / 'run.json'} is not the header of a run")
         if header["format"] not in READABLE:
-            known = " and ".join(map(str, READABLE))
+            known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
             raise RunError(f"{path}: this is run format {header['format']}, agentlab reads formats {known}")
         return folder
 
@@ -91,17 +82,6 @@ class RunFolder:
         """Replace a file in one step, so that it is never half-written."""
         with self._writing(name):
             replace_file(self.path / name, _without_secrets(encode(content, indent=2), indent=2) + "\n")
-
-    def append_event(self, trace: Trace, event: Event) -> None:
-        where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
-        self._append("calls.jsonl", {**where, **to_row(event)})
-
-    def append_turn(self, row: TurnRow) -> None:
-        self._append("turns.jsonl", row)
-
-    def write_scores(self, rows: list[ScoreRow]) -> None:
-        with self._writing("scores.jsonl"):
-            replace_file(self.path / "scores.jsonl", "".join(_without_secrets(encode(row)) + "\n" for row in rows))
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
@@ -114,15 +94,37 @@ class RunFolder:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def _append(self, name: str, row: Any) -> None:
-        # Half a surrogate pair, which a model may write, becomes its JSON escape.
-        line = _without_secrets(encode(row), counted=True).encode("utf-8", "backslashreplace")
+    def append_event(self, trace: Trace, event: Event) -> None:
+        """Take an event into the ledger, where it stands at once if it was paid for, and else with its turn's row."""
+        rows = self._ledger_rows.get(trace)
+        if rows is None:
+            rows = self._ledger_rows[trace] = LedgerRows(trace)
+        self._check()
+        self._pending += map(encode_line, rows.of(event))
+        if isinstance(event, ModelCall) and event.origin == "live":
+            self.flush()
+
+    def append_turn(self, row: TurnRow) -> None:
+        self.flush()
+        self._append(TURNS, encode_line(row))
+
+    def flush(self) -> None:
+        """Write the events that wait for their turn to end."""
+        if self._pending:
+            lines = b"".join(self._pending)
+            self._pending.clear()
+            self._append(CALLS, lines)
+
+    def _append(self, name: str, lines: bytes) -> None:
+        self._check()
+        with self._writing(name):
+            self._files[name].add(_lines_without_secrets(lines))
+        self.__dict__.pop("ledger", None)
+
+    def _check(self) -> None:
         if self._failure is not None:
             # A flow may have survived the first one; nothing is written past a line that is missing.
             raise self._failure
-        with self._writing(name):
-            append_whole(self.path / name, line + b"\n")
-        self.__dict__.pop("played", None)
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -137,10 +139,10 @@ class RunFolder:
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
-        for name in ("turns.jsonl", "calls.jsonl"):
+        for name in ROWS:
             if (self.path / name).exists():
                 with self._writing(name), (self.path / name).open("rb+") as file:
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                    file.truncate(_end_of_last_line(file))
         with self._writing(""):
             remove_leftovers(self.path)
 
@@ -160,76 +162,94 @@ class RunFolder:
         except (OSError, ValueError) as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem}") from None
 
-    def scores(self) -> list[ScoreRow]:
-        return list(self.rows("scores.jsonl", lambda content: from_json(ScoreRow, content)))
+    def files(self, name: str) -> list[Path]:
+        """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
+        # What is graded anew stands in the run's own, and is read last.
+        return [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
 
-    def rows(self, name: str, read: Callable[[Any], _Row]) -> Iterator[_Row]:
-        """What `read` makes of each line; an unfinished last one is left out, any other that is broken a RunError."""
-        file = self.path / name
-        if not file.exists():
+    def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
+        """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
+        return [row for _, row in self.latest(TurnRow, lambda row: row, flow, conversation)]
+
+    def latest(
+        self,
+        kind: type[_Turn],
+        make: Callable[[_Turn], _Made],
+        flow: str | None = None,
+        conversation: str | None = None,
+    ) -> Iterator[tuple[tuple[Play, int], _Made]]:
+        """What `make` makes of each turn, with its place, in one order; nothing else is kept of the rows.
+
+        Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
+        """
+        takes: dict[Play, int] = {}
+        found: dict[tuple[Play, int], tuple[int, _Made]] = {}
+        for row in self._turn_rows(kind):
+            if flow not in (None, row.flow) or conversation not in (None, row.conversation):
+                continue
+            play = (sys.intern(row.flow), sys.intern(row.conversation), row.epoch)
+            if row.take >= takes.get(play, 0):
+                takes[play] = row.take
+                found[play, row.turn] = row.take, make(row)
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        for place in sorted(found):
+            take, made = found[place]
+            if take == takes[place[0]] and place[1] != BEGUN_AGAIN:
+                yield place, made
+
+    def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
+        if self.header["format"] < FORMAT:
+            from agentlab.evals.run.older import turn_rows
+
+            rows = turn_rows(self.files(TURNS), self.files("scores.jsonl"), self.ledger)
+            yield from (from_json(kind, row) for row in rows)
             return
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield read(json.loads(line))
-                except (KeyError, ValueError) as problem:
-                    raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
+        for file in self.files(TURNS):
+            yield from rows_of(file, lambda content: from_json(kind, content), kind)
+
+    def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
+        """A row a turn and metric, in the order of the turns."""
+        for row in self.turns(flow, conversation):
+            yield from row.graded()
+
+    def secrets(self) -> int:
+        """How many secrets were taken out of its rows."""
+        found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
+        for file in (*self.files(TURNS), *self.files(CALLS)):
+            with file.open("rb") as lines:
+                found += sum(line.count(mark) for line in lines)
+        return found
 
     @cached_property
-    def played(self) -> Played:
-        """Of all lines; read anew once there are more."""
-        takes: dict[Play, int] = {}
-        traces: dict[Play, Trace] = {}
-        abandoned: list[tuple[str, Event]] = []
-
-        def begin(play: Play, take: int) -> None:
-            takes[play] = take
-            if play in traces:
-                abandoned.extend((play[0], event) for event in traces[play].events)
-
-        removed = 0
-        for play, take, event, held in self.rows("calls.jsonl", _call):
-            removed += held
-            if take > takes.get(play, -1):
-                begin(play, take)
-                traces[play] = Trace(*play, take=take)
-            if take == takes[play]:
-                traces[play].events.append(event)
-            else:
-                abandoned.append((play[0], event))
-        turns = list(self.rows("turns.jsonl", lambda content: from_json(TurnRow, content)))
-        for row in turns:
-            if row.take > takes.get(row.play, -1):
-                begin(row.play, row.take)
-                traces.pop(row.play, None)
-        removed += sum(row.secrets or 0 for row in turns)
-        kept = [row for row in turns if row.take == takes[row.play]]
-        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        return Played(takes, sorted(kept, key=lambda row: (*row.play, row.turn)), traces, abandoned, removed)
+    def ledger(self) -> Ledger:
+        """The traces, each decoded when it is asked for."""
+        return Ledger(self.files(CALLS))
 
 
-class _Place(Struct):
-    flow: str
-    conversation: str
-    epoch: int
-    take: int
-    secrets: int = 0
-
-
-def _call(content: Any) -> tuple[Play, int, Event, int]:
-    """A line of the ledger: its conversation, which take of that, the event, and how many secrets it held."""
-    place = from_json(_Place, content)
-    return (place.flow, place.conversation, place.epoch), place.take, revive(content), place.secrets
-
-
-def _without_secrets(encoded: str, *, indent: int | None = None, counted: bool = False) -> str:
-    """JSON without secrets; `counted`: an object that held some says in how many of its texts."""
+def _without_secrets(encoded: str, indent: int | None = None) -> str:
     if secrets.scrub(encoded) == encoded:
         return encoded
-    value, count = secrets.scrubbed(json.loads(encoded))
-    return encode({**value, "secrets": count} if counted and count else value, indent)
+    return encode(secrets.scrubbed(json.loads(encoded))[0], indent)
+
+
+def _lines_without_secrets(lines: bytes) -> bytes:
+    text = lines.decode("utf-8", "surrogatepass")
+    if secrets.scrub(text) == text:
+        return lines
+    return b"".join(encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines.splitlines())
+
+
+def _end_of_last_line(file: Any) -> int:
+    """Where the last whole line ends, in bytes."""
+    end: int = file.seek(0, 2)
+    while end:
+        begin = max(0, end - 65536)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + int(found) + 1
+        end = begin
+    return 0
 
 
 @contextlib.contextmanager

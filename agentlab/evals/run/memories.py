@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _AGENTS = ("agent", "assistant")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """One conversation to be played through one flow."""
 
@@ -52,12 +52,20 @@ class BudgetSpent(Exception):
 class Memories:
     """The memory of each conversation of a run. What a memory set tells is written once, by whoever asks first.
 
-    `begin` opens the trace of a flow that fills its memory, `over_budget` says whether it may go on.
+    `begin` opens the trace of a flow that fills its memory, `ended` is told once nobody asks that memory any more, and
+    `over_budget` says whether it may go on.
     """
 
-    def __init__(self, bench: Workbench, begin: Callable[[Play], Trace], over_budget: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        begin: Callable[[Play], Trace],
+        ended: Callable[[Play], None],
+        over_budget: Callable[[], bool],
+    ) -> None:
         self._bench = bench
         self._begin = begin
+        self._ended = ended
         self._over_budget = over_budget
         self._due: Counter[Play | None] = Counter()
         """Questions to come, by the memory they are asked against."""
@@ -102,8 +110,10 @@ class Memories:
             await self._let_go(key)
 
     async def _let_go(self, key: Play) -> None:
-        self._filled.pop(key, None)
+        was_filled = self._filled.pop(key, None) is not None
         await self._open.pop(key).aclose()
+        if was_filled and self._bench.spec.ingest == "flow":
+            self._ended(key)
 
     def _key(self, assigned: Assignment) -> Play | None:
         """Which filled memory is asked; None where the conversation has one of its own, or none."""

@@ -34,7 +34,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
         for variant in bench.variants:
             _check_needs(variant, dataset, bench.spec.mode)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
-        found = list(lint(dataset))
+        found = lint(dataset)
         if found:
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s%s; agentlab lint names them all", found[0], more)
@@ -98,11 +98,18 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
 
 
 def open_folder(
-    bench: Workbench, datasets: tuple[Dataset, ...], path: Path, resume: bool, plan: Mapping[str, Any] | None = None
+    bench: Workbench,
+    datasets: tuple[Dataset, ...],
+    path: Path,
+    resume: bool,
+    *,
+    shards: int | None = None,
+    plan: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
 
-    `plan` is that of a run which may stop early.
+    A new run is cut into `shards`; one that is there keeps the number it was cut into, and None is none. `plan` is that
+    of a run which may stop early.
     """
     header: dict[str, Any] = {
         "run_id": path.name,
@@ -120,6 +127,8 @@ def open_folder(
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     if prompt_files:
         header["prompt_files"] = prompt_files
+    if shards is not None:
+        header["shards"] = shards
     if plan is not None:
         header["sequential"] = dict(plan)
     header, _ = scrubbed(header)
@@ -130,20 +139,21 @@ def open_folder(
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
-        may_change = ("concurrency", "budget", "primary") if part == "spec" else ()
+        may_change = ("concurrency", "budget", "primary", "limits", "timeouts") if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
             raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
+    if ("shards" in before) != (shards is not None):
+        how = "with --executor" if "shards" in before else "without --executor"
+        raise RunError(f"{path} was begun {how}; go on with it {how}")
     folder.mend()
-    # Every turn is graded anew at the end, those of the first sitting too.
-    folder.write_json("run.json", {**before, "graders": header["graders"]})
     return folder
 
 
 def _versions() -> dict[str, str]:
     found = {"agentlab": __version__}
-    for name in ("openai", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
+    for name in ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

@@ -1,4 +1,4 @@
-"""Conversations as they end, graded and handed on in an order that was fixed before the first of them was played.
+"""Conversations as they end, with their scores, handed on in an order that was fixed before the first was played.
 
 Whoever watches a run may stop it. What it sees must not depend on how long conversations take, or the ones that end
 first would decide: so a conversation is handed on once every flow has played it and all before it were handed on.
@@ -6,14 +6,11 @@ first would decide: so a conversation is handed on once every flow has played it
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agentlab.core.trace import Trace
 from agentlab.evals.compare.measures import Key, Values, values_of
-from agentlab.evals.results.grading import Grader
 from agentlab.evals.results.rows import Play, TurnRow
 
 
@@ -32,36 +29,26 @@ class Watch(Protocol):
 
 
 class Follower:
-    """Grades the conversations of a run for its watch."""
+    """Hands the conversations of a run to its watch."""
 
-    def __init__(self, watch: Watch, grader: Grader, plays: Iterable[Play]) -> None:
-        self._watch, self._grader = watch, grader
+    def __init__(self, watch: Watch, plays: Iterable[Play]) -> None:
+        self._watch = watch
         self._due: defaultdict[str, set[Play]] = defaultdict(set)
         for play in plays:
             self._due[play[1]].add(play)
         self._plays = {name: sorted(due) for name, due in self._due.items()}
         self._left = deque(watch.order)
-        self._traces: dict[Play, Trace] = {}
         self._rows: defaultdict[Play, list[TurnRow]] = defaultdict(list)
-        self._folding = asyncio.Lock()
         self.is_decided = False
-
-    def begun(self, trace: Trace) -> None:
-        """Of a conversation, or of a memory that is filled, which its questions are graded with."""
-        self._traces[trace.flow, trace.conversation, trace.epoch] = trace
 
     def written(self, row: TurnRow) -> None:
         self._rows[row.play].append(row)
 
-    async def finished(self, *plays: Play) -> None:
+    def finished(self, *plays: Play) -> None:
         """To be called when all turns of these were written."""
         for play in plays:
             self._due[play[1]].discard(play)
-        async with self._folding:
-            while self._left and not self.is_decided and not self._due[self._left[0]]:
-                name = self._left.popleft()
-                rows = [row for play in self._plays[name] for row in self._rows.pop(play, ())]
-                scores = await self._grader.grade(rows, self._traces)
-                self.is_decided = self._watch.fold(name, values_of(rows, scores, self._traces))
-                for play in self._plays[name]:
-                    self._traces.pop(play, None)
+        while self._left and not self.is_decided and not self._due[self._left[0]]:
+            name = self._left.popleft()
+            rows = [row for play in self._plays[name] for row in self._rows.pop(play, ())]
+            self.is_decided = self._watch.fold(name, values_of(rows))

@@ -10,6 +10,7 @@ Set and tested on answers that others had judged: `results/LOG.md`, `evals/bench
 
 from __future__ import annotations
 
+import functools
 import re
 
 from agentlab.data.conversations import Turn
@@ -31,6 +32,8 @@ nineteen twenty
 """
 TENS = "thirty forty fifty sixty seventy eighty ninety hundred"
 EMPTY, NOT = frozenset(SAY_NOTHING.split()), frozenset(DENY.split())
+OPENING = 60
+"""Characters in which the first words stand."""
 NUMBERS = {word: number for number, word in enumerate(COUNT.split())}
 NUMBERS |= {word: 30 + 10 * place for place, word in enumerate(TENS.split())} | {"once": 1, "twice": 2}
 
@@ -77,11 +80,12 @@ def correctness(said: str, reference: str) -> float:
 
 def polarity(text: str) -> str:
     """`yes` or `no` where one of them is among the first words, "" where neither or both are."""
-    found = {word for word in normalise(text).split()[:3] if word in ("yes", "no")}
+    found = {word for word in normalise(text[:OPENING]).split()[:3] if word in ("yes", "no")}
     return found.pop() if len(found) == 1 else ""
 
 
-def content(text: str) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def content(text: str) -> frozenset[str]:
     """Stems and numbers of the words that say something and are not denied."""
     words = normalise(re.sub(r"(?<=\w)['\u2019]s\b", "", text).replace("-", " ")).split()
     found = set()
@@ -89,14 +93,14 @@ def content(text: str) -> set[str]:
         denied = place > 0 and words[place - 1] in NOT
         if word not in EMPTY and not denied:
             found.add(stem(word))
-    return found
+    return frozenset(found)
 
 
 def stem(word: str) -> str:
     """A number as its digits; else without the endings of plurals and verbs."""
     if word in NUMBERS:
         return str(NUMBERS[word])
-    if number := re.fullmatch(r"(\d+)(st|nd|rd|th|s)?", word):
+    if number := re.fullmatch(r"(\d{1,30})(st|nd|rd|th|s)?", word):
         return str(int(number[1]))
     for ending in ("ing", "ies", "es", "ed", "ly", "s", "e", "y"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

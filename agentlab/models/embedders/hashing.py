@@ -20,6 +20,9 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
+IS_QUICK = True
+"""A vector is computed sooner than it is found on disk."""
+
 
 def connect(name: str) -> Embedder:
     """Build the embedder called `hashing-<dimensions>`, dimensions from 1 to 65536."""

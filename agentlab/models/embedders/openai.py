@@ -6,12 +6,15 @@ connect("text-embedding-3-large", dimensions=256)       # asks the server for sh
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from agentlab.core.errors import ModelError, ServerFault
+from agentlab.core.errors import ModelError, ServerFault, Unreachable
 from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection
@@ -62,19 +65,18 @@ class OpenAIEmbedder:
         return unit_rows(np.array(rows, dtype=np.float32).reshape(len(rows), self.dimensions))
 
     async def _ask(self, texts: Sequence[str]) -> list[list[float]]:
-        import openai
-
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
-        size = openai.omit if self._wanted is None else self._wanted
+        body: dict[str, Any] = {"model": self._model, "input": inputs, "encoding_format": "float"}
+        if self._wanted is not None:
+            body["dimensions"] = self._wanted
         try:
-            answer = await self._connection.ask(
-                self.name,
-                lambda client: client.embeddings.create(
-                    model=self._model, input=inputs, encoding_format="float", dimensions=size
-                ),
-            )
-            rows = [[float(n) for n in item.embedding] for item in sorted(answer.data, key=lambda item: item.index)]
+            async with asyncio.timeout(self._connection.timeout):
+                said = await self._connection.ask(self.name, "embeddings", body, lambda body: body.read_all())
+            found = sorted(json.loads(said)["data"], key=lambda row: row["index"])
+            rows = [[float(n) for n in row["embedding"]] for row in found]
+        except TimeoutError:
+            raise Unreachable("no answer in time", self.name) from None
         except UNREADABLE as problem:
             raise unreadable(problem, self.name) from None
         if not all(math.isfinite(number) for row in rows for number in row):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
+from agentlab.core.schemas import validators
 from agentlab.core.shown import without_hidden
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -73,8 +74,7 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
 
 def _checked_schema(raw: Any) -> dict[str, Any]:
     """A copy of a schema that arguments can be checked against."""
-    import jsonschema
-
+    jsonschema = validators()
     if not isinstance(raw, dict):
         raise _Unfit("its schema is not an object")
     try:

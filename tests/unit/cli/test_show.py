@@ -133,14 +133,13 @@ def test_a_flow_that_always_failed_has_a_trace(run, capsys):
 def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
     assert main(["show", "run"]) == 0
     assert "agentlab show run c1  # the worst: turn 1, failed in fails" in capsys.readouterr().out
-    rows = [json.loads(line) for line in Path("run/scores.jsonl").read_text().splitlines()]
     turns = Path("run/turns.jsonl").read_text().replace('"error": "RuntimeError: nothing was asked"', '"error": null')
-    Path("run/turns.jsonl").write_text(turns)
+    rows = [json.loads(line) for line in turns.splitlines()]
     for value, said in ((1.0, None), (0.25, "the worst: turn 1, answer_f1 0.25 in answers")):
-        changed = [
-            {**row, "value": value if (row["flow"], row["metric"]) == ("answers", "answer_f1") else 1} for row in rows
-        ]
-        Path("run/scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+        for row in rows:
+            for metric, score in row["scores"].items():
+                score["value"] = value if (row["flow"], metric) == ("answers", "answer_f1") else 1
+        Path("run/turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert open_run("run").path and main(["show", "run"]) == 0
         shown = capsys.readouterr().out
         assert said in shown if said else "agentlab show run c" not in shown

@@ -69,6 +69,7 @@ COMMANDS = [
     ("show", "run{n}"),
     ("show", "run{n}", "--all"),
     ("compare", "run{n}"),
+    ("compare", "run{n}", "--all"),
     ("compare", "run{n}", "--flow", label(0), "--flow", label(1)),
     ("cache", "run{n}"),
 ]

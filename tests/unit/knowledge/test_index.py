@@ -110,3 +110,34 @@ async def test_dense_ranks_as_exact_cosine_does(tmp_path: Path, texts: list[str]
     assert [p.score for p in found] == pytest.approx(sorted(exact, reverse=True)[:5], abs=2e-3)
     order = [(-(p.score or 0), int(p.doc_id[1:])) for p in found]
     assert order == sorted(order)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> dict[Method, DocumentIndex]:
+    """More passages than are candidates, a third of them with a twin elsewhere."""
+    words = ["ball", "card", "grass", "half", "round", "ninety", "goal"]
+    texts = [" ".join(words[(n // step) % 7] for step in (1, 3, 11, 13)) + f" {n % 90}" for n in range(420)]
+    corpus = [document(f"d{n}", text) for n, text in enumerate(texts)]
+    folder = tmp_path_factory.mktemp("large")
+    return {method: asyncio.run(open_index(corpus, EMBEDDER, folder=folder, method=method)) for method in METHODS}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    chosen=st.one_of(st.sets(st.integers(0, 450)), st.integers(1, 60).map(lambda step: set(range(0, 420, step)))),
+    query=TEXTS,
+    top_k=st.sampled_from([1, 4, 120]),
+)
+def test_no_filter_loses_a_passage(
+    large: dict[Method, DocumentIndex], chosen: set[int], query: str, top_k: int
+) -> None:
+    doc_ids = [f"d{n}" for n in chosen]
+    for method, index in large.items():
+        # Asked for all there are, an index ranks every passage, and nothing is passed over.
+        everything = asyncio.run(search(index, query, top_k=10**6))
+        of_them = [passage for passage in everything if passage.doc_id in {*doc_ids}]
+        found = asyncio.run(search(index, query, top_k=top_k, doc_ids=doc_ids))
+        if method == "hybrid":  # which scales over the chosen
+            assert len(found) == min(top_k, len(of_them)) and {p.doc_id for p in found} <= {*doc_ids}
+        else:
+            assert found == tuple(of_them[:top_k])

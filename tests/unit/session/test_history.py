@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Citation
-from agentlab.session.history import ConversationDatabase
+from agentlab.session.history import ConversationDatabase, ConversationList
 
 
 def test_a_chain_follows_replies_and_survives_a_restart(tmp_path: Path):
@@ -38,14 +38,30 @@ def test_a_chain_follows_replies_and_survives_a_restart(tmp_path: Path):
     database.close()
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=12), st.integers(1, 15))
-def test_a_chain_gives_back_what_was_saved_in_order(texts, limit):
-    database = ConversationDatabase()
-    tip = None
-    for number, text in enumerate(texts):
-        tip = database.save("c", "user" if number % 2 == 0 else "agent", text, reply_to=tip)
-    assert [m.text for m in database.chain(tip, limit)] == texts[-limit:]
+SAID = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text(), st.integers(0, 12))
+
+
+@given(st.lists(SAID, min_size=1, max_size=12), st.none() | st.integers(0, 15))
+def test_a_list_and_a_database_give_back_the_same_chains(said, limit):
+    """Each message replies to one of those before it, or to none; half a surrogate pair may stand in it."""
+    database, listed = ConversationDatabase(), ConversationList()
+    assert listed.last_message("c") is database.last_message("c") is None
+    for number, (role, text, back) in enumerate(said):
+        reply_to = number + 1 - back if 0 < back <= number else None
+        ids = [history.save("c", role, text, reply_to=reply_to, speaker="Ann") for history in (database, listed)]
+        assert ids == [number + 1] * 2
+        assert listed.chain(ids[0], limit) == database.chain(ids[0], limit)
+    assert listed.last_message("c") == database.last_message("c") == len(said)
     database.close()
+
+
+def test_a_chain_in_a_list_follows_the_replies_to_the_last_of_them():
+    listed, tip = ConversationList(), None
+    for number in range(5):
+        tip = listed.save("c", "user", str(number), reply_to=tip)
+    assert [message.text for message in listed.chain(tip, 3)] == ["2", "3", "4"]
+    with pytest.raises(ValueError, match="tool"):
+        listed.save("c", "tool", "a result")
 
 
 def test_a_database_that_cannot_be_opened_is_said_in_a_line(tmp_path):

@@ -34,15 +34,27 @@ async def test_epochs_do_not_share_answers():
     assert model.asked == 2
 
 
-async def test_one_who_leaves_does_not_end_the_call_for_the_other():
+async def test_one_who_leaves_does_not_take_the_answer_of_the_other_along():
     model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
     leaver = asyncio.create_task(ask(recorder, model, request))
     stayer = asyncio.create_task(ask(recorder, model, request))
     await asyncio.sleep(0.01)
     leaver.cancel()
+    answer = await stayer
+    assert answer.value.message.text.endswith("the rest") and answer.origin == "live"
+    assert (await leaver).error == "interrupted"
+
+
+async def test_one_who_waits_for_the_other_may_leave():
+    model, recorder = Slow(0.05), Recorder()
+    request = Request(messages=HELLO)
+    stayer = asyncio.create_task(ask(recorder, model, request))
+    leaver = asyncio.create_task(ask(recorder, model, request))
+    await asyncio.sleep(0.01)
+    leaver.cancel()
     assert (await stayer).value.message.text.endswith("the rest")
-    assert not model.cancelled
+    assert (model.asked, model.cancelled) == (1, False)
 
 
 async def test_the_queue_of_a_model_is_waiting_not_working():

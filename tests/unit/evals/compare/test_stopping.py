@@ -34,7 +34,7 @@ def gate(before, out, flow=None, *, lab=None, **options):
 
 
 def played(run):
-    return {row.conversation for row in run.folder.played.turns}
+    return {row.conversation for row in run.folder.turns()}
 
 
 def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(before, tmp_path):
@@ -42,9 +42,9 @@ def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(bef
     assert verdict.result == "regression" and "answer_f1 of answering 1.000 -> 0.000" in str(verdict)
     order = run.folder.header["sequential"]["order"]
     assert sorted(order) == [f"c{c:02}" for c in range(60)] != order
-    assert played(run) == {*order[:12]}
-    assert "stopped after 12 of 60 conversations" in verdict.stopped
-    assert "saved 48 conversations, 96 model calls" in verdict.stopped
+    assert played(run) == {*order[:11]}
+    assert "stopped after 11 of 60 conversations" in verdict.stopped
+    assert "saved 49 conversations, 98 model calls" in verdict.stopped
 
 
 def test_a_change_that_changes_nothing_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
@@ -63,7 +63,7 @@ def test_what_is_lost_within_a_margin_passes_and_beyond_it_is_a_regression(befor
     half = [(name, turn) for name, turn in EVERY if int(name[1:]) % 2]
     _, verdict = gate(before, tmp_path / "half", Answering(wrong=half))
     assert verdict.result == "regression"
-    assert 12 <= len(played(open_run(tmp_path / "half"))) < 60
+    assert 11 <= len(played(open_run(tmp_path / "half"))) < 60
 
 
 class Late(Answering):
@@ -88,13 +88,13 @@ def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before
     wrong = {"flow": Answering(wrong=EVERY)}
     run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
     assert cut.result == "inconclusive" and "no verdict yet, --resume goes on" in cut.stopped
-    kept = [row for row in run.folder.played.turns if row.take == 0]
+    kept = [row for row in run.folder.turns() if row.take == 0]
     run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
     _, straight = gate(before, tmp_path / "straight", **wrong)
     assert verdict.result == "regression" and verdict.stopped == straight.stopped
-    assert all(row in run.folder.played.turns for row in kept[:8])
+    assert all(row in run.folder.turns() for row in kept[:8])
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
-    assert len(again.folder.played.turns) == 24 and str(same) == str(verdict)
+    assert len(again.folder.turns()) == 22 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"seed": 1}, {"margins": {"answer_f1": 0.2}}):
         with pytest.raises(RunError, match="was not the same in that run"):
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
@@ -146,7 +146,7 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
     assert main([*sequential, "b"]) == 2
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first.startswith("regression: answer_f1 of flow 1.000 -> 0.000")
-    assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 5 times; saved 48")
+    assert second.startswith("stopped after 11 of 60 conversations, alarm looked for 1 of 5 times; saved 49")
     assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second
     assert main(["gate", "a", "--sequential", "--baseline", "base.jsonl"]) == 1
     assert "--sequential runs a spec" in capsys.readouterr().err
@@ -155,9 +155,10 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
 
 
 def test_looks_begin_early_and_end_with_the_last_conversation():
-    assert planned_looks(60, 5) == [12, 18, 27, 40, 60]
-    assert planned_looks(240, 5)[0] == 12 and planned_looks(240, 5)[-1] == 240
-    assert planned_looks(7, 5) == [7] and planned_looks(60, 1) == [60]
+    assert planned_looks(60, 5, 0.05) == [11, 17, 26, 39, 60]
+    assert planned_looks(240, 5, 0.05)[0] < 24 and planned_looks(240, 5, 0.05)[-1] == 240
+    assert planned_looks(5, 5, 0.05) == [5] and planned_looks(60, 1, 0.05) == [60]
+    assert planned_looks(60, 5, 0.001)[0] > 11, "a stricter gate begins later"
 
 
 def test_what_a_look_finds_depends_on_nothing_that_comes_later():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.published.graders import GRADERS, Drop, Hotpotqa, Locomo, Rouge, Squad, rb_agg
+from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad, rb_agg
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.scorers.overlap import longest_common
 
-PINNED = "3002d8cec70dfbf3ca75bef2cdcee4a4bab064cf8c5797d9834ec6c3cbe9f41a"
+PINNED = "7b7dcbab8b4b44c8ccc86c58902ed0885affc74a91a822a00da141e22f460053"
 
 
 def test_the_rules_are_those_that_reproduced_the_published_figures():
@@ -78,6 +79,21 @@ def test_rouge_l_is_the_f1_of_the_longest_common_subsequence():
     assert Rouge.grade("police killed the gunman", ["police kill the gunman"])["RougeL"] == pytest.approx(6 / 8)
     assert Rouge.grade("the gunman kill police", ["police kill the gunman"])["RougeL"] == pytest.approx(4 / 8)
     assert Rouge.grade("?", ["!"])["RougeL"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "value"),
+    [
+        ("It's John's.", "john's .", 3 / 5),
+        ("J.K. Rowling", "J.K. Rowling, George R.R. Martin", pytest.approx(math.exp(1 - 7 / 2))),
+        ("I can't, but I cannot.", "can not", 2 / 9),
+        ("12 March, 2,300", "12 march , 2,300", 1),
+        ("", "x", 0),
+        ("y", "x", 0),
+    ],
+)
+def test_bleu_counts_words_as_treebanks_part_them(answer, reference, value):
+    assert Bleu.grade(answer, [reference])["bleu"] == value
 
 
 STORED = {"Bert-Rec": 1.0, "Bert-KPrec": 0.0, "conditional_idk": 1.0}

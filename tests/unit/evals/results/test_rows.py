@@ -13,7 +13,7 @@ from msgspec import UNSET
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Citation, Reply, from_json
 from agentlab.core.trace import Totals
-from agentlab.evals.results.rows import ScoreRow, Summary, TurnRow, encode
+from agentlab.evals.results.rows import Graded, ScoreRow, Summary, TurnRow, encode
 from agentlab.evals.results.run import open_run
 from support.small_runs import Answering, play, write_set
 
@@ -30,6 +30,11 @@ TURN = TurnRow(
     error=None,
     wall_seconds=0.25,
     totals=Totals(llm_calls=2, cost_usd=None),
+    latency_s=0.25,
+    memory_tokens=0,
+    memory_unavailable=0,
+    phases={"answer": {"calls": 2, "input_tokens": 5, "output_tokens": None, "seconds": 0.25}},
+    scores={"f1": Graded(0.5, "half of it \ud83d"), "own": Graded(None, "not a number")},
 )
 SCORE = ScoreRow(
     flow="tools", dataset="laws", conversation="laws-001", turn=1, epoch=0, metric="f1", value=0.5, reason=""
@@ -45,7 +50,8 @@ def test_a_turn_has_its_fields_in_order_all_totals_and_of_the_reply_what_is_not_
     row = json.loads(encode(TURN))
     assert list(row) == [
         *("flow", "dataset", "conversation", "turn", "category", "epoch", "take"),
-        *("user", "reply", "error", "wall_seconds", "totals"),
+        *("user", "reply", "error", "wall_seconds", "totals", "latency_s", "memory_tokens", "memory_unavailable"),
+        *("phases", "scores"),
     ]
     assert list(row["reply"]) == ["text", "citations"]
     assert (row["totals"]["tool_calls"], row["totals"]["cost_usd"]) == (0, None)
@@ -74,7 +80,7 @@ def test_a_summary_of_a_run_of_either_format_is_read_with_its_types(tmp_path, ow
             '"turn": "0"',
             "turns.jsonl:1: ValueError: Expected `int`, got `str`",
         ),
-        ("scores.jsonl", '"value"', '"values"', "scores.jsonl:1: ValueError: Object missing required field `value`"),
+        ("turns.jsonl", '"value"', '"values"', "turns.jsonl:1: ValueError: Object missing required field `value`"),
         ("calls.jsonl", '"take"', '"took"', "calls.jsonl:1: ValueError: Object missing required field `take`"),
         ("calls.jsonl", '{"flow"', '["flow"', "calls.jsonl:1: JSONDecodeError"),
     ],
@@ -85,7 +91,7 @@ def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, 
     (run.path / file).write_text(content.replace(old, new, 1))
     broken = open_run(run.path)
     with pytest.raises(RunError) as refused:
-        _ = broken.turns, broken.scores
+        _ = broken.turns, broken.scores, broken.calls
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 

@@ -1,0 +1,86 @@
+"""Commands that show a run: its table, a conversation, a trace, and its page, as a file or live."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agentlab.cli.say import say
+from agentlab.core.errors import ConfigError
+
+
+def trace(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_trace
+    from agentlab.core.plugins import unknown
+    from agentlab.evals.results.rows import TurnFigures
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    # A flow that failed before it did anything has turns and no trace.
+    answered = run.folder.latest(TurnFigures, lambda row: None)
+    every = dict.fromkeys([*run.traces, *(play for (play, _), _ in answered)])
+    flows, conversations = {play[0] for play in every}, {play[1] for play in every}
+    for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
+        if name is not None and name not in known:
+            raise ConfigError(unknown(f"{what} of this run", name, known))
+    if arguments.id is None:
+        for flow, conversation, epoch in every:
+            say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+        return
+    plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
+    if not plays:
+        raise ConfigError(f"{arguments.flow} has not played {arguments.id} in this run; --resume goes on with it")
+    for play in sorted(plays, key=lambda play: play[2]):
+        show_trace(run, play, arguments.full)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.terminal import show_comparison
+    from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.tables import new_console
+
+    run = open_run(arguments.run)
+    if arguments.id is None:
+        show_comparison(run, arguments.all)
+    else:
+        run.show(arguments.id).print_to(new_console())
+
+
+def report(arguments: argparse.Namespace) -> None:
+    from agentlab.evals.results.run import open_run
+
+    if len(arguments.run) > 2:
+        raise ConfigError("report takes one run or two")
+    run, *others = map(open_run, arguments.run)
+    saved = run.report(*others).save(arguments.out)
+    say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
+
+
+def view(arguments: argparse.Namespace) -> None:
+    import asyncio
+    import contextlib
+    import webbrowser
+
+    from agentlab.evals.report.live import Watched
+    from agentlab.evals.report.server import View
+
+    async def serve() -> None:
+        server = View(Watched(arguments.run or _newest_run()), arguments.port)
+        try:
+            await server.start()
+            say(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it")
+            if arguments.open:
+                await asyncio.to_thread(webbrowser.open, server.url)
+            await asyncio.Event().wait()
+        finally:
+            await server.close()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+
+
+def _newest_run() -> Path:
+    runs = list(Path("results").glob("*/run.json"))
+    if not runs:
+        raise ConfigError("there is no run in results/; name the folder of one: agentlab view RUN")
+    return max(runs, key=lambda file: file.stat().st_mtime).parent

@@ -1,0 +1,26 @@
+"""The commands that write a run in another form: `agentlab convert` and `agentlab export`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from agentlab.cli.say import say
+
+
+def convert(arguments: argparse.Namespace) -> None:
+    from agentlab.evals.run.convert import convert
+
+    run = Path(arguments.run)
+    made = convert(run, Path(arguments.out or f"{run.resolve()}-converted"))
+    say(f"{made.path} holds the run in today's format; {run} is as it was")
+
+
+def export(arguments: argparse.Namespace) -> None:
+    from agentlab.evals.results.export import export
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(arguments.run)
+    file = Path(arguments.out or f"{run.path.name}.{arguments.to}")
+    export(run, arguments.to, file)
+    say(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, a row each")

@@ -1,0 +1,83 @@
+"""The turns of a run as one table for other programs: derived from the run folder, and made again at any time.
+
+A row a turn: what was said, what it cost, and of each metric `score.NAME` and `reason.NAME`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import MissingExtra, RunError
+from agentlab.evals.results.rows import TurnRow, columns
+from agentlab.evals.results.run import Run
+
+ROWS_AT_ONCE = 20_000
+_TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error")
+_FLOATS = ("wall_seconds", "latency_s", "cost_usd")
+_APART = ("reply", "totals", "phases", "scores")
+
+
+def export(run: Run, to: str, file: Path) -> None:
+    """Write the turns as `csv` or `parquet`; raises RunError where the file cannot be written."""
+    metrics = dict.fromkeys(m for _, found in run.figures(lambda row: tuple(row.scores or ())) for m in found)
+    try:
+        _WRITERS[to](run, tuple(metrics), file)
+    except OSError as problem:
+        raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
+
+
+def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for _, row in run.folder.latest(TurnRow, lambda row: row):
+        said = {name: value for name, value in columns(row).items() if name not in _APART}
+        category = said.get("category")
+        said["category"] = category if category is None or isinstance(category, str) else json.dumps(category)
+        said |= {"reply": row.reply.text if row.reply else None, **row.costs()}
+        for metric in metrics:
+            score = (row.scores or {}).get(metric)
+            said[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
+            said[f"reason.{metric}"] = score.reason if score else None
+        # Half a surrogate pair, which a model may write, has no place in UTF-8.
+        yield {name: _utf8(value) if isinstance(value, str) else value for name, value in said.items()}
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = None
+        for row in _rows(run, metrics):
+            if writer is None:
+                writer = csv.DictWriter(opened, list(row))
+                writer.writeheader()
+            writer.writerow(row)
+
+
+def _write_parquet(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("--to parquet", "parquet") from None
+
+    def kind(name: str) -> Any:
+        if name in _TEXTS or name.startswith("reason."):
+            return pyarrow.string()
+        return pyarrow.float64() if name in _FLOATS or name.startswith("score.") else pyarrow.int64()
+
+    rows = _rows(run, metrics)
+    some = list(islice(rows, ROWS_AT_ONCE))
+    schema = pyarrow.schema([(name, kind(name)) for name in some[0]])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while some:
+            writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
+            some = list(islice(rows, ROWS_AT_ONCE))
+
+
+_WRITERS: dict[str, Callable[[Run, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}

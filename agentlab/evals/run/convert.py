@@ -1,0 +1,31 @@
+"""A run of any format, or one played in shards, as one folder of today's format; nothing in it changes but the form."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from agentlab.core.errors import RunError
+from agentlab.evals.results.rows import TurnRow
+from agentlab.evals.run.folder import RunFolder, locked
+
+
+def convert(run: Path, out: Path) -> RunFolder:
+    """Write `run` into the new folder `out`; raises RunError where there is something already, or no run that ended."""
+    old = RunFolder.open(run)
+    if not (run / "summary.json").exists():
+        raise RunError(f"{run}: the run has not ended; continue it with --resume first")
+    header = {name: value for name, value in old.header.items() if name not in ("format", "shards")}
+    with locked(out):
+        new = RunFolder.create(out, header)
+        kept = old.ledger
+        for trace in (*kept.abandoned(kept.takes), *map(kept.__getitem__, sorted(kept))):
+            for event in trace.events:
+                new.append_event(trace, event)
+        new.flush()
+        for _, row in old.latest(TurnRow, lambda row: row):
+            new.append_turn(row)
+        for name in ("summary.json", "run.log"):
+            if (run / name).exists():
+                shutil.copyfile(run / name, out / name)
+    return new

@@ -1,0 +1,102 @@
+"""Where the shards of a run are played: processes of this machine, a Dask cluster, or any object with `submit`.
+
+An executor is a context manager that yields what has `submit(function, *arguments)`, whose result has `done()` and
+`result()`, as those of `concurrent.futures` and of `distributed` do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.plugins import unknown
+
+NAMES = ("processes", "dask")
+
+
+class Executor(Protocol):
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any: ...
+
+
+Opener = Callable[[], AbstractContextManager[Executor]]
+
+
+def opener(executor: Any, workers: int, scheduler: str | None) -> Opener:
+    """What opens the executor, and opens it anew where its workers died; raises ConfigError for what is none."""
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} is too few; there must be one at least")
+    if scheduler is not None and executor != "dask":
+        raise ConfigError("a scheduler is that of a Dask cluster; use --executor dask")
+    if executor == "processes":
+        return lambda: _processes(workers)
+    if executor == "dask":
+        return lambda: _dask(workers, scheduler)
+    if isinstance(executor, str):
+        raise ConfigError(unknown("executor", executor, NAMES))
+    if not callable(getattr(executor, "submit", None)):
+        raise ConfigError(f"executor: {executor!r:.80} has no `submit`; use {' or '.join(NAMES)}")
+    return lambda: contextlib.nullcontext(executor)
+
+
+@contextlib.contextmanager
+def _processes(workers: int) -> Iterator[Executor]:
+    # Spawned: a fork would copy threads that hold locks.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    # Ctrl-C reaches every process of a terminal; the one that shares out tells the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, name="parent", daemon=True).start()
+
+
+@contextlib.contextmanager
+def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
+    try:
+        import distributed
+    except ImportError:
+        raise MissingExtra("--executor dask", "dask") from None
+    dask: Any = distributed
+    with contextlib.ExitStack() as opened:
+        if scheduler is None:
+            cluster = dask.LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            )
+            scheduler = opened.enter_context(cluster)
+        try:
+            client = opened.enter_context(dask.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False))
+        except (OSError, ValueError, TimeoutError) as problem:
+            raise ConfigError(f"there is no Dask scheduler at {scheduler}: {problem}") from None
+        yield _Pure(client)
+
+
+SECONDS_TO_CONNECT = 10
+
+
+class _Pure:
+    """A Dask client that plays what it is given, even if it was given the same before."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        return self._client.submit(function, *arguments, pure=False)

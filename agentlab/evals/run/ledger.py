@@ -1,0 +1,202 @@
+"""`calls.jsonl`, the ledger: an event a line, with the flow, conversation, epoch and take it belongs to.
+
+    {"flow": "tools", "conversation": "c0", "epoch": 0, "take": 0, "kind": "message", "hash": "5f…", "value": {…}}
+    {"flow": "tools", "conversation": "c0", "epoch": 0, "take": 0, "kind": "model_call", …,
+     "request": {"messages": ["5f…"], "temperature": 0}}
+
+What a model is asked repeats most of what it was asked before, so each message and tool is written once a conversation,
+before the first request that names it by the hash of its content. Older runs have whole requests, and are read alike.
+
+Reading begins with where the lines of each conversation stand, which decodes no event; a trace is decoded when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from agentlab.core.errors import RunError
+from agentlab.core.events import Event, revive, to_row
+from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, to_json
+from agentlab.core.trace import Trace
+from agentlab.evals.results.rows import Play
+
+Take = tuple[Play, int]
+_Row = TypeVar("_Row")
+_PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
+
+
+class LedgerRows:
+    """The rows of one take, in the order in which they are to be written."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
+        self._known: dict[int, tuple[Any, str]] = {}
+        """Parts of requests and their hashes by identity; a part is kept, so that no other takes its place."""
+        self._written: set[str] = set()
+
+    def of(self, event: Event) -> list[dict[str, Any]]:
+        """The event, after what its request names and was not written yet."""
+        rows: list[dict[str, Any]] = []
+
+        def named(kind: str, parts: Sequence[Any]) -> list[str]:
+            return [self._hash(kind, part, rows) for part in parts]
+
+        def told(value: Any) -> Any:
+            if not isinstance(value, Request):
+                return to_json(value)
+            of = {**vars(value), "messages": named("message", value.messages), "tools": ()}
+            if value.tools:
+                of["tools"] = named("tool_spec", value.tools)
+            return {name: of[name] for name, default in defaults_of(Request) if of[name] != default}
+
+        row = to_row(event, told)
+        return [*rows, {**self._where, **row}]
+
+    def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
+        if id(part) not in self._known:
+            value = to_json(part)
+            told = json.dumps([kind, value]).encode()
+            digest = hashlib.blake2b(told, digest_size=16).hexdigest()
+            if digest not in self._written:
+                self._written.add(digest)
+                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
+            self._known[id(part)] = part, digest
+        return self._known[id(part)][1]
+
+
+class _Place(Struct):
+    """What says to which take of a conversation a line belongs."""
+
+    flow: str
+    conversation: str
+    epoch: int
+    take: int
+
+    @property
+    def of(self) -> Take:
+        return (self.flow, self.conversation, self.epoch), self.take
+
+
+def rows_of(file: Path, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[_Row]:
+    """The lines of a file as `kind`, or what `read` makes of those that msgspec refuses, such as half a surrogate pair.
+
+    An unfinished last line is left out; raises RunError, naming file and line, for any other that is broken.
+    """
+    for _, row in _placed_rows(file, read, kind):
+        yield row
+
+
+def _placed_rows(file: Path, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
+    """Each with the place in the file at which its line begins, in bytes."""
+    if not file.exists():
+        return
+    decoder = msgspec.json.Decoder(kind)
+    place = 0
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = decoder.decode(line)
+            except (ValueError, RecursionError):
+                try:
+                    row = read(json.loads(line))
+                except (KeyError, ValueError, RecursionError) as problem:
+                    raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
+            yield place, row
+            place += len(line)
+
+
+class Lines:
+    """Where the lines of each take stand in files of one shape."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._places: defaultdict[Take, array[int]] = defaultdict(lambda: array("q"))
+        """A file's number in the upper 16 bits, and the byte at which the line begins."""
+        for number, file in enumerate(files):
+            for place, row in _placed_rows(file, lambda content: from_json(_Place, content), _Place):
+                self._places[row.of].append(number << 48 | place)
+        self.takes: dict[Play, int] = {}
+        for play, take in self._places:
+            self.takes[play] = max(take, self.takes.get(play, 0))
+
+    def __iter__(self) -> Iterator[Take]:
+        return iter(self._places)
+
+    def read(self, take: Take) -> Iterator[dict[str, Any]]:
+        """The rows of a take, in the order of the files; raises RunError where one cannot be read."""
+        places = self._places.get(take, ())
+        for number, file in enumerate(self._files):
+            own = [place & (1 << 48) - 1 for place in places if place >> 48 == number]
+            if not own:
+                continue
+            with file.open("rb") as lines:
+                for place in own:
+                    lines.seek(place)
+                    try:
+                        yield json.loads(lines.readline())
+                    except ValueError as problem:
+                        raise RunError(f"{file}: at byte {place}: {problem}") from None
+
+
+class Ledger(Mapping[Play, Trace]):
+    """The last take of every conversation that left an event behind; a trace is decoded when it is asked for."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._lines = Lines(files)
+        self.takes: Mapping[Play, int] = self._lines.takes
+        self._last: tuple[Play, Trace] | None = None
+
+    def __getitem__(self, play: Play) -> Trace:
+        if self._last is None or self._last[0] != play:
+            self._last = play, self._decode((play, self.takes[play]))
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[Play]:
+        return iter(self.takes)
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    def __contains__(self, play: object) -> bool:
+        return play in self.takes
+
+    def abandoned(self, takes: Mapping[Play, int]) -> Iterator[Trace]:
+        """Takes that a later one replaced, here or among `takes`: nothing counts them but the bill."""
+        return (self._decode((play, take)) for play, take in self._lines if take < takes[play])
+
+    def _decode(self, take: Take) -> Trace:
+        trace = Trace(*take[0], take=take[1])
+        parts: dict[str, Any] = {}
+        for row in self._lines.read(take):
+            try:
+                if row["kind"] in _PARTS:
+                    parts[row["hash"]] = from_json(_PARTS[row["kind"]], row["value"])
+                else:
+                    trace.events.append(revive(_whole(row, parts)))
+            except (KeyError, ValueError, TypeError) as problem:
+                where = f"{'/'.join(map(str, take[0]))} in {self._files[0]}"
+                raise RunError(f"{where}: {type(problem).__name__}: {problem}") from None
+        return trace
+
+
+def _whole(row: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with what its request names in place of the hashes."""
+    request = row.get("request")
+    if request is not None:
+        for name in ("messages", "tools"):
+            if name in request:
+                request[name] = [parts[part] if isinstance(part, str) else part for part in request[name]]
+    return row

@@ -1,0 +1,34 @@
+"""Runs of formats 1 and 2, read as today's: what a turn row says besides stood in the ledger and in `scores.jsonl`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.messages import from_json
+from agentlab.core.trace import Trace
+from agentlab.evals.results.grading import costs_of
+from agentlab.evals.results.rows import Play, ScoreRow
+from agentlab.evals.run.ledger import rows_of
+
+
+def turn_rows(turns: Sequence[Path], scored: Sequence[Path], ledger: Mapping[Play, Trace]) -> Iterator[dict[str, Any]]:
+    """The lines of the files `turns`, each with its costs and scores; raises RunError where one is broken."""
+    scores: defaultdict[tuple[str, str, int, int], dict[str, Any]] = defaultdict(dict)
+    for file in scored:
+        for score in rows_of(file, lambda content: from_json(ScoreRow, content), ScoreRow):
+            of = scores[score.flow, score.conversation, score.epoch, score.turn]
+            of[score.metric] = {"value": score.value, "reason": score.reason}
+    for file in turns:
+        for row in rows_of(file, _as_dict, dict):
+            play = row["flow"], row["conversation"], row["epoch"]
+            trace = ledger[play] if play in ledger else Trace(*play)
+            yield {**row, **costs_of(trace.of_turn(row["turn"])), "scores": scores[*play, row["turn"]]}
+
+
+def _as_dict(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content

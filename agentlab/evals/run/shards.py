@@ -1,0 +1,258 @@
+"""A run in shards: each is a run folder of its own, `shards/0000` and so on, with a share of the conversations.
+
+Whoever shares out needs nothing of the workers but the folder: they append to their shards, which are locked and safe
+to kill like any run; it counts their rows for progress and budget, and a file `shards/stop` tells them to begin no more
+conversations (`spent`) or to drop what they are at (`now`). What a shard gives back are its running sums. To merge them
+is to add them up: the rows stay where they are, and are read as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from agentlab.core.errors import AgentlabError, ConfigError, RunError
+from agentlab.core.messages import Usage
+from agentlab.core.trace import Totals
+from agentlab.data.datasets import Dataset
+from agentlab.evals.results.fold import FlowFold, Fold
+from agentlab.evals.run.budget import Budget
+from agentlab.evals.run.executors import Executor, Opener
+from agentlab.evals.run.folder import CALLS, TURNS, RunFolder, locked, run_log
+from agentlab.evals.run.opening import open_folder
+from agentlab.evals.run.player import Pace, Player, RunProgress, Share
+from agentlab.workbench.loop import RunningBench
+from agentlab.workbench.spec import BudgetSpec, Spec
+from agentlab.workbench.workbench import Workbench
+
+SECONDS_BETWEEN_LOOKS = 0.2
+MOST_DEATHS = 3
+"""Of workers, before it is no accident any more."""
+SPENT, NOW = "spent", "now"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """What a worker is given: it is sent to another process, and perhaps to another machine."""
+
+    spec: Spec
+    objects: Mapping[tuple[str, str], Any]
+    run: str
+    """The folder of the whole run."""
+    number: int
+    parts: int
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.run) / "shards" / f"{self.number:04}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What a worker gives back."""
+
+    flows: dict[str, FlowFold]
+    is_complete: bool
+    problem: str | None = None
+    """What ended it, in a line."""
+
+
+def play_shard(shard: Shard) -> Played:
+    """Play a shard, or what is left of it; runs in a worker."""
+    bench = RunningBench(shard.spec, shard.objects)
+    try:
+        return bench.wait(_play(bench, shard))
+    except AgentlabError as problem:
+        return Played(flows={}, is_complete=False, problem=str(problem))
+    finally:
+        if bench.is_running:
+            bench.wait(bench.close_all())
+            bench.end_loop()
+
+
+async def _play(bench: Workbench, shard: Shard) -> Played:
+    datasets = bench.datasets()
+    stop = Path(shard.run) / "shards" / "stop"
+    share = Share(shard.number, shard.parts, stop.exists)
+    with run_log() as log_to, locked(shard.folder):
+        folder = open_folder(bench, datasets, shard.folder, resume=True)
+        log_to(folder.path)
+        player = Player(bench, datasets, folder, lambda progress: None, share=share)
+        playing = asyncio.create_task(player.play_all())
+        while not playing.done():
+            if _says(stop, NOW):
+                playing.cancel()
+            await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
+        if playing.cancelled():
+            raise RunError("the run was interrupted")
+        await playing
+        return Played(flows=dict(player.account.fold.flows), is_complete=player.account.is_complete)
+
+
+def _says(file: Path, word: str) -> bool:
+    try:
+        return file.read_text(encoding="utf-8") == word
+    except OSError:
+        return False
+
+
+async def play_in_shards(
+    bench: Workbench,
+    datasets: tuple[Dataset, ...],
+    folder: RunFolder,
+    opened: Opener,
+    on_progress: Callable[[RunProgress], None],
+) -> tuple[Fold, bool]:
+    """Play all shards of a run; its sums, and whether it is complete.
+
+    Raises RunError for what ended a shard, and where workers die again and again; `--resume` goes on.
+    """
+    driver = _Driver(bench, datasets, folder, on_progress)
+    await driver.prepare()
+    stop = folder.path / "shards" / "stop"
+    stop.unlink(missing_ok=True)
+    try:
+        for deaths in range(MOST_DEATHS + 1):
+            try:
+                with opened() as executor:
+                    return await driver.play(executor, stop)
+            except BrokenExecutor:
+                if deaths == MOST_DEATHS:
+                    raise RunError(
+                        f"{folder.path}: workers died {deaths + 1} times, perhaps for want of memory; --resume goes on,"
+                        " with fewer --workers if that was it"
+                    ) from None
+        raise AssertionError("unreachable")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            stop.write_text(NOW, encoding="utf-8")
+        raise
+
+
+class _Driver:
+    def __init__(
+        self,
+        bench: Workbench,
+        datasets: tuple[Dataset, ...],
+        folder: RunFolder,
+        on_progress: Callable[[RunProgress], None],
+    ) -> None:
+        self._bench, self._datasets, self._folder = bench, datasets, folder
+        self._parts: int = folder.header["shards"]
+        concurrency = -(-bench.spec.concurrency // self._parts)
+        spec = bench.spec.model_copy(update={"concurrency": concurrency, "budget": BudgetSpec()})
+        given = partial(Shard, spec=spec, objects=bench.objects, run=str(folder.path.resolve()), parts=self._parts)
+        self._shards = [given(number=number) for number in range(self._parts)]
+        self._played: dict[int, Played] = {}
+        self._budget = Budget(bench.spec.budget)
+        limits = bench.spec.budget
+        self._counts_calls = limits.usd is not None or limits.calls is not None
+        turns = sum(dataset.turns for dataset in datasets) * len(bench.variants) * bench.spec.epochs
+        self._pace = Pace(turns, on_progress)
+        self._tails: dict[Path, int] = {}
+
+    async def prepare(self) -> None:
+        """Build what the workers then find on disk, and see whether they can be sent what they need."""
+        try:
+            pickle.dumps(self._shards[0])
+        except Exception as problem:
+            raise ConfigError(
+                f"what was passed as an object cannot be sent to another process ({problem}); pass names, such as the"
+                " file of a flow, or run without an executor"
+            ) from None
+        (self._folder.path / "shards").mkdir(exist_ok=True)
+        if self._bench.spec.mode == "live":
+            for dataset in self._datasets:
+                for variant in self._bench.variants:
+                    await self._bench.index(dataset.documents, variant.retrieval, self._pace.report_indexing)
+
+    async def play(self, executor: Executor, stop: Path) -> tuple[Fold, bool]:
+        """Raises BrokenExecutor where a worker died; what is done is kept."""
+        futures = {
+            shard.number: executor.submit(play_shard, shard)
+            for shard in self._shards
+            if shard.number not in self._played
+        }
+        self._pace.begin()
+        while futures:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            self._look()
+            if self._budget.is_spent and not stop.exists():
+                stop.write_text(SPENT, encoding="utf-8")
+            for number in [number for number, future in futures.items() if future.done()]:
+                played = _result(futures.pop(number))
+                if played.problem is not None:
+                    raise RunError(played.problem)
+                self._played[number] = played
+        self._look()
+        fold = Fold(())
+        for _, played in sorted(self._played.items()):
+            fold.merge(played.flows)
+        return fold, all(played.is_complete for played in self._played.values())
+
+    def _look(self) -> None:
+        """Count what the workers have written since the last look."""
+        for file in self._folder.files(TURNS):
+            for row in self._fresh(file, _Turn):
+                self._pace.turn_done(row.error is not None, f"{row.flow} · {row.conversation}")
+        for file in self._folder.files(CALLS) if self._counts_calls else ():
+            for event in self._fresh(file, _Call):
+                if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
+                    used = event.completion.usage
+                    self._budget.pay(
+                        Totals(
+                            llm_calls=1,
+                            input_tokens=used.input_tokens,
+                            output_tokens=used.output_tokens,
+                            cost_usd=event.cost_usd,
+                        )
+                    )
+
+    def _fresh(self, file: Path, kind: type[Any]) -> list[Any]:
+        """The whole lines that were added since it was asked last."""
+        with file.open("rb") as opened:
+            opened.seek(self._tails.get(file, 0))
+            *lines, rest = opened.read().split(b"\n")
+            self._tails[file] = opened.tell() - len(rest)
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                found.append(msgspec.json.decode(line, type=kind))
+        return found
+
+
+def _result(future: Any) -> Played:
+    try:
+        played: Played = future.result()
+    except BrokenExecutor:
+        raise
+    except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
+        raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
+    return played
+
+
+class _Turn(Struct):
+    flow: str
+    conversation: str
+    error: str | None
+
+
+class _Completion(Struct):
+    usage: Usage = Usage()
+
+
+class _Call(Struct):
+    kind: str
+    origin: str = "live"
+    completion: _Completion | None = None
+    cost_usd: float | None = None

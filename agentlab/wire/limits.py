@@ -1,0 +1,297 @@
+"""How many calls a model is sent: so many at once, so many requests and tokens a minute, flows taking turns.
+
+    limits = Limits()
+    await limits.enter("rag_only", tokens=900)     # waits until there is room
+    limits.learn("key", response.headers)          # what the provider says of its limits
+    limits.leave(refused=False)
+
+Nobody has to configure anything. The first calls go out a few at a time; what their answers say in `x-ratelimit-*`
+headers is kept to, for each key. A provider that says nothing gets as many as are asked, until it refuses one: then
+half as many at once, and one more for each that many that succeed (additive increase, multiplicative decrease: Chiu and
+Jain, 1989). What a call waits here is `waited`, and nobody's latency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+PROBING = 4
+"""Calls in flight before the first answer says what is allowed."""
+LONGEST_PAUSE = 60.0
+NEAR, SMALL_STEP = 0.8, 0.05
+MOST_STEPS = 200
+"""Of the course of the concurrency that is kept."""
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+@dataclass
+class Meter:
+    """What is left of an allowance that fills evenly up to `most`; `rate` is per second."""
+
+    most: float
+    rate: float
+    level: float
+    at: float
+    reserve: float = 0.0
+    """What is left to others who use the same key; it grows when a call is refused all the same."""
+    told: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+    """Rates that the last answers spoke of."""
+
+    def fill(self, now: float) -> float:
+        self.level = min(self.most, self.level + (now - self.at) * self.rate)
+        self.at = now
+        return self.level
+
+
+class Limits:
+    """The limits of one model; `clock` is in seconds and only goes forward.
+
+    `requests` and `tokens` are per minute, where somebody knows them beforehand; `concurrent` is the most at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests: int | None = None,
+        tokens: int | None = None,
+        concurrent: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.in_flight = 0
+        self.refused = 0
+        self.answered = 0
+        self.waited = 0.0
+        """Seconds that calls stood here, all together."""
+        self.course: list[tuple[float, int]] = []
+        """How many calls were let go at once, each time that changed: seconds since the first call, and how many."""
+        self._clock = clock
+        self._given = {"requests": requests, "tokens": tokens}
+        self._most = math.inf if concurrent is None else float(concurrent)
+        self._window = min(float(PROBING), self._most)
+        self._is_probing = True
+        self._meters: dict[str, dict[str, Meter]] = {}
+        """By key, then `requests` or `tokens`."""
+        self._closed_until = self._slowed_at = -math.inf
+        self._too_many = math.inf
+        """How many were in flight when the last one was refused; towards that the steps are small."""
+        self._began: float | None = None
+        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = defaultdict(deque)
+        """By flow; whose turn it is stands first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self, flow: str, tokens: int = 0) -> float:
+        """Wait for a place, and return the seconds that took."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+            self._note(now)
+        if not self._waiting and self._room(now, tokens) <= 0:
+            self._let_in(tokens)
+            return 0.0
+        place = asyncio.get_running_loop().create_future()
+        self._waiting[flow].append((place, tokens))
+        self._pump()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.leave()
+            raise
+        waited = self._clock() - now
+        self.waited += waited
+        return waited
+
+    def leave(self, *, answered: bool = False, refused: float | None = None, sent: float = math.inf) -> None:
+        """A call has ended; `refused` are the seconds to stay away for, of a provider that wants no more for now.
+
+        `sent` is when it was sent, by the clock.
+        """
+        now = self._clock()
+        self.in_flight -= 1
+        if refused is not None:
+            self.refused += 1
+            self._closed_until = max(self._closed_until, now + min(refused, LONGEST_PAUSE))
+            # Of those that were in flight together only the first one tells something new.
+            if sent > self._slowed_at:
+                self._slow_down(now)
+        elif answered:
+            self.answered += 1
+            if self._is_probing:
+                self._is_probing = False
+                self._window = self._most
+                self._note(now)
+            elif self._window < self._most:
+                before = int(self._window)
+                step = 1.0 if self._window < NEAR * self._too_many else SMALL_STEP
+                self._window = min(self._most, self._window + step / self._window)
+                if int(self._window) > before:
+                    self._note(now)
+        self._pump()
+
+    def _slow_down(self, now: float) -> None:
+        self._slowed_at = now
+        for meters in self._meters.values():
+            for meter in meters.values():
+                meter.reserve = min(meter.most / 4, 2 * meter.reserve + 1)
+        if not self._meters:
+            self._too_many = min(self._window, float(self.in_flight + 1))
+            self._window = max(1.0, self._too_many / 2)
+            self._is_probing = False
+            self._note(now)
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    def learn(self, key: str, headers: Mapping[str, str]) -> None:
+        """Take up what an answer to `key` says of the limits."""
+        if "x-ratelimit-limit-requests" not in headers and "x-ratelimit-limit-tokens" not in headers:
+            return
+        now = self._clock()
+        # What was said beforehand was said of no key.
+        self._meters.pop("", None)
+        for what in ("requests", "tokens"):
+            limit, remaining = (_number(headers.get(f"x-ratelimit-{name}-{what}")) for name in ("limit", "remaining"))
+            if not limit or remaining is None:
+                continue
+            meter = self._meters.setdefault(key, {}).get(what)
+            if meter is None:
+                meter = self._meters[key][what] = Meter(limit, limit / 60, limit, now, limit / 100)
+            meter.most = limit
+            reset = seconds_of(headers.get(f"x-ratelimit-reset-{what}", ""))
+            if reset and remaining < limit:
+                # A bucket that fills evenly says the same each time; a window that ends at once says ever more.
+                meter.told.append((limit - remaining) / reset)
+            given = self._given[what]
+            meter.rate = given / 60 if given else max(limit / 60, min(meter.told, default=0.0))
+            # Some of those in flight are counted already; to think that none is costs nothing in the long run.
+            ahead = self.in_flight - 1 if what == "requests" else 0
+            meter.level = min(meter.fill(now), max(remaining - ahead - meter.reserve, -meter.most))
+
+    def rank(self, key: str) -> float:
+        """How much is left of a key, for whoever chooses among several."""
+        meters = self._meters.get(key)
+        return min((m.fill(self._clock()) / m.most for m in meters.values()), default=1.0) if meters else 1.0
+
+    def _room(self, now: float, tokens: int) -> float:
+        """Seconds until a call of so many tokens may go; 0 at once, infinity for after somebody has left."""
+        if self.in_flight + 1 > self._window:
+            return math.inf
+        wait = max(0.0, self._closed_until - now)
+        if not self._meters:
+            given = self._given["requests"]
+            if not given and not self._given["tokens"]:
+                return wait
+            self._meters[""] = {w: Meter(g, g / 60, max(1.0, g / 60), now) for w, g in self._given.items() if g}
+        # The key that is free first.
+        return max(wait, min(self._time_for(meters, now, tokens) for meters in self._meters.values()))
+
+    def _let_in(self, tokens: int) -> None:
+        self.in_flight += 1
+        if self._meters:
+            now = self._clock()
+            freest = min(self._meters.values(), key=lambda meters: self._time_for(meters, now, tokens))
+            for what, meter in freest.items():
+                meter.level -= 1 if what == "requests" else tokens
+
+    @staticmethod
+    def _time_for(meters: Mapping[str, Meter], now: float, tokens: int) -> float:
+        wants = {"requests": 1.0, "tokens": float(tokens)}
+        return max(
+            ((min(wants[what], m.most) - m.fill(now)) / m.rate for what, m in meters.items()),
+            default=0.0,
+        )
+
+    def _pump(self) -> None:
+        """Let in who may go now, flow by flow, and come back when the next one may."""
+        now = self._clock()
+        while self._waiting:
+            flow = next(iter(self._waiting))
+            line = self._waiting.pop(flow)
+            while line and line[0][0].done():
+                line.popleft()
+            if not line:
+                continue
+            place, tokens = line[0]
+            wait = self._room(now, tokens)
+            if wait > 0:
+                # It stays first.
+                self._waiting = defaultdict(deque, {flow: line, **self._waiting})
+                self._come_back(wait)
+                return
+            line.popleft()
+            if line:
+                self._waiting[flow] = line
+            self._let_in(tokens)
+            place.set_result(None)
+
+    def _come_back(self, wait: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if wait < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._pump)
+
+    def _note(self, now: float) -> None:
+        if len(self.course) < MOST_STEPS:
+            window = self._window if self._window < math.inf else 0
+            self.course.append((round(now - (self._began or now), 3), int(window)))
+
+    @property
+    def per_minute(self) -> dict[str, float]:
+        """What the provider allows in a minute, all keys together, as far as it is known."""
+        found: dict[str, float] = defaultdict(float)
+        for meters in self._meters.values():
+            for what, meter in meters.items():
+                found[what] += meter.rate * 60
+        return dict(found)
+
+    @property
+    def standing(self) -> int:
+        """Calls that wait here."""
+        return sum(len(line) for line in self._waiting.values())
+
+    def summary(self) -> dict[str, Any]:
+        """For a run's summary: what was allowed, what was refused, what was waited, and the course of it."""
+        return {
+            "per_minute": {what: round(number, 1) for what, number in self.per_minute.items()},
+            "answered": self.answered,
+            "refused": self.refused,
+            "waited_s": round(self.waited, 3),
+            "concurrency": [list(step) for step in self.course],
+        }
+
+    def __str__(self) -> str:
+        allowed = " and ".join(f"{number:.0f} {what}" for what, number in self.per_minute.items())
+        parts = [f"{allowed} a minute"] if allowed else []
+        if self._window < self._most and not self._is_probing:
+            parts.append(f"{int(self._window)} at once")
+        if self.standing:
+            parts.append(f"{self.standing} wait")
+        if self.refused:
+            parts.append(f"{self.refused} refused")
+        return ", ".join(parts)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of `1m30s`, `250ms` or `12.5`; 0 for what is none of these."""
+    plain = _number(text)
+    if plain is not None:
+        return plain
+    parts: Sequence[tuple[str, str]] = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -1,0 +1,52 @@
+"""How well the rules for causes agree with the labels of a reader: agreement and Cohen's kappa over all causes.
+
+make gate                                                  # plays the recorded runs again, which were read
+python evals/bench/causes.py results/gate
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from agentlab.evals.results.causes import causes
+from agentlab.evals.results.run import open_run
+
+LABELS = Path(__file__).parents[1] / "labels" / "causes.jsonl"
+NONE = "right"
+"""The label of a turn that a measure calls poor and a reader does not."""
+
+
+def kappa(pairs: list[tuple[str, str]]) -> float:
+    """Cohen's, for any number of causes."""
+    same = sum(a == b for a, b in pairs) / len(pairs)
+    ours, theirs = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
+    chance = sum(ours[name] * theirs[name] for name in ours) / len(pairs) ** 2
+    return (same - chance) / (1 - chance)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("runs", type=Path, help="the folder with the runs, each under the name of its spec")
+    folder = parser.parse_args().runs
+    labels = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for name in dict.fromkeys(label["run"] for label in labels):
+        for cause in causes(open_run(folder / name)):
+            found[name, cause.flow, cause.conversation, cause.turn] = cause.cause
+    pairs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for label in labels:
+        place = label["run"], label["flow"], label["conversation"], label["turn"]
+        pair = found.get(place, NONE), label["cause"]
+        pairs[label["sample"]].append(pair)
+        if pair[0] != pair[1]:
+            print(f"{' '.join(map(str, place))}: by rule {pair[0]}, by reading {pair[1]}")
+    for sample, both in pairs.items():
+        same = sum(a == b for a, b in both)
+        print(f"{sample} sample: {same} of {len(both)} turns agree ({same / len(both):.2f}), kappa {kappa(both):.2f}")
+
+
+if __name__ == "__main__":
+    main()

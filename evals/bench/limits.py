@@ -1,0 +1,76 @@
+"""How much of what a provider allows is used, and how much is refused: by runs that know nothing beforehand.
+
+    python evals/bench/limits.py [--allowed 600] [--minute 12] [--seconds 15] [--silent]
+
+`loopback.py` lets `--allowed` requests through in a "minute" of `--minute` seconds, evenly, a tenth of them at once at
+the beginning. A run of agentlab with 100 conversations in flight plays for about `--seconds`; then two of them at once.
+Used is what was answered, of what was allowed from the first call to the last answer. With `--silent` the server
+refuses without saying what it allows: only the number of calls at once can then be found, by trying.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from loopback import counts, serving
+
+from live import Case, write_data
+
+BURST = 10
+"""A share of the minute's that is there at the beginning, one in so many."""
+
+
+def play(processes: int, options: argparse.Namespace) -> str:
+    rate = options.allowed / options.minute
+    conversations = int(rate * options.seconds / 2 / processes)
+    more = {"silent": 1} if options.silent else {}
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        serving(allowed=options.allowed, minute=options.minute, **more) as address,
+    ):
+        specs = [write_data(Path(scratch) / str(n), Case(conversations, graded=False)) for n in range(processes)]
+        runs = []
+        for spec in specs:
+            environment = {**os.environ, "OPENAI_BASE_URL": address, "OPENAI_API_KEY": "none"}
+            environment |= {"PYTHONPATH": str(Path(__file__).parents[2]), "AGENTLAB_HOME": scratch}
+            command = [sys.executable, "-m", "agentlab", "run", str(spec), "--out", str(spec.parent / "run")]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            runs.append(subprocess.Popen(command, env=environment, **quiet))  # noqa: S603
+        if any(run.wait() for run in runs):
+            raise SystemExit("a run failed")
+        told = counts(address)
+        failed = sum(
+            flow["errors"]
+            for spec in specs
+            for flow in json.loads((spec.parent / "run" / "summary.json").read_text())["flows"].values()
+        )
+    allowed = options.allowed / BURST + rate * told["seconds"]
+    refused = told["refused"] / (told["answered"] + told["refused"])
+    return (
+        f"| {processes} | {told['answered']} | {told['seconds']:.1f} | {told['answered'] / allowed:.1%}"
+        f" | {refused:.2%} | {failed} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--allowed", type=int, default=600)
+    parser.add_argument("--minute", type=float, default=12.0)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    print("| processes | answered | seconds | used (at least 90 %) | refused (at most 1 %) | failed turns |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for processes in (1, 2):
+        print(play(processes, arguments), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""What agentlab costs beside the calls it makes: CPU and memory against a bare loop over the vendor's SDK.
+
+    python evals/bench/live.py [CASE...] [--rounds 3] [--full]
+
+Every contender is a process of its own, from its start to its end, and is charged what the system says it used (user
+and system time, largest memory), imports included. agentlab is the command line: it reads the data set, plays, keeps
+the whole ledger, grades, folds and prints its table. The bare loops ask the same calls, 100 in flight, and keep
+nothing: the SDK on aiohttp, the same streaming, and the SDK on its own httpx transport. All of them ask `loopback.py`,
+another process, at 50 ms a call. Contenders take turns; figures are medians over the rounds, ratios are ratios of
+medians.
+
+Cases: `live` (1,000 conversations of two calls), `many` (4,000), `chunks` (300, answers of 200 pieces), `ten`
+(10 conversations), `replay` (10,000 recorded calls in conversations of ten, nothing to grade), `opening` (a file of
+100,000 recorded calls). Inspect AI and promptfoo take part where they can be imported or called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopback import serving
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+IN_FLIGHT = 100
+FLOW = '''"""Asks with the whole history."""
+from agentlab import Message, Reply
+
+
+async def respond(turn, session):
+    messages = [*session.load_conversation(), Message(role="user", text=turn.text)]
+    completion = await session.complete(messages)
+    session.save_message("user", turn.text)
+    session.save_message("agent", completion.text)
+    return Reply(text=completion.text)
+'''
+
+
+@dataclass(frozen=True)
+class Case:
+    conversations: int
+    turns: int = 2
+    chunks: int = 12
+    contenders: tuple[str, ...] = ("agentlab", "openai aiohttp")
+    graded: bool = True
+    target: tuple[str, float] | None = None
+    """The contender that agentlab is held against, and its share of that one's CPU at most."""
+
+
+CASES = {
+    "live": Case(1000, contenders=("agentlab", "openai aiohttp", "openai stream"), target=("openai aiohttp", 0.75)),
+    "many": Case(4000, target=("openai aiohttp", 0.65)),
+    "chunks": Case(300, chunks=200, contenders=("agentlab", "openai stream"), target=("openai stream", 0.35)),
+    "ten": Case(10, target=("openai aiohttp", 1.0)),
+    "replay": Case(1000, turns=10, contenders=("agentlab",), graded=False),
+}
+OPENED = 100_000
+
+
+@dataclass(frozen=True)
+class Used:
+    cpu: float
+    megabytes: float
+    wall: float
+
+
+async def bare(transport: str, conversations: int, turns: int) -> None:
+    """The loop that anybody would write."""
+    import openai
+
+    http_client = None if transport == "httpx" else openai.DefaultAioHttpClient()
+    client = openai.AsyncOpenAI(http_client=http_client)
+    waiting = iter(range(conversations))
+    done = 0
+
+    async def worker() -> None:
+        nonlocal done
+        for number in waiting:
+            messages: list = []
+            for turn in range(turns):
+                messages.append({"role": "user", "content": f"Conversation {number}, question {turn}"})
+                asked = {"model": "m", "messages": messages, "temperature": 0, "seed": 7, "max_tokens": 256}
+                if transport == "stream":
+                    pieces = []
+                    options = {"stream": True, "stream_options": {"include_usage": True}}
+                    async for chunk in await client.chat.completions.create(**asked, **options):
+                        if chunk.choices and chunk.choices[0].delta.content:
+                            pieces.append(chunk.choices[0].delta.content)
+                    text = "".join(pieces)
+                else:
+                    text = (await client.chat.completions.create(**asked)).choices[0].message.content
+                messages.append({"role": "assistant", "content": text})
+                done += bool(text)
+
+    await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, conversations))))
+    assert done == conversations * turns
+
+
+def inspect_ai(conversations: int, turns: int) -> None:
+    import inspect_ai
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ChatMessageUser, get_model
+    from inspect_ai.solver import solver
+
+    @solver
+    def talk():
+        async def solve(state, generate):
+            for turn in range(turns):
+                state.messages.append(ChatMessageUser(content=f"{state.input_text}, question {turn}"))
+                state.output = await get_model().generate(state.messages)
+                state.messages.append(state.output.message)
+            return state
+
+        return solve
+
+    samples = [Sample(input=f"Conversation {number}", id=number) for number in range(conversations)]
+    limits = {"max_connections": IN_FLIGHT, "max_samples": IN_FLIGHT}
+    (log,) = inspect_ai.eval(
+        inspect_ai.Task(dataset=samples, solver=talk()), model="openai/m", display="none", **limits
+    )
+    assert log.status == "success", log.error
+
+
+def peers() -> dict[str, str]:
+    """Other harnesses, and why each does not take part where it does not."""
+    lacking = {} if importlib.util.find_spec("inspect_ai") else {"Inspect AI": "cannot be imported"}
+    # It has no step for conversations of several calls that keep their history: no case could be put to it alike.
+    missing = "does not play these conversations" if shutil.which("promptfoo") else "is not on the PATH"
+    return {**lacking, "promptfoo": missing}
+
+
+def write_data(folder: Path, case: Case) -> Path:
+    data = folder / "data"
+    data.mkdir(parents=True)
+    with (data / "conversations.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(case.conversations):
+            turns = [
+                {"user": f"Conversation {number}, question {turn}"}
+                | ({"reference_answers": ["a dozen words"]} if case.graded else {})
+                for turn in range(case.turns)
+            ]
+            row = {"id": f"c{number}", "source": "bench", "licence": "none", "turns": turns}
+            file.write(json.dumps(row) + "\n")
+    (folder / "talk.py").write_text(FLOW, encoding="utf-8")
+    spec = {
+        "name": "bench",
+        "datasets": [str(data)],
+        "flows": [str(folder / "talk.py")],
+        "model": "openai/m",
+        "embedder": "hashing/hashing-64",
+        "recordings": str(folder / "recordings"),
+        "concurrency": IN_FLIGHT,
+    }
+    (folder / "spec.yaml").write_text(json.dumps(spec), encoding="utf-8")
+    return folder / "spec.yaml"
+
+
+def charged(command: list[str], environment: dict[str, str], where: Path) -> Used:
+    """What a command used until it ended, its children included."""
+    began = time.perf_counter()
+    with (where / "said").open("w+b") as said:
+        process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, cwd=where)  # noqa: S603
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            said.seek(0)
+            raise SystemExit(f"{command} failed:\n{said.read().decode(errors='replace')[-2000:]}")
+    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, time.perf_counter() - began)
+
+
+def play(contender: str, case: Case, spec: Path, address: str, mode: str = "live") -> Used:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OPENAI_BASE_URL": address,
+        "OPENAI_API_KEY": "none",
+        "AGENTLAB_HOME": str(spec.parent / "home"),
+        "INSPECT_LOG_DIR": str(spec.parent / "logs"),
+    }
+    if contender == "agentlab":
+        out = spec.parent / f"run-{time.monotonic_ns()}"
+        command = [sys.executable, "-m", "agentlab", "run", str(spec), "--out", str(out), "--mode", mode]
+    else:
+        kind = contender.removeprefix("openai ")
+        command = [sys.executable, __file__, "--as", kind, str(case.conversations), str(case.turns)]
+    used = charged(command, environment, spec.parent)
+    if contender == "agentlab":
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        (flow,) = summary["flows"].values()
+        assert (flow["errors"], flow["llm_calls"]) == (0, case.conversations * case.turns), flow
+        shutil.rmtree(out)
+    return used
+
+
+def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
+    """The lines of a table."""
+    case = CASES[name]
+    contenders = list(case.contenders)
+    if everybody and name == "live":
+        contenders += ["openai httpx", *(["inspect"] if importlib.util.find_spec("inspect_ai") else [])]
+    calls = case.conversations * case.turns
+    with tempfile.TemporaryDirectory() as scratch, serving(chunks=case.chunks) as address:
+        spec = write_data(Path(scratch) / "bench", case)
+        mode = "replay" if name == "replay" else "live"
+        if mode == "replay":
+            play("agentlab", case, spec, address, "record")
+        found: dict[str, list[Used]] = {contender: [] for contender in contenders}
+        for _ in range(rounds):
+            for contender in contenders:
+                found[contender].append(play(contender, case, spec, address, mode))
+    medians = {
+        contender: [statistics.median(getattr(used, what) for used in runs) for what in ("cpu", "megabytes", "wall")]
+        for contender, runs in found.items()
+    }
+    mine = medians["agentlab"]
+    for contender, (cpu, megabytes, wall) in medians.items():
+        told = "" if contender == "agentlab" else f"{mine[0] / cpu:.2f}"
+        if case.target and case.target[0] == contender:
+            told += f" (target {case.target[1]:.2f}), memory {mine[1] / megabytes:.2f}"
+        yield (
+            f"| {name}, {case.conversations} x {case.turns} | {contender} | {cpu:.2f} | {cpu / calls * 1000:.2f}"
+            f" | {megabytes:.0f} | {wall:.1f} | {told} |"
+        )
+
+
+def opening(rounds: int) -> str:
+    """The line of a table: how long it takes until every recorded call of a file can be found."""
+    from agentlab.core.messages import Completion, Message, Request, Usage, to_json
+    from agentlab.wire.keys import record_request
+    from agentlab.wire.recordings import Recordings
+
+    answer = Completion(message=Message(role="agent", text="An answer. " * 20), usage=Usage(input_tokens=100))
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Recordings.open(Path(scratch), "bench", write=True)
+        for number in range(OPENED):
+            request = Request(messages=(Message(role="user", text=f"Question {number}, " * 20),), seed=7)
+            asked = record_request("openai/m", "compatible", request, 0)
+            row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": to_json(answer)}
+            written.add(asked.key(0), row | {"seconds": 0.05}, asked.parts)
+        seconds = []
+        for _ in range(rounds):
+            began = time.process_time()
+            assert len(Recordings.open(Path(scratch), "bench")) == OPENED
+            seconds.append(time.process_time() - began)
+        size = (Path(scratch) / "bench.jsonl").stat().st_size / 1e6
+    cpu = statistics.median(seconds)
+    per_call = cpu / OPENED * 1000
+    return f"| opening, {OPENED} calls, {size:.0f} MB | agentlab | {cpu:.2f} | {per_call:.3f} | | | (target 2 s) |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}, opening; default: all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--full", action="store_true", help="with httpx and the other harnesses, which are slow")
+    parser.add_argument("--as", dest="contender", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.contender:
+        sizes = [int(word) for word in arguments.cases]
+        if arguments.contender == "inspect":
+            inspect_ai(*sizes)
+        else:
+            asyncio.run(bare(arguments.contender, *sizes))
+        return
+    print("| case | who | CPU s | CPU ms / call | MB | wall s | agentlab / this one |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
+    for name in arguments.cases or [*CASES, "opening"]:
+        if name == "opening":
+            print(opening(arguments.rounds), flush=True)
+            continue
+        for line in measure(name, arguments.rounds, arguments.full):
+            print(line, flush=True)
+    for peer, why in peers().items():
+        print(f"\n{peer}: {why}, not measured.")
+
+
+if __name__ == "__main__":
+    main()

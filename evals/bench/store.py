@@ -1,0 +1,146 @@
+"""Time and memory of a long run: playing it, what comes after the last turn, opening it, comparing its flows.
+
+    python evals/bench/store.py [--turns 10000] [--flows 3] [--mode replay] [--scorers answer similarity]
+
+Conversations of four turns, one call a turn, on a model that answers at once, so that all that is measured is the
+harness. With `--mode replay` the run is recorded first, and it is the replay that is measured. Every step is a process
+of its own; `after` are seconds between the last turn and the end, `peak` is resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CONVERSATION = 4
+"""Turns."""
+
+
+class Talk:
+    """Asks once with the whole history; flows differ in what they leave out of their answers."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"talk_{number}"
+        self._number = number
+
+    async def respond(self, turn: Any, session: Any) -> Any:
+        import agentlab as al
+
+        history = session.load_conversation()
+        completion = await session.complete([*history, al.Message(role="user", text=turn.text)])
+        words = completion.text.split()
+        said = " ".join(words[: len(words) - (hash_of(turn.text) + self._number) % 3])
+        session.save_message("user", turn.text)
+        session.save_message("agent", said)
+        return al.Reply(text=said)
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())
+
+
+def write_set(folder: Path, turns: int) -> None:
+    folder.mkdir(parents=True)
+    with (folder / "conversations.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(turns // CONVERSATION):
+            asked = [
+                {"user": f"Conversation {number}, question {turn}", "reference_answers": ["a dozen words or so"]}
+                for turn in range(CONVERSATION)
+            ]
+            file.write(json.dumps({"id": f"c{number:07}", "turns": asked}) + "\n")
+
+
+def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> dict[str, float]:
+    import agentlab as al
+
+    model = al.Scripted(["An answer of a dozen words or so, as a small model gives it."], loop=True)
+    last = time.perf_counter()
+
+    def tell(progress: Any) -> None:
+        nonlocal last
+        last = time.perf_counter()
+
+    spec = {"datasets": [str(folder / "data")], "flows": [Talk(n) for n in range(flows)], "concurrency": 50}
+    spec |= {"recordings": str(folder / "recordings"), "scorers": scorers}
+    with al.Lab(model=model, embedder="hashing/hashing-64", mode=mode, **spec) as lab:
+        began = time.perf_counter()
+        lab.run_sync(out=folder / out, on_progress=tell)
+        return {"after": time.perf_counter() - last, "run": time.perf_counter() - began}
+
+
+def read(folder: Path, out: str) -> dict[str, float]:
+    from agentlab.evals.compare.measures import measured
+    from agentlab.evals.results.run import open_run
+
+    measured(open_run(folder / out))
+    return {}
+
+
+def compare(folder: Path, out: str) -> dict[str, float]:
+    import agentlab.evals.compare.pairs as pairs
+    from agentlab.evals.results.run import open_run
+
+    pairs.compare(open_run(folder / out))
+    return {}
+
+
+def step(name: str, *arguments: str) -> dict[str, float]:
+    """Run a step as a process of its own; its wall and CPU seconds and its peak memory in MB."""
+    began = time.perf_counter()
+    done = subprocess.run(  # noqa: S603 - this very file
+        [sys.executable, __file__, "--step", name, *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return {"wall": time.perf_counter() - began, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=10_000, help="of each flow")
+    parser.add_argument("--flows", type=int, default=3)
+    parser.add_argument("--mode", choices=("live", "replay"), default="live")
+    parser.add_argument("--scorers", nargs="+", default=["answer", "similarity"])
+    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.step:
+        one = {
+            "record": lambda: play(given.folder, "recorded", "record", given.flows, given.scorers),
+            "play": lambda: play(given.folder, "run", given.mode, given.flows, given.scorers),
+            "open": lambda: read(given.folder, "run"),
+            "compare": lambda: compare(given.folder, "run"),
+        }
+        found = one[given.step]()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss / 1024, **found}))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        os.environ["AGENTLAB_HOME"] = str(folder / "home")
+        write_set(folder / "data", given.turns)
+        same = ["--folder", scratch, "--flows", str(given.flows), "--mode", given.mode, "--scorers", *given.scorers]
+        if given.mode == "replay":
+            step("record", *same)
+        print(f"{given.turns} turns x {given.flows} flows, {given.mode}, {', '.join(given.scorers)}\n")
+        print("| step | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |")
+        for name in ("play", "open", "compare"):
+            took = step(name, *same)
+            print(f"| {name} | {took['wall']:.1f} | {took['cpu']:.1f} | {took['peak']:.0f} |", flush=True)
+            if name == "play":
+                share = took["after"] / took["run"]
+                print(f"| of it after the last turn | {took['after']:.1f} ({share:.0%}) | | |", flush=True)
+        size = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file())
+        print(f"\nrun folder: {size / 1e6:.0f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

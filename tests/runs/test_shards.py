@@ -1,0 +1,191 @@
+"""Runs whose conversations are shared out: the same summary to the byte, whatever plays them and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.evals.compare.measures import measured
+from agentlab.evals.results.run import Run, open_run
+from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
+from support.small_runs import Answering, write_set
+from support.told_sets import write as write_told
+
+DIES_ONCE = """
+import os, signal
+from pathlib import Path
+import agentlab as al
+
+MARK = Path({mark!r})
+
+
+async def respond(turn, session):
+    text = (await session.complete(turn.text)).text
+    if session.trace.conversation == "c1" and turn.text == "Who won?" and not MARK.exists():
+        MARK.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return al.Reply(text=text)
+"""
+
+
+class AtOnce:
+    """An executor that does what it is given before it returns."""
+
+    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as failure:
+            future.set_exception(failure)
+        return future
+
+
+def shared(dataset: Path, out: Path, executor: object, workers: int = 2, resume: bool = False, **spec: Any) -> Run:
+    with lab(dataset, "replay", Never(), NeverEmbeds(), **{"flows": FLOWS, **spec}) as laboratory:
+        return laboratory.run_sync(out=out, executor=executor, workers=workers, resume=resume)
+
+
+def summary(run: Run) -> bytes:
+    return (run.path / "summary.json").read_bytes()
+
+
+@pytest.fixture
+def recorded(dataset: Path, tmp_path: Path) -> Path:
+    play(dataset, "record", tmp_path / "recorded", flows=FLOWS)
+    return dataset
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_shards_give_the_summary_and_the_rows_of_one_process(recorded, tmp_path, workers):
+    alone = replay(recorded, tmp_path / "alone" / "run", flows=FLOWS)
+    run = shared(recorded, tmp_path / "shared" / "run", AtOnce(), workers)
+    assert summary(run) == summary(alone)
+    assert measured(run) == measured(alone)
+    assert {play: trace.steps() for play, trace in run.traces.items()} == {
+        play: trace.steps() for play, trace in alone.traces.items()
+    }
+    assert len(list((run.path / "shards").glob("*/run.json"))) == workers
+    assert main(["convert", str(run.path), "--out", str(tmp_path / "one")]) == 0
+    assert summary(open_run(tmp_path / "one")) == summary(alone) and not (tmp_path / "one" / "shards").exists()
+    assert measured(open_run(tmp_path / "one")) == measured(alone)
+
+
+def dying(dataset: Path, tmp_path: Path) -> tuple[list[str], Path]:
+    """A flow that is recorded, and kills its process once in a replay."""
+    mark, flow = tmp_path / "mark", tmp_path / "dies.py"
+    flow.write_text('"""Dies once."""' + DIES_ONCE.format(mark=str(mark)))
+    mark.touch()
+    flows = [str(flow)]
+    play(dataset, "record", tmp_path / "recorded", flows=flows)
+    return flows, mark
+
+
+@pytest.mark.parametrize(
+    "executor, workers",
+    [("processes", 2), ("dask", 2), pytest.param("dask", 1, marks=pytest.mark.slow)],
+)
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(dataset, tmp_path, executor, workers):
+    if executor == "dask":
+        pytest.importorskip("distributed")
+    flows, mark = dying(dataset, tmp_path)
+    alone = replay(dataset, tmp_path / "alone" / "run", flows=flows)
+    mark.unlink()
+    run = shared(dataset, tmp_path / "shared" / "run", executor, workers, flows=flows)
+    assert mark.exists() and summary(run) == summary(alone)
+    takes = {row.take for row in run.folder.turns()}
+    assert takes == {0, 1}, "what was finished was kept"
+
+
+def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
+    class Killed(BaseException):
+        pass
+
+    def stop(progress):
+        if progress.done:
+            raise Killed
+
+    out = tmp_path / "shared" / "run"
+    with lab(recorded, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory, pytest.raises(BaseException):  # noqa: B017
+        laboratory.run_sync(out=out, executor=AtOnce(), workers=2, on_progress=stop)
+    with pytest.raises(RunError, match="was begun with --executor; go on with it with --executor"):
+        replay_on(recorded, out)
+    run = shared(recorded, out, AtOnce(), workers=4, resume=True)
+    assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
+    assert len(list((out / "shards").glob("*/run.json"))) == 2, "it keeps the number it was cut into"
+    whole = tmp_path / "alone" / "run"
+    with pytest.raises(RunError, match="was begun without --executor"):
+        shared(recorded, whole, AtOnce(), resume=True)
+
+
+def replay_on(dataset: Path, out: Path) -> Run:
+    with lab(dataset, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory:
+        return laboratory.run_sync(out=out, resume=True)
+
+
+def test_questions_about_one_memory_stay_together(tmp_path, own_home):
+    data = write_told(tmp_path / "told")
+    spec = {"datasets": [str(data)], "flows": [{"flow": "chatbox", "memory": "sqlite"}], "ingest": "flow"}
+    spec |= {"embedder": "hashing/hashing-64"}
+    found = []
+    for name, options in (("alone", {}), ("shared", {"executor": AtOnce(), "workers": 3})):
+        with al.Lab(model=al.Scripted(["Well."], loop=True), **spec) as laboratory:
+            found.append(laboratory.run_sync(out=tmp_path / name / "run", **options).summary["flows"]["chatbox"])
+    alone, run = ({name: flow[name] for name in ("turns", "llm_calls", "ingest")} for flow in found)
+    for flow in (alone, run):
+        flow["ingest"] = {name: value for name, value in flow["ingest"].items() if name != "seconds"}
+    assert run == alone and run["ingest"]["turns"] == 5
+
+
+def test_one_budget_is_shared_by_all(tmp_path, own_home):
+    """Nothing in a worker counts: only what all have written tells."""
+    data = write_set(tmp_path / "set", conversations=400, turns=1)
+    with (
+        ThreadPoolExecutor(2) as pool,
+        lab(data, "live", Various(), flows=[Answering(calls=bool)], budget={"calls": 5}) as laboratory,
+    ):
+        run = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2)
+        assert run.summary["status"] == "partial"
+        calls = run.summary["flows"]["answering"]["llm_calls"]
+        assert 5 <= calls < 400
+        again = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2, resume=True)
+        assert again.summary["flows"]["answering"]["llm_calls"] <= calls + 4, "what was spent before counts"
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"executor": "proceses"}, "Did you mean 'processes'?"),
+        ({"executor": 7}, "has no `submit`"),
+        ({"executor": "processes", "workers": 0}, "one at least"),
+        ({"executor": "processes", "scheduler": "tcp://x:1"}, "use --executor dask"),
+        ({"executor": AtOnce(), "on_event": print}, "run without --executor"),
+    ],
+)
+def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(recorded, tmp_path, options, said):
+    with lab(recorded, "replay", Never(), NeverEmbeds()) as laboratory, pytest.raises(ConfigError, match=said):
+        laboratory.run_sync(out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_object_that_cannot_be_sent_is_named_in_a_line(dataset, tmp_path):
+    model = al.Scripted([lambda request: "x"], loop=True)
+    with lab(dataset, "live", model) as laboratory, pytest.raises(ConfigError, match="cannot be sent") as refused:
+        laboratory.run_sync(out=tmp_path / "run", executor=AtOnce())
+    assert "\n" not in str(refused.value)
+
+
+def test_what_ends_a_shard_is_one_line_and_the_run_goes_on(recorded, tmp_path, capsys):
+    spec = tmp_path / "spec.yaml"
+    about = {"datasets": [str(recorded)], "flows": ["rag_only"], "embedder": "hashing/hashing-64"}
+    spec.write_text(json.dumps({**about, "model": "scripted/no"}))
+    run = ["run", str(spec), "--executor", "processes", "--workers", "1", "--out", str(tmp_path / "run")]
+    assert main([*run, "--mode", "replay", "--recordings", str(tmp_path / "none")]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and "there are no recordings" in told

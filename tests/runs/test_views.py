@@ -1,0 +1,142 @@
+"""What a run shows in a notebook: verdict, table and pictures as outputs that need no kernel and no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from markdown_it import MarkdownIt
+from traitlets.config import Config
+
+import agentlab as al
+from agentlab.core.errors import ConfigError
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.results.run import Run
+from agentlab.models.scripted import Scripted
+from support.attacks import ATTACKS, write_hostile_set
+from support.planted import PLANTED, WHOLE, play_planted
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("views")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTLAB_HOME", str(folder / "home"))
+        patch.chdir(folder)
+        return play_planted(folder / "set", folder / "run")
+
+
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    InteractiveShell.clear_instance()
+    yield InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    InteractiveShell.clear_instance()
+
+
+def outputs(shell: Any, run: Run, cell: str) -> list[dict[str, str]]:
+    """The bundles that a cell leaves in a notebook."""
+    shell.push({"run": run})
+    with capture_output() as captured:
+        shell.run_cell(cell)
+    return [output.data for output in captured.outputs]
+
+
+def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(shell, run):
+    told, pareto, forest = outputs(shell, run, "run")
+    assert told["text/markdown"].startswith("**Ship rag\\_only: better in refusal\\_accuracy")
+    html = MarkdownIt("commonmark").enable("table").render(told["text/markdown"])
+    cells = re.findall(r"<td.*?>(.*?)</td>", html)
+    assert cells[:3] == ["turns (failed)", "72 (0)", "72 (0)"]
+    assert "refusal_accuracy (n=24)" in cells and "0.75 [0.54, 0.92]" in cells
+    assert f"Ship {WHOLE}" in told["text/plain"] and "nan" not in told["text/plain"].lower()
+    for picture in (pareto, forest):
+        assert set(picture) == {"image/svg+xml", "text/plain"}
+        assert "n=" in picture["text/plain"]
+    assert "-0.25  worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
+
+
+def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    new = nbformat.v4
+    shown = [new.new_output("display_data", data=data) for data in outputs(shell, run, "run")]
+    notebook = new.new_notebook(cells=[new.new_code_cell("run", outputs=shown)])
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    outside = page[page.index("<body") :]
+    assert outside.count('src="data:image/svg+xml;base64') == 2 and "Ship rag_only" in outside and "<table>" in outside
+
+
+def test_tables_have_whole_numbers_intervals_and_no_nan(run):
+    table = run.table()
+    assert table.loc["turns", WHOLE] == 72 and table.T["answer_f1"].dtype == float
+    for shown in (repr(table), table._repr_html_()):
+        assert "72.0" not in shown and "nan" not in shown.lower()
+        assert "refusal_accuracy (n=24)" in shown and "0.75 [0.54, 0.92]" in shown and "cost USD" in shown
+    assert repr(table.loc[["turns"]]).split() == [WHOLE, PLANTED, "turns", "72.0", "72.0"], "a part is pandas' own"
+
+
+def test_the_matrix_has_the_turns_that_were_asked_for_worst_first(run):
+    flipped = run.matrix("flipped", by="refusal_accuracy")
+    assert len(flipped.places) == 6 and {place[1] for place in flipped.places} == {1}
+    assert "That is 12 a year.\n    refusal_accuracy 0.000" in repr(flipped)
+    assert run.matrix("failed").places == [] and len(run.matrix().places) == 72
+    assert run.matrix(limit=2)._repr_html_().count("<tr>") == 3
+
+
+@pytest.mark.parametrize("ask", ["run.matrix('wrong')", "run.matrix(by='speed')", "run.pareto(x='speed')"])
+def test_a_measure_that_is_not_there_is_an_error_that_names_those_that_are(run, ask):
+    with pytest.raises(ConfigError, match=r"speed|wrong"):
+        eval(ask, {"run": run})
+
+
+def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
+    comparison = compare(run)
+    markdown = comparison._repr_markdown_()
+    assert "| refusal\\_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
+    assert "more measures advise" in markdown
+
+
+def test_one_flow_and_a_run_that_goes_on_show_what_there_is(shell, tmp_path, own_home):
+    from support.small_runs import Answering, cut, play, write_set
+
+    alone = play(write_set(tmp_path / "set", 2), tmp_path / "run", Answering("one"))
+    [told] = outputs(shell, alone, "run")
+    assert "One flow, nothing to choose from: one" in told["text/markdown"]
+    assert alone.forest() is None
+    going_on = al.open_run(cut(alone.path, 2))
+    with capture_output() as captured:
+        shell.push({"run": going_on})
+        shell.run_cell("run")
+    assert captured.stdout.split(": ", 1)[1].startswith("<Run ")
+
+
+def test_attacks_are_text_in_every_view(shell, tmp_path, own_home):
+    write_hostile_set(tmp_path / "set")
+    attack = " ".join(ATTACKS)
+
+    async def fails(turn, session):
+        raise RuntimeError(attack)
+
+    fails.__name__ = ATTACKS[1]
+    spec = {"embedder": "hashing/hashing-64", "flows": ["rag_only", fails], "datasets": [str(tmp_path / "set")]}
+    with al.Lab(model=Scripted(list(ATTACKS), loop=True), **spec) as lab:
+        run = lab.run_sync(out=tmp_path / "run")
+    shown = [
+        data for cell in ("run", "run.matrix()", "run.forest()") for data in outputs(shell, run, f"display({cell})")
+    ]
+    texts = [
+        MarkdownIt("commonmark").enable("table").render(data["text/markdown"])
+        for data in shown
+        if "text/markdown" in data
+    ]
+    texts += [data[kind] for data in shown for kind in ("text/html", "image/svg+xml") if kind in data]
+    assert len(texts) == 5 and any("window.struck" in text for text in texts)
+    for text in texts:
+        assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", text)
+        for tag in re.findall(r"<[a-z][^>]*>", text):
+            assert not re.search(r"\son\w+\s*=", tag)

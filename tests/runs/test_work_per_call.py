@@ -1,0 +1,137 @@
+"""What a model call costs the harness, counted in function calls: seconds differ from machine to machine, these do not.
+
+A change that makes a call 20 % dearer fails here. Where it is worth that, `python tests/runs/test_work_per_call.py`
+prints the new figures; where a change makes it cheaper, too: write them down, so that the bar is lower from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from support import fake_openai
+
+TURNS = 4
+CONVERSATIONS = 15
+COUNTED = {"live": 2140, "replay": 1170}
+"""Function calls for each model call in the thread that plays: Python's and C's, on CPython 3.11."""
+MORE = 1.2
+
+
+class Talk:
+    """Asks with the whole history; `idle` calls of nothing stand for a harness that does more."""
+
+    name = "talk"
+
+    def __init__(self, idle: int = 0) -> None:
+        self._idle = idle
+
+    async def respond(self, turn: Any, session: Any) -> al.Reply:
+        for _ in range(self._idle):
+            nothing()
+        messages = [*session.load_conversation(), al.Message(role="user", text=turn.text)]
+        completion = await session.complete(messages)
+        session.save_message("user", turn.text)
+        session.save_message("agent", completion.text)
+        return al.Reply(text=completion.text)
+
+
+def nothing() -> None:
+    pass
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """A server in a thread of its own, whose work nobody counts."""
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    found: list[str] = []
+
+    async def serve() -> None:
+        pieces = [f"word {number} " for number in range(8)]
+        async with fake_openai.serving(lambda body: fake_openai.text(*pieces, usage=fake_openai.USAGE)) as fake:
+            found.append(fake.base_url)
+            ready.set()
+            await stop.wait()
+
+    stop = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait(10)
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def counted(play: Callable[[], Any]) -> int:
+    """Function calls in threads called `agentlab`, which is where conversations are played."""
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        if event in ("call", "c_call") and threading.current_thread().name == "agentlab":
+            calls += 1
+
+    threading.setprofile(count)
+    try:
+        play()
+    finally:
+        threading.setprofile(None)
+    return calls
+
+
+def per_call(folder: Path, mode: str, idle: int = 0) -> float:
+    """Of two runs of different lengths the difference: what every run does once is not counted."""
+    found = []
+    for number in (1, 2):
+        data = folder / f"data{number}"
+        data.mkdir(parents=True, exist_ok=True)
+        turns = [{"user": f"question {turn}"} for turn in range(TURNS)]
+        rows = [{"id": f"c{n:03}", "turns": turns} for n in range(CONVERSATIONS * number)]
+        (data / "conversations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        spec = {
+            "datasets": [str(data)],
+            "embedder": "hashing/hashing-64",
+            "recordings": str(folder / f"recordings{number}"),
+            "flows": [Talk(idle)],
+            "model": "openai/any",
+        }
+        with al.Lab(**spec, mode="record") as lab:
+            lab.run_sync(out=folder / f"{mode}-{number}-recorded")
+        with al.Lab(**spec, mode=mode) as lab:
+            found.append(counted(lambda lab=lab, out=folder / f"{mode}-{number}": lab.run_sync(out=out)))
+    return (found[1] - found[0]) / (CONVERSATIONS * TURNS)
+
+
+@pytest.mark.parametrize("mode", COUNTED)
+def test_a_model_call_costs_what_it_did(tmp_path, own_home, monkeypatch, mode):
+    with server() as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        calls = per_call(tmp_path, mode)
+    assert calls <= COUNTED[mode] * MORE, f"{calls:.0f} function calls for a model call, {COUNTED[mode]} before"
+
+
+def test_what_is_done_more_is_seen(tmp_path, own_home, monkeypatch):
+    with server() as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 100))
+    assert after - before == pytest.approx(100, abs=10)
+
+
+if __name__ == "__main__":
+    import os
+
+    with server() as address, tempfile.TemporaryDirectory() as scratch:
+        os.environ["OPENAI_BASE_URL"] = address
+        print({mode: round(per_call(Path(scratch) / mode, mode)) for mode in COUNTED})

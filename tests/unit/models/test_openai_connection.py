@@ -1,0 +1,147 @@
+"""What the environment says about the way to a server, and what servers do to it: headers, proxies, reuse, events."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlab.core.errors import ModelError
+from agentlab.core.messages import Message, Request
+from agentlab.models.bounded_http import proxy_for
+from agentlab.models.keys import KeyRing
+from agentlab.models.openai import OpenAIModel
+from agentlab.models.openai_connection import ServerSent
+from support.fake_openai import serving, text
+
+HELLO = Request(messages=(Message(role="user", text="Hello"),))
+
+
+async def ask(base_url: str, times: int = 1) -> list[str]:
+    model = OpenAIModel("m", base_url=base_url, keys=KeyRing(["key-of-a-test"]))
+    try:
+        return [(await model.complete(HELLO, lambda piece: None)).text for _ in range(times)]
+    finally:
+        await model.close()
+
+
+async def test_organisation_project_and_headers_of_ones_own_are_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Team: red\n\nnonsense\nX-Way: a:b")
+    async with serving(lambda body: text("Hi")) as fake:
+        await ask(fake.base_url)
+    sent = fake.headers[0]
+    assert (sent["OpenAI-Organization"], sent["OpenAI-Project"]) == ("org-1", "proj-2")
+    assert (sent["X-Team"], sent["X-Way"]) == ("red", "a:b")
+    assert (sent["Authorization"], sent["Accept-Encoding"]) == ("Bearer key-of-a-test", "identity")
+
+
+async def test_a_slash_at_the_end_of_the_address_and_a_query_do_no_harm():
+    async with serving(lambda body: text("Hi")) as fake:
+        assert await ask(f"{fake.base_url}/") == ["Hi"]
+        assert await ask(f"{fake.base_url}?api-version=1") == ["Hi"]
+
+
+async def test_calls_go_through_the_proxy_that_the_environment_names_and_not_past_it(monkeypatch):
+    asked: list[str] = []
+
+    async def relay(request: web.Request) -> web.Response:
+        asked.append(str(request.url))
+        choice = '{"choices": [{"delta": {"content": "by proxy"}, "finish_reason": "stop"}]}'
+        return web.Response(text=f"data: {choice}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return await relay(request)
+
+    runner = web.ServerRunner(web.Server(handler))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{runner.addresses[0][1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert await ask("http://model.invalid/v1") == ["by proxy"]
+        assert asked == ["http://model.invalid/v1/chat/completions"]
+        async with serving(lambda body: text("directly")) as fake:
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            assert await ask(fake.base_url) == ["directly"]
+    finally:
+        await runner.cleanup()
+
+
+def test_a_proxy_is_looked_up_by_scheme_and_a_name_may_be_left_out(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    assert proxy_for("https://a.example/v1") is None
+    monkeypatch.setenv("ALL_PROXY", "http://all:1")
+    assert proxy_for("https://a.example/v1") == "http://all:1"
+    monkeypatch.setenv("HTTPS_PROXY", "http://secure:1")
+    monkeypatch.setenv("NO_PROXY", "a.example")
+    assert proxy_for("https://b.example/v1") == "http://secure:1"
+    assert proxy_for("https://a.example:8000/v1") is None
+
+
+async def test_a_connection_is_used_again():
+    ports: set[int] = set()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername")[1])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b'data: {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\n')
+        # The end of the body comes in a packet of its own.
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        assert await ask(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", times=3) == ["Hi"] * 3
+    finally:
+        await runner.cleanup()
+    assert len(ports) == 1
+
+
+async def test_a_server_that_sends_in_circles_is_left():
+    async def circle(request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": str(request.url)})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", circle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        with pytest.raises(ModelError, match="sends on"):
+            await ask(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+    finally:
+        await runner.cleanup()
+
+
+EVENTS = st.lists(st.binary(min_size=1, max_size=12).map(lambda data: data.hex().encode()), max_size=6)
+
+
+@given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.lists(st.integers(1, 9), max_size=40), st.booleans())
+def test_events_are_the_same_however_the_packets_are_cut(data, line_end, sizes, ends_in_the_middle):
+    sent = b"".join(b": comment" + line_end + b"event: x" + line_end + b"data: " + d + line_end * 2 for d in data)
+    if ends_in_the_middle:
+        sent += b"data: last"
+    reader, found = ServerSent(), list[bytes]()
+    for size in sizes:
+        piece, sent = sent[:size], sent[size:]
+        found += reader.feed(piece) if piece else []
+    found += (reader.feed(sent) if sent else []) + reader.feed(b"")
+    assert found == data + ([b"last"] if ends_in_the_middle else [])
+
+
+def test_nothing_counts_after_the_end_that_was_announced():
+    reader = ServerSent()
+    assert reader.feed(b"data: 1\n\ndata: [DONE]\n\ndata: 2\n\n") == [b"1"]
+    assert reader.is_done
