@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.shown import as_html, printable
+from agentlab.core.shown import as_html, one_line, printable
 from agentlab.evals.compare.measures import Measure, brief
 from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.statistics import Interval
@@ -175,7 +175,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
 def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", *, bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} fill="{colour}"{weight}>{as_html(text)}</text>'
+    return f'<text {place} fill="{colour}"{weight}>{as_html(one_line(text))}</text>'
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
