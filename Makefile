@@ -5,7 +5,8 @@ QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-others browser check gate recordings format lab notebooks docs bench clean
+.PHONY: help eval test quick quick-runs quick-others browser check gate recordings licences torture format lab notebooks docs \
+	bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -53,6 +54,12 @@ gate-%:
 
 recordings: .venv/.installed ## ask the model for every call of evals/recorded that is not recorded yet (can be interrupted)
 	@for spec in evals/recorded/*.yaml; do $(BIN)/agentlab run $$spec --mode auto || exit $$?; done
+
+licences: .venv/.dev ## list the licences of all dependencies; fail on one that is unknown or copyleft
+	@$(BIN)/python tests/support/licences.py
+
+torture: .venv/.dev ## kill, starve, deceive and feed garbage to runs for about 15 minutes: results/survival.md
+	@$(BIN)/python tests/hostile/torture.py
 
 format: .venv/.dev ## mend what the linter can mend
 	@$(BIN)/ruff check --fix .

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
-from agentlab.cli.terminal import line_of
+from agentlab.cli.progress import line_of
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
-from agentlab.core.events import printable
 from agentlab.core.messages import Reply
+from agentlab.core.shown import LogFormatter, one_line, paragraph, printable
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
 from agentlab.core.trace import numbers
 from agentlab.data.conversations import Turn
+from agentlab.evals.results.tables import Terminal
 from agentlab.knowledge.citations import source_line
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
@@ -52,7 +52,7 @@ class Screen:
     """Shows a turn: steps as they end, the reply as it grows, and at the end reply, sources and cost."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.console = Terminal()
         self.canvas = ""
         self._said = ""
         self._answering = True  # at first it is the opening of the chat that has something to say
@@ -73,7 +73,7 @@ class Screen:
             case TurnBegun():
                 self._answering = True
             case ReplyText(text=piece):
-                self._said += printable(piece)
+                self._said += piece
             case ReplyTakenBack():
                 self._said = ""
             case Done():
@@ -81,10 +81,10 @@ class Screen:
             case Noticed(event=event) if event.text in self._said:
                 pass  # a flow tells its reply to whoever listens for that
             case _ if self._answering and (line := line_of(item)):
-                self.console.print(Text(printable(line), style="dim", no_wrap=True, overflow="ellipsis"))
+                self.console.print(Text(one_line(line), style="dim", no_wrap=True, overflow="ellipsis"))
 
     def _newest_lines(self) -> Text:
-        wrapped = Text(self._said).wrap(self.console, self.console.width)
+        wrapped = Text(printable(self._said)).wrap(self.console, self.console.width)
         return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
 
     def end(self, reply: Reply, costs: str) -> None:
@@ -104,7 +104,7 @@ class Screen:
     def broken_off(self) -> None:
         """Keep what was said so far on display."""
         if self._said:
-            self.console.print(Text(self._said))
+            self.console.print(Text(printable(self._said)))
         self.dim("(interrupted)")
 
     def show_canvas(self) -> None:
@@ -112,10 +112,10 @@ class Screen:
         self.console.print(Panel(Markdown(self.canvas, hyperlinks=False), title="canvas", title_align="left"))
 
     def dim(self, text: str) -> None:
-        self.console.print(Text(printable(text), style="dim"))
+        self.console.print(Text(paragraph(text), style="dim"))
 
     def problem(self, text: str) -> None:
-        self.console.print(Text(printable(text), style="red"))
+        self.console.print(Text(paragraph(text), style="red"))
 
 
 class TerminalChat:
@@ -306,7 +306,7 @@ def _claim(folder: Path, stack: ExitStack) -> None:
 
 def _log_to(file: Path, stack: ExitStack) -> None:
     kept = logging.FileHandler(file, encoding="utf-8")
-    kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    kept.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     ours = logging.getLogger("agentlab")
     stack.callback(ours.setLevel, ours.level)
     stack.callback(kept.close)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentlab.cli.say import say, say_block
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ TEMPLATE = Path(__file__).parent / "template"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from agentlab.cli.terminal import RunDisplay, show_comparison
+    from agentlab.cli.progress import RunDisplay
+    from agentlab.cli.terminal import show_comparison
     from agentlab.data.lint import lint
     from agentlab.evals.run.budget import estimate
     from agentlab.lab.lab import Lab
@@ -32,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(arguments.spec, **spec_overrides(arguments)) as lab:
         datasets = lab.datasets()
-        print(f"{lab.spec.name}: {estimate(lab, datasets)}", flush=True)
+        say(f"{lab.spec.name}: {estimate(lab, datasets)}")
         for note in environment_notes(lab.spec, lab.variants):
-            print(note, file=sys.stderr)
+            say(note, error=True)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := len(lint(dataset)):
-                print(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
+                say(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
         fetch(lab.local_weights())
         with RunDisplay() as display:
             told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
@@ -65,20 +66,19 @@ def chat(arguments: argparse.Namespace) -> None:
 
 def show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
-    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import describe
 
     reused = run.result.recordings
     if reused is None:
         return False
-    print(printable("\n".join(describe(reused))))
+    for line in describe(reused):
+        say(line)
     return reused.missing > 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
-    from agentlab.core.events import printable
     from agentlab.evals.results.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
@@ -90,17 +90,18 @@ def replay(arguments: argparse.Namespace) -> int:
     failed, used, specs = False, set(), {}
     for file in files:
         with tempfile.TemporaryDirectory() as scratch, Lab(file, **spec_overrides(arguments)) as lab:
-            print(f"{file}:")
+            say(f"{file}:")
             specs[file] = lab.spec
             run = lab.run_sync(out=Path(scratch) / "run")
             failed |= show_reuse(run)
             used |= lab.recorder.used
             if arguments.explain:
-                print(printable("\n".join(misses(run.traces.values()))))
+                for line in misses(run.traces.values()):
+                    say(line)
     # Only once all of them have said what they use: one spec may live on what another recorded.
     for file, spec in specs.items() if arguments.prune and not failed else ():
         own = Recordings.open(Path(spec.recordings), spec.name, write=True, only_own=True)
-        print(f"{file}: {own.keep_only(used)} recordings dropped")
+        say(f"{file}: {own.keep_only(used)} recordings dropped")
     return 1 if failed else 0
 
 
@@ -144,7 +145,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.cheaper or arguments.not_worse:
         found = answers(comparison, cheaper=arguments.cheaper, not_worse=_margins("--not-worse", arguments.not_worse))
     if arguments.json:
-        print(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
+        say_block(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
         show_pairs(comparison, runs, found, everything=arguments.all)
 
@@ -172,7 +173,7 @@ def gate(arguments: argparse.Namespace) -> int:
         run = open_run(arguments.run)
         if arguments.update:
             write_baseline(run, arguments.baseline)
-            print(f"wrote {arguments.baseline} from {run.run_id}")
+            say(f"wrote {arguments.baseline} from {run.run_id}")
             return 0
         verdict = gate(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     leave(verdict, run.path)
@@ -186,7 +187,7 @@ def gate(arguments: argparse.Namespace) -> int:
 
 
 def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, Verdict]:
-    from agentlab.cli.terminal import RunDisplay
+    from agentlab.cli.progress import RunDisplay
     from agentlab.lab.lab import Lab
 
     if arguments.update:
@@ -222,11 +223,11 @@ def tools(arguments: argparse.Namespace) -> None:
             return manager
 
     manager = asyncio.run(ask())
-    print(describe(manager.tools))
+    say_block(describe(manager.tools))
     for problem in manager.problems:
-        print(f"note: {problem}")
+        say(f"note: {problem}")
     for problem in that_fit(manager.tools)[1]:
-        print(f"note: for flows other than ego, {problem}")
+        say(f"note: for flows other than ego, {problem}")
 
 
 def prompts(arguments: argparse.Namespace) -> None:
@@ -241,11 +242,11 @@ def prompts(arguments: argparse.Namespace) -> None:
         modules = getattr(own, "PROMPT_MODULES", {})
         files = {name: f"{module}/{name.upper()}.txt" for module, names in modules.items() for name in names}
         width = max(map(len, files.values()), default=0)
-        print(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
+        say(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
         for name, text in variant.prompts.items():
             file = f"{files[name]:{width}} " if files else ""
             told = _placeholders(own.PROMPTS[name], text, variant.prompt_sources.get(name))
-            print(f"  {name:24} {file}{told}".rstrip())
+            say(f"  {name:24} {file}{told}".rstrip())
 
 
 def _placeholders(default: str, text: str, source: str | None) -> str:
@@ -271,7 +272,6 @@ def _margins(flag: str, given: Iterable[str]) -> dict[str, float]:
 
 
 def lint(arguments: argparse.Namespace) -> int:
-    from agentlab.core.events import printable
     from agentlab.data.datasets import load_dataset
     from agentlab.data.lint import lint, too_small
 
@@ -282,7 +282,8 @@ def lint(arguments: argparse.Namespace) -> int:
         doubts += len(found)
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         counted = f"{dataset.name}: {len(found)} found in {len(dataset.conversations)} conversations"
-        print("\n".join(printable(" ".join(line.splitlines())) for line in (*found, *notes, counted)))
+        for line in (*found, *notes, counted):
+            say(" ".join(line.splitlines()))
     return 1 if doubts else 0
 
 
@@ -293,11 +294,11 @@ def pull(arguments: argparse.Namespace) -> None:
     wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
     fetch(wanted)
     for name in wanted:
-        print(f"{name}: {weights.home() / 'weights' / name}")
+        say(f"{name}: {weights.home() / 'weights' / name}")
 
 
 def fetch(names: Iterable[str]) -> None:
-    from agentlab.cli.terminal import DownloadDisplay
+    from agentlab.cli.progress import DownloadDisplay
     from agentlab.models import weights
 
     with DownloadDisplay() as display:
@@ -308,7 +309,7 @@ def fetch(names: Iterable[str]) -> None:
 def doctor(arguments: argparse.Namespace) -> int:
     from agentlab.cli.doctor import examine
 
-    return examine()
+    return examine(arguments.verify)
 
 
 def init(arguments: argparse.Namespace) -> None:
@@ -325,8 +326,8 @@ def init(arguments: argparse.Namespace) -> None:
     except OSError as problem:
         raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     for path in contents:
-        print(f"wrote {path}")
-    print("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
+        say(f"wrote {path}")
+    say("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
 
 
 def schema(arguments: argparse.Namespace) -> None:
@@ -334,4 +335,4 @@ def schema(arguments: argparse.Namespace) -> None:
 
     from agentlab.workbench.settings import spec_schema
 
-    print(json.dumps(spec_schema(), indent=2))
+    say_block(json.dumps(spec_schema(), indent=2))

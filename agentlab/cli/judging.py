@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
 
 def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
-    from agentlab.core.events import printable
     from agentlab.evals.judge.labels import add_rows
     from agentlab.evals.judge.standing import rows_to_label
     from agentlab.evals.results.run import open_run
@@ -22,7 +22,7 @@ def judge(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
     if model in run.folder.header["models"].values():
-        print(f"{model} also wrote the replies, and a judge favours its own; --model names another")
+        say(f"{model} also wrote the replies, and a judge favours its own; --model names another")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
     with _Bar() as bar:
         standing = judge_run(
@@ -36,22 +36,23 @@ def judge(arguments: argparse.Namespace) -> None:
             concurrency=arguments.concurrency,
             **given,
         )
-    print(printable(str(standing)))
+    say(str(standing))
     if arguments.next:
         fresh = add_rows(Path(arguments.labels), rows_to_label(run, standing.next_to_label(arguments.next)))
-        print(f"{fresh} replies to label are in {arguments.labels}: fill in the column `label`, 0 to 1, and ask again")
-    print(f"next: agentlab compare {arguments.run}")
+        say(f"{fresh} replies to label are in {arguments.labels}: fill in the column `label`, 0 to 1, and ask again")
+    say(f"next: agentlab compare {arguments.run}")
 
 
 class _Bar:
     """Progress with the time left."""
 
     def __enter__(self) -> _Bar:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from agentlab.evals.results.tables import Terminal
+
         columns = TextColumn("judged"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._progress = Progress(*columns, console=Terminal(stderr=True), transient=True)
         self._task = self._progress.add_task("judged", total=None)
         return self
 

@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+from agentlab.cli.say import say
+
 
 def list_names(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
@@ -18,18 +20,18 @@ def list_names(arguments: argparse.Namespace) -> None:
     models = {"models": ("chat", "models"), "embedders": ("embedding", "models.embedders")}
     if arguments.what in rooms:
         for name, text in plugins.names(rooms[arguments.what]).items():
-            print(f"{name:22} {text}")
+            say(f"{name:22} {text}")
             for setting in _settings(name) if arguments.what == "flows" else ():
-                print(f"  {setting}")
+                say(f"  {setting}")
     elif arguments.what in models:
         kind, room = models[arguments.what]
         for name in weights.names(kind):
             state = "here" if weights.is_present(name) else f"agentlab pull {name}"
             entry = weights.CATALOGUE[name]
             megabytes = sum(file.bytes for file in entry.files) / 1e6
-            print(f"local/{name:32} {megabytes:6.0f} MB  {entry.licence}  ({state})")
+            say(f"local/{name:32} {megabytes:6.0f} MB  {entry.licence}  ({state})")
         for name, text in plugins.names(room).items():
-            print(f"{name + '/...':38} {text}")
+            say(f"{name + '/...':38} {text}")
     else:
         for file in sorted(Path("results").glob("*/run.json")):
             try:
@@ -38,7 +40,7 @@ def list_names(arguments: argparse.Namespace) -> None:
                 print(f"{file.parent}  cannot be read: {problem}")
                 continue
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
-            print(f"{file.parent}  {header.get('started')}  {header['spec']['model']}  {state}")
+            say(f"{file.parent}  {header.get('started')}  {header['spec']['model']}  {state}")
 
 
 def _settings(flow: str) -> list[str]:

@@ -18,8 +18,10 @@ from agentlab.cli import published, seeing, storing, what_if
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
+from agentlab.cli.say import say
 from agentlab.core.errors import AgentlabError, Terminated
 from agentlab.core.names import Mode
+from agentlab.core.shown import LogFormatter
 from agentlab.core.version import __version__
 
 HELP = Path(__file__).parent / "help"
@@ -31,29 +33,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     128 and the number of a signal that ended it."""
     arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level)
+    handler = logging.getLogger().handlers[0]
+    handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
     # The handler has a level of its own: a run's log file opens the loggers to everything.
-    logging.getLogger().handlers[0].setLevel(level)
+    handler.setLevel(level)
     try:
         with _ended_by_signals():
             return arguments.command(arguments) or 0
     except AgentlabError as problem:
-        from agentlab.core.events import printable  # what a data set or a server said may stand in it
-
-        print(f"agentlab: {printable(str(problem))}", file=sys.stderr)
+        say(f"agentlab: {problem}", error=True)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
-        print(f"agentlab: {where}{problem.strerror or problem}", file=sys.stderr)
+        say(f"agentlab: {where}{problem.strerror or problem}", error=True)
         return 1
     except KeyboardInterrupt:
-        print("agentlab: interrupted; what was done is kept, and --resume continues a run", file=sys.stderr)
+        say("agentlab: interrupted; what was done is kept, and --resume continues a run", error=True)
         return 130
     except Terminated as told:
-        print("agentlab: ended by a signal; what was done is kept, and --resume continues a run", file=sys.stderr)
+        say("agentlab: ended by a signal; what was done is kept, and --resume continues a run", error=True)
         return 128 + told.number
 
 
@@ -77,7 +79,7 @@ def _ended_by_signals() -> Iterator[None]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
-        print(f"agentlab: {message} (see {self.prog} --help)", file=sys.stderr)
+        say(f"agentlab: {message} (see {self.prog} --help)", error=True)
         raise SystemExit(1)
 
 
@@ -283,7 +285,10 @@ def make_parser() -> argparse.ArgumentParser:
     pull = command("pull", handlers.pull)
     pull.add_argument("model", nargs="+", help="names from `agentlab list models`, or `default`")
 
-    command("doctor", handlers.doctor)
+    doctor = command("doctor", handlers.doctor)
+    doctor.add_argument(
+        "--verify", action="store_true", help="read all weights again and hold them against their hashes"
+    )
     init = command("init", handlers.init)
     init.add_argument("folder", nargs="?", default=".", help="where (default: here)")
     tools = command("tools", handlers.tools)

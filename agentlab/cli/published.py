@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
 SHOWN_AT_MOST = 200_000
@@ -22,19 +22,18 @@ def score(arguments: argparse.Namespace) -> None:
 
 def import_(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
-    from agentlab.core.events import printable
     from agentlab.evals.published.importing import import_predictions
 
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
     def note(line: str) -> None:
-        print(printable(f"note: {line}"), file=sys.stderr)
+        say(f"note: {line}", error=True)
 
     run = import_predictions(source, out, dataset=arguments.dataset, note=note)
     if run.result.turns > SHOWN_AT_MOST:
-        print(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
-        print("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
+        say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
+        say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
     else:
         show_comparison(run)
 

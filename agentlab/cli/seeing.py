@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
 
 def ended(path: str) -> Run:
     """The run in a folder; on standard error, what cannot be told of an older one."""
-    from agentlab.core.events import printable
     from agentlab.evals.results.run import open_run
 
     run = open_run(path)
     if not run.is_sealed and run.folder.summary_file.exists():
-        told = f"agentlab: {path} is older than seals: whether it was edited since cannot be told"
-        print(printable(told), file=sys.stderr)
+        say(f"agentlab: {path} is older than seals: whether it was edited since cannot be told", error=True)
     return run
 
 
 def trace(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_trace
-    from agentlab.core.events import printable
     from agentlab.core.plugins import unknown
     from agentlab.evals.results.rows import TurnFigures
     from agentlab.evals.results.run import open_run
@@ -42,7 +39,7 @@ def trace(arguments: argparse.Namespace) -> None:
             raise ConfigError(unknown(f"{what} of this run", name, known))
     if arguments.id is None:
         for flow, conversation, epoch in every:
-            print(printable(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else "")))
+            say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
         return
     plays = [play for play in every if play[1] == arguments.id and arguments.flow in (None, play[0])]
     if not plays:
@@ -53,10 +50,9 @@ def trace(arguments: argparse.Namespace) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.results.run import open_run
     from agentlab.evals.results.tables import new_console
 
-    run = open_run(arguments.run)
+    run = ended(arguments.run)
     if arguments.id is None:
         show_comparison(run, arguments.all)
     else:
@@ -64,13 +60,12 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def report(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.run import open_run
 
     if len(arguments.run) > 2:
         raise ConfigError("report takes one run or two")
-    run, *others = map(open_run, arguments.run)
+    run, *others = map(ended, arguments.run)
     saved = run.report(*others).save(arguments.out)
-    print(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
+    say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
 
 
 def view(arguments: argparse.Namespace) -> None:
@@ -85,7 +80,7 @@ def view(arguments: argparse.Namespace) -> None:
         server = View(Watched(arguments.run or _newest_run()), arguments.port)
         try:
             await server.start()
-            print(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it", flush=True)
+            say(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it")
             if arguments.open:
                 await asyncio.to_thread(webbrowser.open, server.url)
             await asyncio.Event().wait()

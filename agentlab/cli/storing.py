@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from agentlab.cli.say import say
+
 
 def convert(arguments: argparse.Namespace) -> None:
     from agentlab.evals.run.convert import convert
 
     run = Path(arguments.run)
     made = convert(run, Path(arguments.out or f"{run.resolve()}-converted"))
-    print(f"{made.path} holds the run in today's format; {run} is as it was")
+    say(f"{made.path} holds the run in today's format; {run} is as it was")
 
 
 def export(arguments: argparse.Namespace) -> None:
@@ -21,4 +23,4 @@ def export(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     file = Path(arguments.out or f"{run.path.name}.{arguments.to}")
     export(run, arguments.to, file)
-    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, a row each")
+    say(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, a row each")

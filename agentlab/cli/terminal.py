@@ -1,23 +1,17 @@
-"""What the command line shows: progress with an ETA, tables of runs, traces, download bars."""
+"""What the command line shows of runs and traces, as tables and lines."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-import rich.progress as bars
 from rich.console import Console
-from rich.table import Column
 from rich.text import Text
 
 from agentlab.cli.comparing import reliabilities
-from agentlab.core.events import Decision, printable, shorten
-from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
-from agentlab.core.trace import Trace
 from agentlab.evals.compare.measures import COSTS, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.verdict import Verdict, verdict_on
@@ -27,11 +21,6 @@ from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import badness, expected, worst_turn
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
-if TYPE_CHECKING:
-    from agentlab.evals.run.player import RunProgress
-
-SECONDS_BETWEEN_LINES = 10.0
-"""Of progress in a log; on a terminal the bar moves all the time."""
 ERRORS_SHOWN = 3
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 """Rows of a run's table that are always shown; of these, less is better."""
@@ -47,83 +36,6 @@ _NAMES = {measure.title: measure.name for measure in COSTS} | {
     "cost USD": "cost_usd",
     "latency s, mean (p95)": "latency_s",
 }
-
-
-class _Display:
-    """A progress bar on stderr, so that tables on stdout can be piped."""
-
-    def __init__(self, *columns: Any) -> None:
-        self._progress = bars.Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
-        self._tasks: dict[str, bars.TaskID] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        if self._tasks:
-            self._progress.stop()
-
-    def _task(self, name: str, total: int) -> bars.TaskID:
-        if name not in self._tasks:
-            self._progress.start()
-            self._tasks[name] = self._progress.add_task(name, total=total)
-        return self._tasks[name]
-
-
-class RunDisplay(_Display):
-    def __init__(self) -> None:
-        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
-        turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-        super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
-        self._said = float("-inf")
-
-    def update(self, progress: RunProgress) -> None:
-        task, label = self._task("run", progress.total), printable(progress.label)
-        failed = f"  {progress.failed} failed" if progress.failed else ""
-        failed += f"  {progress.limits}" if progress.limits else ""
-        self._progress.update(task, completed=progress.done, description=label + failed)
-        # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
-        now = time.monotonic()
-        waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and (progress.done or label) and waited:
-            self._said = now
-            left = progress.seconds_left
-            eta = "" if left is None else f", about {left / 60:.0f} min left"
-            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
-            self._progress.console.print(line)
-
-    def tell(self, trace: Trace, item: Item) -> None:
-        """Print what happens in a turn, a line each; not its text, which comes in pieces."""
-        if line := line_of(item):
-            print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
-
-
-def line_of(item: Item) -> str:
-    """An item of the stream as a line; "" for those that need none."""
-    match item:
-        case TurnBegun(asked=asked):
-            return f"asked: {shorten(asked.text)}"
-        case StepEnded(event=event) if event.costed or isinstance(event, Decision):
-            failed = f"  FAILED: {shorten(event.error)}" if event.error else ""
-            return f"{event.title}  {shorten(event.detail)}{failed}"
-        case ToolProgress(tool=tool, text=text):
-            return f"{tool}: {shorten(text)}"
-        case Noticed(event=event):
-            return "  ".join(part for part in (event.name, event.data.get("title"), shorten(event.text)) if part)
-        case Done(error=None, reply=reply):
-            return f"replied: {shorten(reply.text)}" if reply else "done"
-        case Done(error=error):
-            return f"failed: {shorten(error or '')}"
-    return ""
-
-
-class DownloadDisplay(_Display):
-    def __init__(self) -> None:
-        file, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
-        super().__init__(file, bars.BarColumn(), bars.DownloadColumn(), eta)
-
-    def update(self, file: str, done: int, total: int) -> None:
-        self._progress.update(self._task(file, total), completed=done)
 
 
 def show_comparison(run: Run, everything: bool = False) -> None:
@@ -153,6 +65,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
     for line in (*reliabilities(run), *poor_turns(run)):
         print_line(console, line)
     print_line(console, f"run folder: {run.path}")
+    if isinstance(result.secrets, int):
+        print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
         print_line(
@@ -160,6 +74,12 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    _show_failures(console, run)
+    _show_next(console, run, more)
+
+
+def _show_failures(console: Console, run: Run) -> None:
+    result = run.result
     for each in result.quarantined or ():
         line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
         print_line(console, line, "red")
@@ -169,7 +89,8 @@ def show_comparison(run: Run, everything: bool = False) -> None:
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
-    _show_next(console, run, more)
+    if result.status != "complete" and not (result.recordings and result.recordings.missing):
+        print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:

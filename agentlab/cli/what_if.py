@@ -68,7 +68,7 @@ def reprice(arguments: argparse.Namespace) -> None:
 
 def memory(arguments: argparse.Namespace) -> None:
     from agentlab.core.errors import ConfigError
-    from agentlab.core.events import printable
+    from agentlab.core.shown import printable
     from agentlab.evals.results.run import open_run
     from agentlab.evals.results.tables import new_console, print_table
 

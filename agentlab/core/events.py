@@ -11,7 +11,6 @@ A session's verb appends one event, with child events for its parts:
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
@@ -226,14 +225,6 @@ def revive(row: Mapping[str, Any]) -> Event:
     if not isinstance(name, str) or name not in EVENTS:
         raise ValueError(f"{name!r:.60} is no kind of event")
     return from_json(EVENTS[name], row)
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, line ends and tabs apart, and without characters that nobody sees."""
-    # Some scripts cannot be written without joiners (U+200C, U+200D).
-    return "".join(
-        c for c in text if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
-    )
 
 
 def shorten(text: str, width: int = 70) -> str:

@@ -142,6 +142,17 @@ def cut_unfinished_line(path: Path) -> None:
             os.ftruncate(writing, at)
 
 
+def is_out_of_room(error: BaseException | str | None) -> bool:
+    """Whether it says, or what led to it says, that the disk is full; a library may hand on the words alone."""
+    while isinstance(error, BaseException):
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if is_out_of_room(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return error is not None and any(words in error for words in ("No space left", "disk is full", "disk I/O error"))
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what a process that was killed inside `replace_file` left behind; raises OSError."""
     for file in folder.iterdir():

@@ -1,22 +1,38 @@
-"""The secrets of this process: what no recording, log or report may hold.
+"""The secrets of this process: what no recording, log, report, screen or run folder may hold.
 
     secrets.register(["sk-123456789"], "a key of openai")
     secrets.name_in("Authorization: Bearer sk-123456789")      # "a key of openai"
+    secrets.scrub("use sk-123456789, or http://me:hunter2@host")    # "use <secret>, or http://me:<secret>@host"
 
 The environment needs no registering: a variable whose name says so (`..._API_KEY`, `...TOKEN`, `...SECRET`,
-`...PASSWORD`) holds one or several secrets. Whoever reads a secret elsewhere, from a file or an argument, registers it.
+`...PASSWORD`) holds one or several secrets, and an address in one (`..._URL`, `..._URI`, `..._PROXY`) may hold a
+password. Whoever reads a secret elsewhere, from a file or an argument, registers it.
 """
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote
 
+MARK = "<secret>"
+"""What stands in the place of one."""
 _TELLING = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
+_ADDRESSES = ("URL", "URI", "PROXY", "ENDPOINT")
 _SHORTEST = 8
-"""Characters; anything shorter stands in ordinary texts, too."""
+"""Characters; anything shorter stands in ordinary texts, too. Of a longer one, half is taken out as well."""
 _registered: dict[str, str] = {}
+_IN_ADDRESS = re.compile(r"""(://[^\s/@:"'<>\\]*:)[^\s/@"'<>\\]+(?=@)""")
+_IN_QUERY = re.compile(
+    r"""([?&;](?:api[-_]?key|key|(?:access[-_]|auth[-_])?token|auth|(?:client[-_])?secret|password|passwd|pwd"""
+    r"""|sig|signature)=)[^&\s"'<>#\\]{6,}""",
+    re.IGNORECASE,
+)
 
 
 def register(values: Iterable[str], name: str) -> None:
@@ -32,11 +48,93 @@ def name_in(text: str) -> str | None:
     return None
 
 
+def scrub(text: str) -> str:
+    """`text` without the secrets of this process, and without passwords and keys in any address.
+
+    A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
+    """
+    found: list[tuple[int, int]] = []
+    for form, least, pieces in _forms(tuple({**_registered, **_in_environment()})):
+        for begin, piece in pieces:
+            at = text.find(piece)
+            while at >= 0:
+                start, end = at, at + len(piece)
+                while start > 0 and begin - (at - start) > 0 and text[start - 1] == form[begin - (at - start) - 1]:
+                    start -= 1
+                while end < len(text) and begin + (end - at) < len(form) and text[end] == form[begin + (end - at)]:
+                    end += 1
+                if end - start >= least:
+                    found.append((start, end))
+                at = text.find(piece, end)
+    for start, end in sorted(_merged(found), reverse=True):
+        text = text[:start] + MARK + text[end:]
+    if "://" in text and "@" in text:
+        text = _IN_ADDRESS.sub(rf"\1{MARK}", text)
+    return _IN_QUERY.sub(rf"\1{MARK}", text) if "=" in text else text
+
+
+def scrubbed(value: Any) -> tuple[Any, int]:
+    """JSON without secrets, and how many of its texts held one."""
+    if isinstance(value, str):
+        text = scrub(value)
+        return text, int(text != value)
+    if isinstance(value, dict):
+        keys, values = scrubbed(list(value)), scrubbed(list(value.values()))
+        return dict(zip(keys[0], values[0], strict=True)), keys[1] + values[1]
+    if isinstance(value, list):
+        parts = [scrubbed(part) for part in value]
+        return [part for part, _ in parts], sum(count for _, count in parts)
+    return value, 0
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+@functools.lru_cache(maxsize=4)
+def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]]]]:
+    """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
+    found = []
+    for form in dict.fromkeys(form for value in values for form in _written(value)):
+        least = len(form) if len(form) <= _SHORTEST else max(_SHORTEST + 1, len(form) // 2)
+        size = (least + 1) // 2
+        found.append((form, least, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
+    return found
+
+
+def _written(value: str) -> Iterator[str]:
+    """A secret as it is, escaped in JSON and in URLs, and in base64, wherever in that it begins."""
+    if len(value) < _SHORTEST:
+        return
+    yield from (value, json.dumps(value)[1:-1], quote(value, safe="", errors="surrogatepass"))
+    data = value.encode("utf-8", "surrogatepass")
+    for before, start in ((0, 0), (1, 2), (2, 3)):
+        whole = (before + len(data)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(b"\0" * before + data).decode()[start:whole]
+
+
+@functools.cache
+def _tells(name: str) -> tuple[bool, bool]:
+    """Whether the variable of that name holds secrets, and whether it holds an address."""
+    upper = name.upper()
+    return any(word in upper for word in _TELLING), upper.endswith(_ADDRESSES)
+
+
 def _in_environment() -> dict[str, str]:
-    # A variable may hold several keys.
-    return {
-        value: name
-        for name, held in os.environ.items()
-        if any(word in name.upper() for word in _TELLING)
-        for value in held.replace(",", " ").replace(";", " ").split()
-    }
+    found: dict[str, str] = {}
+    for name in os.environ:
+        holds, is_address = _tells(name)
+        if holds:
+            # A variable may hold several keys.
+            found |= dict.fromkeys(os.environ[name].replace(",", " ").replace(";", " ").split(), name)
+        elif is_address and (password := re.search(r":([^/@\s][^@\s]*)@", os.environ[name])):
+            # A malformed address is no address to whoever prints it; a short password is known by what is around it.
+            found |= {password[1]: name, password[0]: name}
+    return found

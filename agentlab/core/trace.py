@@ -6,7 +6,6 @@ read off a clock that other work shares.
 
 from __future__ import annotations
 
-import html
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -24,10 +23,10 @@ from agentlab.core.events import (
     ModelCall,
     Search,
     ToolRun,
-    printable,
     shorten,
 )
 from agentlab.core.messages import Completion
+from agentlab.core.shown import as_markdown, fenced, one_line, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,12 +193,12 @@ class Trace:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<Trace {self.flow}/{self.conversation}: {len(self.events)} events in {len(self.turns())} turns>"
+        where = one_line(f"{self.flow}/{self.conversation}")
+        return f"<Trace {where}: {len(self.events)} events in {len(self.turns())} turns>"
 
     def _repr_markdown_(self) -> str:
-        title = html.escape(f"{self.flow} · {self.conversation}")
-        # A fence in a reply would end ours; an unlikely one of our own is longer.
-        return f"**{title}**\n\n``````text\n{self.steps()}\n``````"
+        title = as_markdown(f"{self.flow} · {self.conversation}")
+        return f"**{title}**\n\n{fenced(self.steps())}"
 
 
 def numbers(trace: Trace, turn: int) -> str:
@@ -303,7 +302,7 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
     def draw(siblings: list[Event], indent: str) -> None:
         for position, event in enumerate(siblings):
             last = position == len(siblings) - 1
-            text = event.title
+            text = shorten(event.title, 160)
             if details:
                 if event.costed:
                     text += f"  {event.seconds:.2f}s"
@@ -311,7 +310,7 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
                     text += f"  {shorten(event.detail, 160)}"
             if event.error:
                 text += f"  FAILED: {shorten(event.error, 200)}"
-            lines.append(f"{indent}{'└─' if last else '├─'} {printable(text)}")
+            lines.append(f"{indent}{'└─' if last else '├─'} {one_line(text)}")
             below = indent + ("   " if last else "│  ")
             if full:
                 lines.extend(f"{below}  {line}" for line in printable(_whole(event)).splitlines())

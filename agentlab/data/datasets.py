@@ -16,6 +16,7 @@ from typing import Any
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
+from agentlab.core.shown import one_line
 from agentlab.data.conversations import Conversation
 from agentlab.data.documents import Document, load_documents
 from agentlab.data.memory_sets import ToldSession, read_memory_set
@@ -74,7 +75,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         return (
-            f"<Dataset {self.name}: {len(self.conversations)} conversations, {self.turns} graded turns,"
+            f"<Dataset {one_line(self.name)}: {len(self.conversations)} conversations, {self.turns} graded turns,"
             f" {len(self.documents)} documents>"
         )
 

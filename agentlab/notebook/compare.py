@@ -10,7 +10,6 @@ with intervals there is `lab.run`.
 from __future__ import annotations
 
 import asyncio
-import html
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import Event
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown
+from agentlab.core.shown import as_html, one_line, paragraph
 from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepBegun, StepEnded
 from agentlab.core.trace import Trace, numbers
 from agentlab.lab.chat import Chat
@@ -72,12 +72,12 @@ class FlowAnswer:
 
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
-        lines += (f"= {self.reply.shown}" if self.reply else f"! {self.error}").splitlines()
+        lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
         lines += source_lines(self.reply) if self.reply else []
         if (cut := reply_cut_at(self.trace.of_turn(0))) is not None:
             lines.append(f"(cut at {cut} tokens)")
         lines.append(numbers(self.trace, 0))
-        return "\n".join([f"{self.flow} on {self.model}", *(f"    {line}" for line in lines)])
+        return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
 
     def html(self, running: str = "", said: str = "") -> str:
         """Steps, reply and costs; of a flow that is still at work, `running` and what it has `said`."""
@@ -109,7 +109,7 @@ class FlowComparison:
         raise ConfigError(unknown("flow of this comparison", flow, (answer.flow for answer in self.answers)))
 
     def __repr__(self) -> str:
-        return "\n\n".join([self.question, *map(str, self.answers)])
+        return "\n\n".join([paragraph(self.question), *map(str, self.answers)])
 
     def _repr_html_(self) -> str:
         return _table(self.question, self.answers, [answer.html() for answer in self.answers])
@@ -126,8 +126,8 @@ class FlowComparison:
 def _table(question: str, answers: Sequence[FlowAnswer], cells: Sequence[str]) -> str:
     cell = "text-align: left; vertical-align: top; padding: 8px; overflow-wrap: break-word; white-space: normal"
     heads = "".join(
-        f'<th style="{cell}">{html.escape(answer.flow)}'
-        f'<div style="{GREY}; font-weight: normal">{html.escape(answer.model)}</div></th>'
+        f'<th style="{cell}">{as_html(answer.flow)}'
+        f'<div style="{GREY}; font-weight: normal">{as_html(answer.model)}</div></th>'
         for answer in answers
     )
     row = "".join(f'<td style="{cell}">{content}</td>' for content in cells)

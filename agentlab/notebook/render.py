@@ -7,14 +7,14 @@ Numbers are folds over the trace; nothing is counted here.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable
 
 from markdown_it import MarkdownIt
 
-from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, printable, shorten
+from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Message, Reply, ToolCall
+from agentlab.core.shown import as_html, printable
 from agentlab.core.trace import tokens
 from agentlab.knowledge.citations import source_line
 from agentlab.session.session import ANSWERING
@@ -116,15 +116,10 @@ def called(call: ToolCall, width: int = 110) -> str:
 # HTML.
 
 
-def escaped(text: str) -> str:
-    """`text` as HTML shows it; without half surrogate pairs, which no message to a browser can hold."""
-    return html.escape(printable(text))
-
-
 def html_step(event: Event) -> str:
     """An event as one line that unfolds to its details."""
     colour = f' style="{RED}"' if failed(event) else ""
-    line = f"{_badge(event)} <span{colour}>{escaped(headline(event))}</span>"
+    line = f"{_badge(event)} <span{colour}>{as_html(headline(event))}</span>"
     unfolded = details(event)
     if not unfolded:
         return f'<div style="line-height: 1.6; padding-left: 1.05em">{line}</div>'
@@ -132,7 +127,7 @@ def html_step(event: Event) -> str:
         f'<details style="line-height: 1.6"><summary style="cursor: pointer">{line}</summary>'
         f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere; max-height: 20em; overflow: auto; margin: 4px 0'
         f' 8px 1.05em; padding: 6px; line-height: 1.35; background: var(--jp-layout-color2, #f3f3f3)">'
-        f"{escaped(unfolded)}</pre></details>"
+        f"{as_html(unfolded)}</pre></details>"
     )
 
 
@@ -142,14 +137,14 @@ def html_running(event: Event, seconds: float) -> str:
     since = f" · {seconds:.0f} s" if seconds >= 1 else ""
     return (
         f'<div class="agentlab-running" style="line-height: 1.6; padding-left: 1.05em">{_badge(event)}'
-        f" {escaped(what)}…{since}</div>"
+        f" {as_html(what)}…{since}</div>"
     )
 
 
 def html_badge(text: str, colour: str = "#9a5b00") -> str:
     return (
         f'<span class="agentlab-badge" style="background: {colour}; color: white; border-radius: 3px; padding: 0 5px;'
-        f' font-size: 85%">{escaped(text)}</span>'
+        f' font-size: 85%">{as_html(text)}</span>'
     )
 
 
@@ -163,7 +158,7 @@ def html_text(text: str, style: str = "") -> str:
     """Text with its line breaks kept and nothing in it read as HTML."""
     return (
         f'<div style="white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; {style}">'
-        f"{escaped(clip(text))}</div>"
+        f"{as_html(clip(text))}</div>"
     )
 
 

@@ -5,10 +5,11 @@ A chat keeps its messages in SQLite, in its folder; a conversation that nobody c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,11 @@ class ConversationList:
 class ConversationDatabase:
     """Stored messages of any number of conversations; `path` is a file, or `:memory:`.
 
-    Raises ConfigError where the file cannot be opened or is no such database.
+    Raises ConfigError where the file cannot be opened, is no such database, or no longer one.
     """
 
     def __init__(self, path: str | Path = ":memory:") -> None:
+        self._path = path
         try:
             self._db = sqlite3.connect(path, check_same_thread=False)
             self._db.executescript(_SCHEMA)
@@ -96,6 +98,14 @@ class ConversationDatabase:
             raise ConfigError(f"{path}: cannot be opened as a conversation database ({problem})") from None
         # A database goes with the conversation it was made for, of which nobody says that it has ended.
         weakref.finalize(self, self._db.close)
+
+    @contextlib.contextmanager
+    def _ours(self) -> Iterator[None]:
+        """A file that somebody damaged meanwhile is an error of one line."""
+        try:
+            yield
+        except sqlite3.Error as problem:
+            raise ConfigError(f"{self._path}: the stored conversation cannot be used ({problem})") from None
 
     def save(
         self,
@@ -118,7 +128,7 @@ class ConversationDatabase:
             json.dumps(to_json(tuple(citations))),
             created.isoformat() if created else None,
         )
-        with self._db:
+        with self._ours(), self._db:
             cursor = self._db.execute(
                 "INSERT INTO messages (conversation, reply_to, role, speaker, text, citations, created)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -131,21 +141,24 @@ class ConversationDatabase:
         """The messages that lead up to `message_id`, itself included: oldest first, the last `limit` of them."""
         if limit is not None and limit < 1:
             return ()
-        rows = self._db.execute(_CHAIN, {"tip": message_id, "limit": limit})
+        with self._ours():
+            rows = self._db.execute(_CHAIN, {"tip": message_id, "limit": limit}).fetchall()
         return tuple(Message(role=role, text=text, name=speaker) for role, speaker, text in rows)
 
     def messages(self, conversation: str) -> list[dict[str, Any]]:
         """All stored messages of a conversation in the order they were saved."""
-        rows = self._db.execute(
-            "SELECT id, reply_to, role, speaker, text, citations, created FROM messages"
-            " WHERE conversation = ? ORDER BY id",
-            (conversation,),
-        )
-        columns = [column[0] for column in rows.description]
+        with self._ours():
+            found = self._db.execute(
+                "SELECT id, reply_to, role, speaker, text, citations, created FROM messages"
+                " WHERE conversation = ? ORDER BY id",
+                (conversation,),
+            )
+            columns, rows = [column[0] for column in found.description], found.fetchall()
         return [{**dict(zip(columns, row, strict=True)), "citations": json.loads(row[5])} for row in rows]
 
     def last_message(self, conversation: str) -> int | None:
-        row = self._db.execute("SELECT max(id) FROM messages WHERE conversation = ?", (conversation,)).fetchone()
+        with self._ours():
+            row = self._db.execute("SELECT max(id) FROM messages WHERE conversation = ?", (conversation,)).fetchone()
         return row[0] if row else None
 
     def close(self) -> None:

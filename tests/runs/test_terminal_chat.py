@@ -30,7 +30,7 @@ def test_no_escape_of_a_model_or_a_document_reaches_the_terminal(typed):
     shown = typed(
         "tools", ["How wide?", "/trace", "/memory", f"/x{attack}", "?"], replies, "--documents", "corpus.jsonl"
     )
-    assert "7.32 m[2J" in shown and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert "7.32 m\\x1b[2J" in shown and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
 
 
 def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):

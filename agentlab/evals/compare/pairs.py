@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.core.shown import one_line
 from agentlab.evals.compare.epochs import Components, components
 from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
@@ -49,7 +50,7 @@ from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from agentlab.evals.results.frames import Frame
 
 ALPHA = 0.05
 
@@ -164,9 +165,9 @@ class Comparison:
         return {**found, "pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Frame:
         """One row a pair and measure."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         for pair in self.pairs:
@@ -176,10 +177,10 @@ class Comparison:
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
                 rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.reading})
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>"
+        return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")
 
     def _repr_markdown_(self) -> str:
         # By name: how it is shown stands on what it is.

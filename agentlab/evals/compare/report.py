@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
+from agentlab.core.shown import as_markdown, printable
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief
@@ -111,22 +112,23 @@ def junit(verdict: Verdict) -> str:
                 ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
         for name, value in told.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
+    for element in root.iter():
+        element.attrib = {name: printable(value) for name, value in element.attrib.items()}
     ElementTree.indent(root)
-    # XML 1.0 has no way to write the rest.
-    legal = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-    return re.sub(legal, "?", ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
+    # XML 1.0 has no way to write these two.
+    return re.sub("[\ufffe\uffff]", "?", ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
 
 
 def markdown(verdict: Verdict) -> str:
     """A section with the lines of the log, then a table a flow."""
     first, *rest = lines(verdict)
-    text = [f"## agentlab gate: {_cell(first)}", "", *(f"* {_cell(line)}" for line in rest), ""]
+    text = [f"## agentlab gate: {as_markdown(first)}", "", *(f"* {as_markdown(line)}" for line in rest), ""]
     text += [f"{CAPTION}. {ASSUMED[0].upper()}{ASSUMED[1:]}. alpha = {verdict.alpha}.", ""]
     for flow, judged in by_flow(verdict).items():
-        text += [f"### {_cell(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
+        text += [f"### {as_markdown(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
         text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]
-        text += [*(f"| {' | '.join(_cell(cell) for cell in cells(j))} |" for j in judged), ""]
-    return "\n".join([*text, *(f"* {_cell(note)}" for note in verdict.notes), ""])
+        text += [*(f"| {' | '.join(as_markdown(cell) for cell in cells(j))} |" for j in judged), ""]
+    return "\n".join([*text, *(f"* {as_markdown(note)}" for note in verdict.notes), ""])
 
 
 def leave(verdict: Verdict, folder: Path) -> None:
@@ -160,7 +162,3 @@ def _counts(judged: Sequence[Judged]) -> dict[str, str]:
     outcomes = Counter(map(_outcome, judged))
     found = {"tests": len(judged), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
     return {name: str(count) for name, count in found.items()}
-
-
-def _cell(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agentlab.core.events import printable
+from agentlab.core.shown import as_markdown
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.measures import brief
 from agentlab.evals.published.graders import GRADERS
@@ -97,18 +97,17 @@ def _ranking(ranking: Ranking) -> str:
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:
     """One section of a page."""
-    text = [f"## {_cell(heading)}", ""]
+    text = [f"## {as_markdown(heading)}", ""]
     for part in parts:
         if isinstance(part, str):
-            text.append(f"* {_cell(part)}")
+            text.append(f"* {as_markdown(part)}")
             continue
         if text[-1]:
             text.append("")
-        text += [f"{_cell(part.title)}:", "", f"| {' | '.join(map(_cell, part.columns))} |"]
-        text += [f"|{' --- |' * len(part.columns)}", *(f"| {' | '.join(map(_cell, row))} |" for row in part.rows), ""]
+        text += [f"{as_markdown(part.title)}:", "", f"| {' | '.join(map(as_markdown, part.columns))} |"]
+        text += [
+            f"|{' --- |' * len(part.columns)}",
+            *(f"| {' | '.join(map(as_markdown, row))} |" for row in part.rows),
+            "",
+        ]
     return "\n".join([*text, ""])
-
-
-def _cell(text: str) -> str:
-    plain = " ".join(printable(text).split())
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.events import printable
+from agentlab.core.shown import as_html, one_line, printable
 from agentlab.evals.compare.measures import Measure, brief
 from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.statistics import Interval
@@ -178,7 +177,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
 def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", *, bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} fill="{colour}"{weight}>{html.escape(printable(text))}</text>'
+    return f'<text {place} fill="{colour}"{weight}>{as_html(one_line(text))}</text>'
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
@@ -187,4 +186,4 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
     paper = f'<rect x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}" rx="8" fill="#fbfaf7"/>'
     font = 'font-family="system-ui, sans-serif" font-size="12"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="{box}" width="{WIDTH + 24}" {font}>'
-    return "".join([head, f"<title>{html.escape(title)}</title>", paper, *parts, "</svg>"])
+    return "".join([head, f"<title>{as_html(title)}</title>", paper, *parts, "</svg>"])

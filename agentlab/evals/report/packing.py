@@ -7,6 +7,8 @@ import json
 import zlib
 from typing import Any
 
+from agentlab.core.shown import in_json
+
 LONG = 24
 """Characters from which a text is kept once and named by its number."""
 MARK = "#"
@@ -17,7 +19,7 @@ PAGE = 200_000
 
 def deflated(value: Any) -> str:
     """JSON, deflated, in base64; the page inflates it once it is looked at."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = in_json(json.dumps(value, separators=(",", ":")))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
+from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content
@@ -46,11 +46,11 @@ class Page:
         return path
 
     def __repr__(self) -> str:
-        return f"<Page of {self.title}: {len(self.text) / 1e6:.1f} MB; .save('run.html') writes it>"
+        return f"<Page of {one_line(self.title)}: {len(self.text) / 1e6:.1f} MB; .save('run.html') writes it>"
 
     def _repr_html_(self) -> str:
         frame = 'sandbox="allow-scripts" width="100%" height="900" style="border: 0"'
-        return f'<iframe {frame} srcdoc="{html.escape(self.text)}"></iframe>'
+        return f'<iframe {frame} srcdoc="{as_html(self.text)}"></iframe>'
 
 
 def report(run: Run, other: Run | None = None) -> Page:
@@ -81,12 +81,12 @@ def described(runs: Sequence[Run], verdict: Verdict, content: Content, compariso
 def document(data: Mapping[str, Any], connect: str = "") -> str:
     """The page as one text; `connect` is the source from which its script may ask for more, if any."""
     # "<" in a text would let it end the element that holds the data.
-    told = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    told = in_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
     policy += f"; connect-src {connect}" if connect else ""
-    parts = {"title": html.escape(data["title"]), "policy": policy, "style": style, "script": script, "data": told}
+    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": told}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     before, *pieces = text.split("{{")
     for piece in pieces:

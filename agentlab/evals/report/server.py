@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.shown import in_json
 from agentlab.evals.report.live import Watched
 from agentlab.evals.report.page import document
 
@@ -87,7 +88,7 @@ class View:
                     await self._changed.wait_for(lambda: self._version != seen)
             except TimeoutError:
                 return web.Response(status=204)
-        data = await asyncio.to_thread(json.dumps, self._data, separators=(",", ":"))
+        data = in_json(await asyncio.to_thread(json.dumps, self._data, separators=(",", ":")))
         return web.Response(text=data, content_type="application/json")
 
     @property

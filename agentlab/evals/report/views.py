@@ -11,15 +11,14 @@ paper of its own, so it can be read in a dark theme. What is foreign is escaped.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.events import printable
 from agentlab.core.plugins import unknown
+from agentlab.core.shown import as_html, as_markdown, printable
 from agentlab.evals.compare.measures import brief, measure, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content
@@ -205,11 +204,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def plain(text: str) -> str:
     """Text that Markdown, HTML and MathJax show as it is."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~$])", r"\\\1", html.escape(" ".join(printable(text).split()), quote=False))
+    return as_markdown(text)
 
 
 def _text(text: str) -> str:
-    return html.escape(printable(text))
+    return as_html(text)
 
 
 def _cut(text: str) -> str:

@@ -254,6 +254,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     """None for a live run."""
     quarantined: list[Quarantined] | UnsetType = UNSET
     flows: dict[str, FlowSummary]
+    secrets: int | UnsetType = UNSET
+    """Texts of the run folder out of which a secret was taken; only there where one was."""
     limits: dict[str, dict[str, Any]] | UnsetType = UNSET
     """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
     `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call

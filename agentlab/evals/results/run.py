@@ -23,6 +23,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import from_json
+from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset, name_of
@@ -33,6 +34,7 @@ from agentlab.evals.run.folder import RunFolder
 if TYPE_CHECKING:
     import pandas as pd
 
+    from agentlab.evals.results.frames import Frame
     from agentlab.evals.results.show import Shown
 
 EVENT_COLUMNS = (
@@ -121,12 +123,12 @@ class Run:
         played.sort(key=lambda row: order.index(row.flow))
         return Shown(conversation, played, self.conversations.get(conversation), why)
 
-    def causes(self) -> pd.DataFrame:
+    def causes(self) -> Frame:
         """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
-        return pd.DataFrame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
+        return Frame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
 
     def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
         """What was remembered in a conversation; `flow` is needed where several remember something.
@@ -208,21 +210,21 @@ class Run:
             raise RunError(f"{self.path}: turns.jsonl holds {turns} turns, the summary {self.result.turns}")
 
     @cached_property
-    def turns(self) -> pd.DataFrame:
+    def turns(self) -> Frame:
         """One row a turn: what was said, what it cost, latency in seconds."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         apart = ("reply", "totals", "phases", "scores", "published")
         for row in self.played():
             said = {name: value for name, value in columns(row).items() if name not in apart}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     @cached_property
-    def calls(self) -> pd.DataFrame:
+    def calls(self) -> Frame:
         """One row an event of the ledger."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
         rows = []
         for (flow, conversation, epoch), trace in self.traces.items():
@@ -233,14 +235,14 @@ class Run:
                     row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
                     row["cost_usd"] = event.cost_usd
                 rows.append(row)
-        return pd.DataFrame(rows)
+        return Frame(rows)
 
     @cached_property
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         """One row a turn and metric, with the reason for the value."""
-        import pandas as pd
+        from agentlab.evals.results.frames import Frame
 
-        return pd.DataFrame([columns(row) for row in self.folder.scores()])
+        return Frame([columns(row) for row in self.folder.scores()])
 
     @property
     def answered_nothing(self) -> bool:
@@ -271,7 +273,7 @@ class Run:
         return run_table(flows, {label: _column(flow) for label, flow in flows.items()})
 
     def __repr__(self) -> str:
-        return f"<Run {self.run_id}: {self.path}>"
+        return one_line(f"<Run {self.run_id}: {self.path}>")
 
     def _ipython_display_(self) -> None:
         """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""

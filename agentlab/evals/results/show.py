@@ -5,7 +5,6 @@ run.show("laws-001")            # shows itself in a notebook and where it is pri
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -14,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.events import printable
+from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.rows import Play, TurnFigures, TurnRow
-from agentlab.evals.results.tables import print_line
+from agentlab.evals.results.tables import Terminal, print_line
 
 NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
@@ -64,19 +63,17 @@ class Shown:
         scores = (row.scores or {}).items()
         cause = self._causes.get((row.flow, row.turn, row.epoch))
         why = [f"cause: {cause}"] if cause else []
-        return [*(f"{printable(metric)} {score.shown}" for metric, score in scores), spent, *why]
+        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:
         written = io.StringIO()
         # In a notebook a console would show each line by itself, past the file.
-        console = Console(
-            file=written, width=PRINTED_WIDTH, force_jupyter=False, highlight=False, markup=False, emoji=False
-        )
+        console = Terminal(file=written, width=PRINTED_WIDTH, force_jupyter=False)
         self.print_to(console)
         return written.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        return f'<pre style="white-space: pre-wrap">{html.escape(repr(self))}</pre>'
+        return f'<pre style="white-space: pre-wrap">{as_html(repr(self))}</pre>'
 
 
 def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
@@ -141,7 +138,7 @@ def worst_turn(turns: Iterable[tuple[tuple[Play, int], Badness]]) -> tuple[Play,
 
 
 def _title(row: TurnRow) -> str:
-    return printable(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
+    return one_line(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
 
 
 def _said(row: TurnRow) -> Text:

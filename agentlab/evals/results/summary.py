@@ -17,7 +17,7 @@ from agentlab.evals.results.reuse import reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
-def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool) -> Summary:
+def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool, secrets: int = 0) -> Summary:
     spec = header["spec"]
     reused = reuse([*fold.flows.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
@@ -32,6 +32,7 @@ def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool) -> Summa
         mode=spec["mode"],
         recordings=reused,
         flows={label: _summarise_flow(flow) for label, flow in flows.items() if flow.counts["turns"]},
+        secrets=secrets or UNSET,
     )
 
 

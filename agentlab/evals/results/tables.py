@@ -9,25 +9,48 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.events import printable
+from agentlab.core.shown import one_line, paragraph, printable
 
 Cell: TypeAlias = str | Text
 Grid: TypeAlias = list[list[Text]]
 """Rows of cells, all of one length; the first row is the heading, the first column names the rows."""
 
 
-def new_console() -> Console:
+class Terminal(Console):
+    """A console that nothing foreign can steer, whoever prints: only its own codes reach the terminal as they are."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+        self.push_render_hook(_Encoder())
+
+
+class _Encoder(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Encoded(renderable) for renderable in renderables]
+
+
+class _Encoded:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self._renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def new_console() -> Terminal:
     """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
     # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
     width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return Terminal(width=width)
 
 
 def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:
@@ -47,7 +70,7 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
 
 def print_line(console: Console, line: str, style: str = "") -> None:
     """A line; on a terminal wrapped between words, elsewhere as it is."""
-    text = Text(printable(line), style=style)
+    text = Text(paragraph(line), style=style)
     whole = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
     console.print(text, soft_wrap=whole)
 
@@ -57,12 +80,12 @@ def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> Non
     if commands:
         print_line(console, "next:", "bold")
     for command, does in commands:
-        console.print(Text(printable(f"  agentlab {command}  # {' '.join(does.split())}")), soft_wrap=True)
+        console.print(Text(f"  {paragraph(f'agentlab {command}  # {does}')}"), soft_wrap=True)
 
 
 def _text(cell: Cell) -> Text:
     plain = cell.plain if isinstance(cell, Text) else cell
-    return Text(" ".join(printable(plain).split()), style=cell.style if isinstance(cell, Text) else "")
+    return Text(one_line(plain), style=cell.style if isinstance(cell, Text) else "")
 
 
 def _fitted(grid: Grid, width: int) -> list[Grid]:

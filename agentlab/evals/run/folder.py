@@ -19,10 +19,12 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agentlab.core import secrets
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.files import Appended, cut_unfinished_line, read_bytes, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
+from agentlab.core.shown import LogFormatter
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
@@ -89,9 +91,10 @@ class RunFolder:
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
         with self._writing(name):
+            text = _without_secrets(encode(content, indent=2), indent=2)
             if name == "summary.json":
-                content = sealed(self.path, json.loads(encode(content)), self._sealed_files())
-            replace_file(self.path / name, encode(content, indent=2) + "\n")
+                text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
+            replace_file(self.path / name, text + "\n")
             if name == "run.json" and self.summary_file.exists():
                 self.write_json("summary.json", self.read_json("summary.json", ""))
 
@@ -132,7 +135,7 @@ class RunFolder:
         self._check()
         self._unseal()
         with self._writing(name):
-            self._files[name].add(lines)
+            self._files[name].add(_lines_without_secrets(lines))
         self.__dict__.pop("ledger", None)
 
     def _check(self) -> None:
@@ -257,10 +260,31 @@ class RunFolder:
         for row in self.turns(flow, conversation):
             yield from row.graded()
 
+    def secrets(self) -> int:
+        """How many secrets were taken out of its rows."""
+        found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
+        for file in (*self.files(TURNS), *self.files(CALLS)):
+            with file.open("rb") as lines:
+                found += sum(line.count(mark) for line in lines)
+        return found
+
     @cached_property
     def ledger(self) -> Ledger:
         """The traces, each decoded when it is asked for."""
         return Ledger(self.files(CALLS))
+
+
+def _without_secrets(encoded: str, indent: int | None = None) -> str:
+    if secrets.scrub(encoded) == encoded:
+        return encoded
+    return encode(secrets.scrubbed(json.loads(encoded))[0], indent)
+
+
+def _lines_without_secrets(lines: bytes) -> bytes:
+    text = lines.decode("utf-8", "surrogatepass")
+    if secrets.scrub(text) == text:
+        return lines
+    return b"".join(encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines.splitlines())
 
 
 @contextlib.contextmanager
@@ -302,7 +326,7 @@ def run_log() -> Iterator[Callable[[Path], None]]:
             file = _LogFile(folder / "run.log", encoding="utf-8")
         except OSError as problem:
             raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         kept.setTarget(file)
         kept.flush()
 

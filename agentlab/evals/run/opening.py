@@ -15,6 +15,7 @@ from typing import Any
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.names import JUDGED
 from agentlab.core.plugins import unknown
+from agentlab.core.secrets import scrubbed
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
@@ -134,6 +135,7 @@ def open_folder(
         header["shards"] = shards
     if plan is not None:
         header["sequential"] = dict(plan)
+    header, _ = scrubbed(header)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)

@@ -16,8 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from agentlab.core.errors import Retryable
+from agentlab.core.errors import Retryable, RunError
+from agentlab.core.events import Notice
+from agentlab.core.files import is_out_of_room
 from agentlab.core.messages import ToolSpec, UserTurn
+from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.protocols import Index
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
@@ -32,7 +35,7 @@ from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import Respond, TurnDriver, log_failure
+from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -252,6 +255,7 @@ class Player:
             now = datetime.fromisoformat(moment) if moment else None
             played = await driver.play(respond, number, asked, now=now)
             await driver.finish()
+            self._check_room(session, played)
             self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
             if self._is_down:
                 if self._unanswered == MOST_UNANSWERED:
@@ -266,6 +270,15 @@ class Player:
             self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
             if self._is_decided:
                 raise _Stopped
+
+    def _check_room(self, session: Session, played: PlayedTurn) -> None:
+        """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
+        events = session.trace.of_turn(played.number)
+        away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
+        for why in (played.failure, *away):
+            if is_out_of_room(why):
+                kept = "what was done is kept: once that is mended, --resume goes on"
+                raise RunError(f"there is no room on the disk: {why}; {kept}")
 
 
 class Pace:

@@ -91,7 +91,8 @@ async def run(
             else:
                 fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
                 apart = []
-            found = replace(summarise(folder.header, fold, complete=is_complete), quarantined=apart or UNSET)
+            found = summarise(folder.header, fold, complete=is_complete, secrets=folder.secrets())
+            found = replace(found, quarantined=apart or UNSET)
             if limits := {name: limits.summary() for name, limits in bench.limits().items()}:
                 found = replace(found, limits=limits)
             folder.write_json("summary.json", found)

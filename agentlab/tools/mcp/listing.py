@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.events import printable
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import validators
+from agentlab.core.shown import without_hidden
 from agentlab.core.strict_json import check_depth, parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -116,7 +116,7 @@ def _patterns() -> jsonschema.FormatChecker:
 
 def plain(text: str, longest: int = _DESCRIPTION) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    kept = printable(text).strip()
+    kept = without_hidden(text).strip()
     return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 

@@ -202,4 +202,4 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
         out, err = capsys.readouterr()
         assert out or err
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out + err), arguments
-    assert "\x1b" not in repr(run.show(f"c{ATTACK}")) and "said[2J" in repr(run.show(f"c{ATTACK}"))
+    assert "\x1b" not in repr(run.show(f"c{ATTACK}")) and r"said\x1b[2J" in repr(run.show(f"c{ATTACK}"))

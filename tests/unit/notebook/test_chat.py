@@ -142,7 +142,7 @@ async def test_the_canvas_is_rendered_beside_the_chat_and_what_could_do_harm_in_
     chat = ChatWidget(lab_over(Scripted([lambda request: replies[purpose(request)]], loop=True), flows=["ego"]))
     await chat.say("What is an oboe?")
     turn = chat.turns[-1]
-    assert "Half  a # woodwind." in turn.reply.value and "Oboe" not in turn.reply.value
+    assert "Half \\ud83d a # woodwind." in turn.reply.value and "Oboe" not in turn.reply.value
     assert "<h1>Oboe</h1>" in turn.canvas.value and "<strong>double</strong>" in turn.canvas.value
     assert "<td>1</td>" in turn.canvas.value and "[x](javascript:alert)" in turn.canvas.value
     assert not re.search("<(script|a|img)", everything(chat)) and "![y](http://z) &lt;http://w&gt;" in turn.canvas.value

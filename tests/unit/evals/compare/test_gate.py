@@ -308,7 +308,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     suites = ElementTree.parse(tmp_path / "out" / "gate.xml").getroot()
     assert (suites.tag, suites.get("tests"), suites.get("failures")) == ("testsuites", "16", "1")
     second, first = suites.findall("testsuite")
-    assert (first.get("name"), first.get("failures"), first.get("errors")) == ("a|b<c>?", "0", "0")
+    assert (first.get("name"), first.get("failures"), first.get("errors")) == ("a|b<c>\\x07", "0", "0")
     assert second.get("name") == "answering"
     cases = {case.get("name"): case for case in second.findall("testcase")}
     assert "worse by 1 on every turn" in cases["answer_f1"].find("failure").get("message")
@@ -329,7 +329,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
 
     step = (tmp_path / "step.md").read_text()
     assert step.count("## agentlab gate:") == 3, "every gate adds to it, unless --summary names another file"
-    assert "### a\\|b&lt;c>" in step
+    assert "### a\\|b&lt;c&gt;" in step
     assert "| answer_f1 | 16 | 1.000 | 0.000 | +1 | +1 | 0.05 |" in step
     assert "pass" in (tmp_path / "own.md").read_text()
 

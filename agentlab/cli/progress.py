@@ -1,0 +1,98 @@
+"""What the command line shows while something goes on: a run with its ETA, a turn step by step, downloads."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import rich.progress as bars
+from rich.table import Column
+
+from agentlab.core.events import Decision, shorten
+from agentlab.core.shown import one_line
+from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
+from agentlab.core.trace import Trace
+from agentlab.evals.results.tables import Terminal, print_line
+
+if TYPE_CHECKING:
+    from agentlab.evals.run.player import RunProgress
+
+SECONDS_BETWEEN_LINES = 10.0
+"""Of progress in a log; on a terminal the bar moves all the time."""
+
+
+class _Display:
+    """A progress bar on stderr, so that tables on stdout can be piped."""
+
+    def __init__(self, *columns: Any) -> None:
+        self._progress = bars.Progress(*columns, console=Terminal(stderr=True))
+        self._tasks: dict[str, bars.TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._tasks:
+            self._progress.stop()
+
+    def _task(self, name: str, total: int) -> bars.TaskID:
+        if name not in self._tasks:
+            self._progress.start()
+            self._tasks[name] = self._progress.add_task(name, total=total)
+        return self._tasks[name]
+
+
+class RunDisplay(_Display):
+    def __init__(self) -> None:
+        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
+        turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
+        super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
+        self._said = float("-inf")
+
+    def update(self, progress: RunProgress) -> None:
+        task, label = self._task("run", progress.total), one_line(progress.label)
+        failed = f"  {progress.failed} failed" if progress.failed else ""
+        failed += f"  {progress.limits}" if progress.limits else ""
+        self._progress.update(task, completed=progress.done, description=label + failed)
+        # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
+        now = time.monotonic()
+        waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
+        if not self._progress.console.is_terminal and (progress.done or label) and waited:
+            self._said = now
+            left = progress.seconds_left
+            eta = "" if left is None else f", about {left / 60:.0f} min left"
+            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
+            self._progress.console.print(line)
+
+    def tell(self, trace: Trace, item: Item) -> None:
+        """Print what happens in a turn, a line each; not its text, which comes in pieces."""
+        if line := line_of(item):
+            print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
+
+
+def line_of(item: Item) -> str:
+    """An item of the stream as a line; "" for those that need none."""
+    match item:
+        case TurnBegun(asked=asked):
+            return f"asked: {shorten(asked.text)}"
+        case StepEnded(event=event) if event.costed or isinstance(event, Decision):
+            failed = f"  FAILED: {shorten(event.error)}" if event.error else ""
+            return f"{event.title}  {shorten(event.detail)}{failed}"
+        case ToolProgress(tool=tool, text=text):
+            return f"{tool}: {shorten(text)}"
+        case Noticed(event=event):
+            return "  ".join(part for part in (event.name, event.data.get("title"), shorten(event.text)) if part)
+        case Done(error=None, reply=reply):
+            return f"replied: {shorten(reply.text)}" if reply else "done"
+        case Done(error=error):
+            return f"failed: {shorten(error or '')}"
+    return ""
+
+
+class DownloadDisplay(_Display):
+    def __init__(self) -> None:
+        file, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
+        super().__init__(file, bars.BarColumn(), bars.DownloadColumn(), eta)
+
+    def update(self, file: str, done: int, total: int) -> None:
+        self._progress.update(self._task(file, total), completed=done)

@@ -1,0 +1,125 @@
+"""Work in a process of its own that may be killed, run out of disk, crash or hang, and what became of it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int | None
+    """None where a signal ended it."""
+    signal: int | None
+    hung: bool
+    seconds: float
+    megabytes: float
+    """The most it held in memory."""
+    said: str
+
+    @property
+    def is_clean(self) -> bool:
+        """It ended by itself, with an error of one line at the most."""
+        errors = [line for line in self.said.splitlines() if line.startswith("agentlab: ")]
+        return not self.hung and self.code in (0, 1) and "Traceback" not in self.said and len(errors) <= 1
+
+    def __str__(self) -> str:
+        how = "hung" if self.hung else f"signal {self.signal}" if self.signal else f"exit {self.code}"
+        telling = [
+            line for line in self.said.splitlines() if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|agentlab: ", line)
+        ]
+        last = (telling or self.said.splitlines() or [""])[-1]
+        return f"{how} : {last[:200]}"
+
+
+def in_child(
+    work: Callable[[], Any],
+    *,
+    most_seconds: float = 60.0,
+    send: int | None = None,
+    after: float = 0.0,
+    most_bytes_a_file: int | None = None,
+) -> Ended:
+    """Fork, do `work` there, and wait; `send` a signal `after` so many seconds, if it is still at work then."""
+    # A pipe, because a limit on files would hold for a file that takes the output.
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    began, said = time.monotonic(), b""
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _be_the_child(work, writing, most_bytes_a_file)
+    os.close(writing)
+    sent = hung = False
+    while True:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        said += _read(reading)
+        passed = time.monotonic() - began
+        if ended:
+            break
+        if send is not None and not sent and passed >= after:
+            os.kill(child, send)
+            sent = True
+        if passed > most_seconds and not hung:
+            os.kill(child, signal.SIGKILL)
+            hung = True
+        time.sleep(0.002)
+    os.close(reading)
+    code, by = (os.WEXITSTATUS(status), None) if os.WIFEXITED(status) else (None, os.WTERMSIG(status))
+    return Ended(code, by, hung, passed, used.ru_maxrss / 1024, said.decode("utf-8", "replace"))
+
+
+def _read(pipe: int) -> bytes:
+    read = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(pipe, 65_536):
+            read += piece
+    return read
+
+
+def _be_the_child(work: Callable[[], Any], output: int, most_bytes_a_file: int | None) -> None:
+    code = 1
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - it lives as long as the process
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        if most_bytes_a_file is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes_a_file, resource.RLIM_INFINITY))
+        code = int(work() or 0)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # the parent is to read it
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            atexit._run_exitfuncs()  # temporary folders go, as at the end of any process
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+PRELOADED = (
+    *("agentlab.cli.parser", "agentlab.cli.terminal", "agentlab.cli.progress", "agentlab.lab.lab", "scipy.special"),
+    *("agentlab.evals.report.page", "agentlab.memory.sqlite", "agentlab.models.scripted", "bm25s", "pandas"),
+)
+"""Modules that a parent loads, so that its children need not."""

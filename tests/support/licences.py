@@ -1,0 +1,90 @@
+"""Under which licences stands what agentlab needs? `make licences` prints it; what is unknown or copyleft is an error.
+
+Read from what is installed, without a network. Weak copyleft that is only used, never changed, is named one by one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+EXTRAS = ("gemini", "mcp", "mongo", "notebook", "web", "sentence-transformers")
+"""Of agentlab, beside what it always needs; `dev` and `browser` are tools that nobody is given."""
+PERMISSIVE = re.compile(
+    r"\b(MIT(-0|-CMU)?|BSD|[0-3]-?clause|Apache|ISC|ISCL|Python|PSF|CNRI|HPND|Zlib|Unlicense|CC0|Public Domain|0BSD"
+    r"|Zope|ZPL|NCSA|BlueOak|Boost|BSL-1\.0|Artistic|SIL)\b",
+    re.IGNORECASE,
+)
+COPYLEFT = re.compile(r"\b(A?GPL|LGPL|General Public|MPL|Mozilla|EUPL|CDDL|EPL|SSPL|Eclipse)", re.IGNORECASE)
+WEAK = {
+    "certifi": "MPL-2.0: the list of certificates, as it comes",
+    "tqdm": "MPL-2.0 AND MIT: progress bars, as they come",
+    "orjson": "MPL-2.0 AND (Apache-2.0 OR MIT): as it comes",
+    "pathspec": "MPL-2.0: as it comes",
+    "fqdn": "MPL-2.0: as it comes",
+}
+
+
+def closure(name: str, extras: tuple[str, ...] = ()) -> Iterator[metadata.Distribution]:
+    """The installed distributions that `name` needs, itself left out; what is not installed is passed over."""
+    from packaging.requirements import Requirement
+
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [(name, extras)]
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[re.sub(r"[-_.]+", "-", distribution.name).lower()] = distribution
+        for line in distribution.requires or ():
+            wanted = Requirement(line)
+            if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                waiting.append((wanted.name, tuple(sorted(wanted.extras))))
+    found.pop("agentlab-harness", None)
+    yield from (found[key] for key in sorted(found))
+
+
+def licence_of(about: metadata.PackageMetadata) -> str:
+    """What the package says: its SPDX expression, its classifiers, or its own words; "" if nothing."""
+    said = about.get("License-Expression")
+    classifiers = [c.split(" :: ")[-1] for c in about.get_all("Classifier") or () if c.startswith("License ::")]
+    named = ", ".join(c for c in classifiers if c != "OSI Approved")
+    return said or named or (about.get("License") or "").strip().split("\n")[0][:80]
+
+
+def verdict(name: str, licence: str) -> str:
+    """`ok`, or why not: an alternative that is permissive is enough, a part that is copyleft is not."""
+    if not licence:
+        return "unknown"
+    if any(PERMISSIVE.search(part) and not COPYLEFT.search(part) for part in re.split(r"\bOR\b", licence)):
+        return "ok"
+    if COPYLEFT.search(licence):
+        return f"ok ({WEAK[name]})" if name in WEAK else "copyleft"
+    return "ok" if PERMISSIVE.search(licence) else "unknown"
+
+
+def table() -> list[tuple[str, str, str, str]]:
+    """Name, version, licence and verdict of each."""
+    rows = []
+    for distribution in closure("agentlab-harness", EXTRAS):
+        name = re.sub(r"[-_.]+", "-", distribution.name).lower()
+        licence = licence_of(distribution.metadata)
+        rows.append((name, distribution.version, licence, verdict(name, licence)))
+    return rows
+
+
+if __name__ == "__main__":
+    rows = table()
+    for name, version, licence, judged in rows:
+        print(f"{name:32} {version:14} {licence[:50]:50} {judged}")
+    bad = [row for row in rows if not row[3].startswith("ok")]
+    print(f"{len(rows)} packages, {len(bad)} with a licence that is unknown or copyleft")
+    sys.exit(bool(bad))

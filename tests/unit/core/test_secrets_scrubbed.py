@@ -1,0 +1,79 @@
+"""What is taken out of a text that is shown or written: secrets in every form, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from urllib.parse import quote
+
+import pytest
+
+from agentlab.core import secrets
+from agentlab.core.secrets import MARK, scrub, scrubbed
+
+KEY = "sk-proj-aB3dE5/H7jK9+N1pQ3rS5tU7vW9xY1z"
+
+
+@pytest.fixture(autouse=True)
+def _known() -> None:
+    secrets.register([KEY], "a key")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [KEY, f"Bearer {KEY}", KEY[: len(KEY) // 2], KEY[len(KEY) // 2 :], KEY[3:-3], quote(KEY, safe=""), json.dumps(KEY)]
+    + [base64.b64encode(f"{'x' * before}{KEY}".encode()).decode() for before in range(4)]
+    + [base64.urlsafe_b64encode(KEY.encode()).decode()],
+)
+def test_a_secret_is_found_in_every_form(form):
+    found = scrub(f"it said: {form}, and more")
+    assert MARK in found and found.startswith("it said: ") and found.endswith(", and more")
+    longest = max((n for n in range(len(KEY)) for at in range(len(KEY) - n) if KEY[at : at + n] in found), default=0)
+    assert longest <= 8
+
+
+@pytest.mark.parametrize(
+    "text, without",
+    [
+        ("http://me:hunter2@host/v1", f"http://me:{MARK}@host/v1"),
+        ("mongodb://u:p@h,h2/db?x=1", f"mongodb://u:{MARK}@h,h2/db?x=1"),
+        ("https://h/v1?api_key=abc123def&q=ball", f"https://h/v1?api_key={MARK}&q=ball"),
+        ("https://h/v1?q=1&Token=abc123def", f"https://h/v1?q=1&Token={MARK}"),
+    ],
+)
+def test_an_address_keeps_neither_a_password_nor_a_key(text, without):
+    assert scrub(text) == without == scrub(without)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(KEY[:8], "sk-proj-", "mailto:joe@example.com", "http://host:8000/a@b", "a key = value; ratio 3:2 @ home"),
+        *("https://h/?q=key&page=2", "https://h/?token=x", "the key=word of a sentence"),
+    ],
+)
+def test_what_is_no_secret_stays(text):
+    assert scrub(text) == text
+
+
+def test_a_password_of_an_address_in_the_environment_is_known_by_itself(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "htp:/me:hunter2@host/v1")
+    monkeypatch.setenv("MONGODB_URI", "mongodb://me:correct-horse@host")
+    assert "hunter2" not in scrub("OPENAI_BASE_URL='htp:/me:hunter2@host/v1' is not an address")
+    assert scrub("authentication of correct-horse failed") == f"authentication of {MARK} failed"
+
+
+def test_json_is_scrubbed_text_by_text_and_counted():
+    found, count = scrubbed({"a": [KEY, "b", 1, None], KEY: {"c": f"x{KEY}"}})
+    assert (found, count) == ({"a": [MARK, "b", 1, None], MARK: {"c": f"x{MARK}"}}, 3)
+    assert scrubbed({"a": "b"}) == ({"a": "b"}, 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["A" * 300_000, "://" * 100_000, "://a:" + "b" * 300_000, "?key=" * 60_000, KEY[:5] * 60_000]
+)
+def test_no_text_makes_it_slow(text):
+    began = time.process_time()
+    scrub(f"{text} :// @ =")
+    assert time.process_time() - began < 2
