@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.plugins import unknown
-from agentlab.core.shown import as_html, as_markdown, printable
+from agentlab.core.shown import as_html, as_markdown, paragraph, printable
 from agentlab.evals.compare.measures import brief, measure, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content
@@ -60,9 +60,8 @@ class Views:
 
     def text(self) -> str:
         verdict, _ = self._decided
-        return printable(
-            "\n".join([verdict.sentence, *(f"  {note}" for note in verdict.notes), repr(self.run.table())])
-        )
+        told = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
+        return "\n".join([*map(paragraph, told), repr(self.run.table())])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
         """Each flow's mean of `y` over its mean of `x`, with intervals; what it decides by if they are not named."""
