@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -55,6 +55,15 @@ class Frame(pd.DataFrame):
 
     def to_excel(self, *arguments: Any, **options: Any) -> None:  # type: ignore[misc]  # final for type checkers
         self.encoded(as_cell).to_excel(*arguments, **options)
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
+    """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
+    return Frame([{name: _whole(value) for name, value in row.items()} for row in rows], columns=columns)
+
+
+def _whole(value: Any) -> Any:
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _is_nested(value: Any) -> bool:
