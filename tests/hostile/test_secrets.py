@@ -87,6 +87,7 @@ def test_a_run_with_a_secret_can_be_resumed_and_counts_the_same(spec, tmp_path):
     (tmp_path / "cut" / "turns.jsonl").write_text("\n".join(kept) + "\n")
     ledger = [line for line in (tmp_path / "cut" / "calls.jsonl").read_text().splitlines() if '"c0"' in line]
     (tmp_path / "cut" / "calls.jsonl").write_text("\n".join(ledger) + "\n")
+    (tmp_path / "cut" / "summary.json").unlink()
     again = play(spec, tmp_path / "cut", [f"It is {KEY}."], resume=True)
     assert again.summary["secrets"] == whole.summary["secrets"] and again.summary["status"] == "complete"
 

@@ -80,7 +80,7 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
     found = al.open_run(run.path)
     assert found.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
     assert found.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
-    assert main(["compare", str(run.path)]) == 0
+    assert main(["compare", str(run.path), "--all"]) == 0
     assert "judge_correct" in capsys.readouterr().out
     asked = len(model.asked)
     judged(run, model)

@@ -103,8 +103,9 @@ def test_a_run_that_was_cut_off_still_owes_what_it_asked(dataset, tmp_path):
     with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
         laboratory.run_sync(out=tmp_path / "a")
     turns = tmp_path / "a" / "turns.jsonl"
-    # As if it had been killed after the last event, before its turn was written.
+    # As if it had been killed after the last event, before its turn was written: there is no summary yet.
     turns.write_text("".join(turns.read_text().splitlines(True)[:-1]))
+    (tmp_path / "a" / "summary.json").unlink()
     with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "a", resume=True)
     flow = run.summary["flows"]["rag_only"]

@@ -8,6 +8,7 @@ import pytest
 
 from agentlab.cli.parser import main
 from support.replays import FLOWS, play
+from support.unsealing import unseal
 
 
 @pytest.fixture
@@ -72,7 +73,9 @@ def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_compar
 ):
     play(dataset, "live", tmp_path / "run", flows=["rag_only", "tools"])
     (tmp_path / "run" / "calls.jsonl").write_text(content)
+    unseal(tmp_path / "run")
     assert main(["compare", str(tmp_path / "run")]) == 0
+    assert "older than seals" in capsys.readouterr().err
     assert main(["trace", str(tmp_path / "run"), "c"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told

@@ -16,6 +16,7 @@ from agentlab.evals.results.run import open_run
 from support.places import TESTS
 from support.rules_set import lab
 from support.small_runs import Answering, play, write_set
+from support.unsealing import unseal
 
 OLD = TESTS / "data" / "run_format_1"
 
@@ -52,6 +53,7 @@ def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, caps
         run = laboratory.run_sync(out=tmp_path / "run")
     file = run.path / "calls.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in lines(file) if row["kind"] != "message"))
+    unseal(run.path)
     assert main(["trace", str(run.path), "c0"]) == 1
     said = capsys.readouterr().err
     assert "rag_only/c0/0" in said and said.count("\n") == 1
@@ -61,6 +63,7 @@ def test_tables_and_comparisons_read_turn_rows_alone(tmp_path, own_home, capsys)
     data = write_set(tmp_path / "set", conversations=3)
     run = play(data, tmp_path / "run", Answering("a"), Answering("b", wrong={("c01", 0)}))
     (run.path / "calls.jsonl").unlink()
+    unseal(run.path)
     for command in (["show", str(run.path)], ["show", str(run.path), "c01"], ["compare", str(run.path)]):
         assert main(command) == 0
     assert "answer_f1 1 -> 0" in capsys.readouterr().out

@@ -34,10 +34,12 @@ def test_the_comparison_of_the_three_flows_comes_out_exactly(dataset, tmp_path):
     assert (fallback["tool_calls_per_turn"], fallback["fallback_rate"]) == (0, 1)
 
 
-def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path):
+def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path, capsys):
     with lab(dataset, flows=["rag_only"]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    seal = summary.pop("seal")
+    assert set(seal) == {"run.json", "turns.jsonl", "calls.jsonl", "summary.json"}
     keys = {"run_id", "status", "datasets", "conversations", "turns", "model", "mode", "recordings", "flows"}
     assert set(summary) == keys
     assert (summary["status"], summary["conversations"], summary["turns"]) == ("complete", 3, 6)
@@ -52,7 +54,8 @@ def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path
     assert run.calls["cost_usd"].isna().all()
     assert set(run.scores["metric"]) >= {"answer_f1", "retrieval_recall", "citation_precision", "lookup_accuracy"}
     assert open_run(tmp_path / "run").summary == summary
-    assert "rag_only" in run._repr_html_()
+    run._ipython_display_()
+    assert "rag_only" in capsys.readouterr().out
 
 
 def test_a_failing_turn_is_counted_scores_nothing_and_keeps_its_cost(dataset, tmp_path):

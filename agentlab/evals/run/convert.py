@@ -11,10 +11,13 @@ from agentlab.evals.run.folder import RunFolder, locked
 
 
 def convert(run: Path, out: Path) -> RunFolder:
-    """Write `run` into the new folder `out`; raises RunError where there is something already, or no run that ended."""
+    """Write `run` into the new folder `out`, and seal it; raises RunError where there is something already, or no run
+    that ended and is as it was sealed."""
     old = RunFolder.open(run)
     if not (run / "summary.json").exists():
         raise RunError(f"{run}: the run has not ended; continue it with --resume first")
+    old.check_seal()
+    summary = old.read_json("summary.json", "")
     header = {name: value for name, value in old.header.items() if name not in ("format", "shards")}
     with locked(out):
         new = RunFolder.create(out, header)
@@ -25,7 +28,7 @@ def convert(run: Path, out: Path) -> RunFolder:
         new.flush()
         for _, row in old.latest(TurnRow, lambda row: row):
             new.append_turn(row)
-        for name in ("summary.json", "run.log"):
-            if (run / name).exists():
-                shutil.copyfile(run / name, out / name)
+        if (run / "run.log").exists():
+            shutil.copyfile(run / "run.log", out / "run.log")
+        new.write_json("summary.json", summary)
     return new

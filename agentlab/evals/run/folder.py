@@ -100,7 +100,7 @@ class RunFolder:
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
-        self._unseal()
+        self.unseal()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
             with self._writing(name):
@@ -133,7 +133,7 @@ class RunFolder:
 
     def _append(self, name: str, lines: bytes) -> None:
         self._check()
-        self._unseal()
+        self.unseal()
         with self._writing(name):
             self._files[name].add(_lines_without_secrets(lines))
         self.__dict__.pop("ledger", None)
@@ -154,7 +154,7 @@ class RunFolder:
             )
             raise self._failure from None
 
-    def _unseal(self) -> None:
+    def unseal(self) -> None:
         """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
         if not self._is_open:
             with self._writing("summary.json"):

@@ -118,6 +118,7 @@ async def play_in_shards(
     """
     driver = _Driver(bench, datasets, folder, on_progress)
     await driver.prepare()
+    folder.unseal()
     stop = folder.path / "shards" / "stop"
     stop.unlink(missing_ok=True)
     try:

@@ -16,6 +16,7 @@ from agentlab.core.trace import Totals
 from agentlab.evals.results.rows import Graded, ScoreRow, Summary, TurnRow, encode
 from agentlab.evals.results.run import open_run
 from support.small_runs import Answering, play, write_set
+from support.unsealing import unseal
 
 TURN = TurnRow(
     flow="tools",
@@ -89,6 +90,7 @@ def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, 
     run = play(write_set(tmp_path / "set", conversations=2), tmp_path / "run")
     content = (run.path / file).read_text()
     (run.path / file).write_text(content.replace(old, new, 1))
+    unseal(run.path)
     broken = open_run(run.path)
     with pytest.raises(RunError) as refused:
         _ = broken.turns, broken.scores, broken.calls
