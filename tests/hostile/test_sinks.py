@@ -281,6 +281,15 @@ def test_what_hides_is_seen_and_in_a_page_too():
         is_inert_markdown(f"| {as_markdown(text)} |\n| - |\n| x{as_markdown(text)} |", text[:80])
 
 
+@pytest.mark.parametrize("text", ["snake_case_name", "__x__", "_x_ y", "a __b__ c", "x__y"])
+def test_an_underscore_is_no_emphasis_and_within_a_word_it_needs_no_backslash(text):
+    (inline,) = [
+        token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(as_markdown(text)) if token.children
+    ]
+    assert "".join(part.content for part in inline.children) == text
+    assert {part.type for part in inline.children} <= {"text", "text_special"}
+
+
 def test_nothing_but_the_sinks_prints():
     package = Path(al.__file__).parent
     prints: set[str] = set()
