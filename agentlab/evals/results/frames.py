@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from agentlab.core.shown import as_cell, as_markdown, printable
+from agentlab.core.shown import as_cell, as_markdown, printable, utf8
 from agentlab.evals.results.rows import FlowSummary
 
 
@@ -17,6 +17,14 @@ class Frame(pd.DataFrame):
     @property
     def _constructor(self) -> Callable[..., Frame]:
         return Frame
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Frame:
+        """A frame of `rows`, its texts fit for the Arrow columns that pandas keeps them in."""
+        return cls(
+            [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows],
+            columns=None if columns is None else list(columns),
+        )
 
     def encoded(self, encode: Callable[[Any], Any]) -> pd.DataFrame:
         """A plain frame with every text in it, names of rows and columns included, encoded."""

@@ -11,7 +11,7 @@ run.report().save("run.html")           # all of it as a page for the browser
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -134,7 +134,7 @@ class Run:
         from agentlab.evals.results.frames import Frame
 
         names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
-        return Frame([{name: getattr(each, name) for name in names} for each in _causes(self)], columns=names)
+        return Frame.of([{name: getattr(each, name) for name in names} for each in _causes(self)], names)
 
     def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
         """What was remembered in a conversation; `flow` is needed where several remember something.
@@ -201,19 +201,23 @@ class Run:
     def played(self) -> list[TurnRow]:
         """The turns with all that was said; raises RunError where the summary counts others."""
         rows = self.folder.turns()
-        self._check_count(len(rows))
+        self._check_flows([row.flow for row in rows])
         return rows
 
     def figures(self, make: Callable[[TurnFigures], _Made]) -> list[tuple[tuple[Play, int], _Made]]:
         """What `make` makes of the figures of each turn, with its place; raises RunError where the summary counts
         other turns."""
         found = list(self.folder.latest(TurnFigures, make))
-        self._check_count(len(found))
+        self._check_flows([play[0] for (play, _), _ in found])
         return found
 
-    def _check_count(self, turns: int) -> None:
-        if turns != self.result.turns:
-            raise RunError(f"{self.path}: turns.jsonl holds {turns} turns, the summary {self.result.turns}")
+    def _check_flows(self, played: Sequence[str]) -> None:
+        """`played`: the flow of each turn."""
+        if len(played) != self.result.turns:
+            raise RunError(f"{self.path}: turns.jsonl holds {len(played)} turns, the summary {self.result.turns}")
+        if unknown := {*played} - {*self.result.flows}:
+            names = one_line(", ".join(sorted(unknown)))
+            raise RunError(f"{self.path}: turns.jsonl holds turns of {names!r}, which the summary does not know")
 
     @cached_property
     def turns(self) -> Frame:
@@ -225,7 +229,7 @@ class Run:
         for row in self.played():
             said = {name: value for name, value in columns(row).items() if name not in apart}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
-        return Frame(rows)
+        return Frame.of(rows)
 
     @cached_property
     def calls(self) -> Frame:
@@ -241,14 +245,14 @@ class Run:
                     row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
                     row["cost_usd"] = event.cost_usd
                 rows.append(row)
-        return Frame(rows)
+        return Frame.of(rows)
 
     @cached_property
     def scores(self) -> Frame:
         """One row a turn and metric, with the reason for the value."""
         from agentlab.evals.results.frames import Frame
 
-        return Frame([columns(row) for row in self.folder.scores()])
+        return Frame.of([columns(row) for row in self.folder.scores()])
 
     @property
     def answered_nothing(self) -> bool:
