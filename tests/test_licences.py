@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from support.licences import table, verdict
+from support.licences import EXTRAS, table, verdict
+
+TOOLS = {"all", "bench", "browser", "dev", "docs"}
+"""Extras for those who work on agentlab itself."""
 
 
 def test_no_dependency_is_copyleft_or_of_unknown_licence():
     rows = table()
-    assert len(rows) > 50 and {"numpy", "openai", "chromadb"} <= {row[0] for row in rows}
+    names = {row[0] for row in rows}
+    assert len(rows) > 50 and {"numpy", "chromadb", "dask", "distributed", "pyarrow", "jupyterlab"} <= names
     assert not [row for row in rows if not row[3].startswith("ok")]
-    assert "secantusdb" not in {row[0] for row in rows}, "tools of the tests are not given to anybody"
+    assert not names & {"secantusdb", "hypothesis", "mkdocs"}, "tools are not given to anybody"
+
+
+def test_without_an_extra_only_two_are_weak_copyleft():
+    rows = table(extras=())
+    assert {row[0] for row in rows if row[3] != "ok"} == {"certifi", "tqdm"}
+    assert not {row[0] for row in rows} & {"dask", "distributed", "pyarrow", "openai", "mkdocs", "jupyterlab"}
+
+
+def test_every_extra_is_judged_or_a_tool_of_ours():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]) == {*EXTRAS, *TOOLS}
+    licences = {row[0]: row[3] for row in table(("bench", "docs"))}
+    assert not [name for name, judged in licences.items() if not judged.startswith("ok")]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from agentlab.cli.progress import line_of
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.messages import Reply
-from agentlab.core.shown import LogFormatter, one_line, paragraph, printable
+from agentlab.core.shown import LogFormatter, paragraph, printable
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
 from agentlab.core.trace import numbers
 from agentlab.data.conversations import Turn
@@ -81,7 +81,7 @@ class Screen:
             case Noticed(event=event) if event.text in self._said:
                 pass  # a flow tells its reply to whoever listens for that
             case _ if self._answering and (line := line_of(item)):
-                self.console.print(Text(one_line(line), style="dim", no_wrap=True, overflow="ellipsis"))
+                self.console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
 
     def _newest_lines(self) -> Text:
         wrapped = Text(printable(self._said)).wrap(self.console, self.console.width)

@@ -37,7 +37,7 @@ def list_names(arguments: argparse.Namespace) -> None:
             try:
                 header = RunFolder.open(file.parent).header
             except RunError as problem:
-                print(f"{file.parent}  cannot be read: {problem}")
+                say(f"{file.parent}  cannot be read: {problem}")
                 continue
             state = "complete" if (file.parent / "summary.json").exists() else "not finished"
             say(f"{file.parent}  {header.get('started')}  {header['spec']['model']}  {state}")

@@ -71,22 +71,27 @@ class RunDisplay(_Display):
 
 
 def line_of(item: Item) -> str:
-    """An item of the stream as a line; "" for those that need none."""
+    """An item of the stream as a line for a terminal, its parts two spaces apart; "" for those that need none."""
     match item:
         case TurnBegun(asked=asked):
-            return f"asked: {shorten(asked.text)}"
+            return f"asked: {_short(asked.text)}"
         case StepEnded(event=event) if event.costed or isinstance(event, Decision):
-            failed = f"  FAILED: {shorten(event.error)}" if event.error else ""
-            return f"{event.title}  {shorten(event.detail)}{failed}"
+            failed = f"FAILED: {_short(event.error)}" if event.error else ""
+            return "  ".join(part for part in (one_line(event.title), _short(event.detail), failed) if part)
         case ToolProgress(tool=tool, text=text):
-            return f"{tool}: {shorten(text)}"
+            return f"{one_line(tool)}: {_short(text)}"
         case Noticed(event=event):
-            return "  ".join(part for part in (event.name, event.data.get("title"), shorten(event.text)) if part)
+            parts = event.name, event.data.get("title") or "", event.text
+            return "  ".join(_short(part) for part in parts if part)
         case Done(error=None, reply=reply):
-            return f"replied: {shorten(reply.text)}" if reply else "done"
+            return f"replied: {_short(reply.text)}" if reply else "done"
         case Done(error=error):
-            return f"failed: {shorten(error or '')}"
+            return f"failed: {_short(error or '')}"
     return ""
+
+
+def _short(text: str) -> str:
+    return shorten(one_line(text))
 
 
 class DownloadDisplay(_Display):

@@ -12,6 +12,7 @@ def fork(arguments: argparse.Namespace) -> int:
 
     from agentlab.cli.commands import show_reuse, spec_overrides
     from agentlab.cli.comparing import show_pairs
+    from agentlab.cli.say import say
     from agentlab.core.errors import ConfigError
     from agentlab.evals.compare.pairs import compare
     from agentlab.evals.results.run import open_run
@@ -34,7 +35,7 @@ def fork(arguments: argparse.Namespace) -> int:
         **spec_overrides(arguments, "none"),
     )
     missed = show_reuse(after)
-    print(f"{after.path}: turns from {arguments.turn + 1} on are new; compared with {before.path}, these turns only")
+    say(f"{after.path}: turns from {arguments.turn + 1} on are new; compared with {before.path}, these turns only")
     if missed:
         return 1
     now, then = next(iter(after.folder.header["fork"]["flows"].items()))
@@ -43,6 +44,7 @@ def fork(arguments: argparse.Namespace) -> int:
 
 
 def reprice(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.say import say
     from agentlab.core.prices import load_prices
     from agentlab.evals.reprice import Elsewhere
     from agentlab.evals.results.run import open_run
@@ -60,13 +62,14 @@ def reprice(arguments: argparse.Namespace) -> None:
         per_call=arguments.per_call,
         parallel_tools=arguments.parallel_tools,
     )
-    print(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
+    say(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
     table = there.table(run)
     rows = [[measure, *(_shown(table.loc[flow, measure]) for flow in table.index)] for measure in table.columns]
     print_table(new_console(), "as it was, and there", ["", *table.index], rows)
 
 
 def memory(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.say import say
     from agentlab.core.errors import ConfigError
     from agentlab.core.shown import printable
     from agentlab.evals.results.run import open_run
@@ -78,14 +81,15 @@ def memory(arguments: argparse.Namespace) -> None:
 
         chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
         table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
-        print(f"{arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled")
+        say(f"{arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled")
     else:
         if arguments.conversation is None:
             raise ConfigError("name a conversation of the run, or ask for all with --worth")
         view = run.memory(arguments.conversation, arguments.flow)
-        print(printable(repr(view).strip("<>")))
+        say(repr(view).strip("<>"))
         if arguments.turn is not None:
-            print(printable("\n".join(view.turn(arguments.turn)) or f"turn {arguments.turn} left memory alone"))
+            for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
+                say(line)
             return
         facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
         table = view.table_of(view.history(arguments.history) if arguments.history else facts)

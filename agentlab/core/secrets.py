@@ -120,7 +120,6 @@ def _written(value: str) -> Iterator[str]:
             yield encode(b"\0" * before + data).decode()[start:whole]
 
 
-@functools.cache
 def _tells(name: str) -> tuple[bool, bool]:
     """Whether the variable of that name holds secrets, and whether it holds an address."""
     upper = name.upper()
@@ -128,13 +127,20 @@ def _tells(name: str) -> tuple[bool, bool]:
 
 
 def _in_environment() -> dict[str, str]:
+    # Every line that is shown or written asks. What `os.environ` does to read one variable costs more than the search,
+    # so it is read again only where the mapping behind it has changed.
+    return _in_variables(tuple(vars(os.environ)["_data"].items()))
+
+
+@functools.lru_cache(maxsize=1)
+def _in_variables(variables: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name in os.environ:
+    for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables):
         holds, is_address = _tells(name)
         if holds:
             # A variable may hold several keys.
-            found |= dict.fromkeys(os.environ[name].replace(",", " ").replace(";", " ").split(), name)
-        elif is_address and (password := re.search(r":([^/@\s][^@\s]*)@", os.environ[name])):
+            found |= dict.fromkeys(value.replace(",", " ").replace(";", " ").split(), name)
+        elif is_address and (password := re.search(r":([^/@\s][^@\s]*)@", value)):
             # A malformed address is no address to whoever prints it; a short password is known by what is around it.
             found |= {password[1]: name, password[0]: name}
     return found

@@ -68,7 +68,7 @@ def as_html(text: str) -> str:
 def as_markdown(text: str) -> str:
     """`text` in one line of Markdown in which nothing is a link, code, HTML, a formula, a heading or a list."""
     text = html.escape(one_line(text), quote=False)
-    text = re.sub(r"[\\`*\[\]|~$!]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+    text = re.sub(r"[\\`*\[\]|~$!]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     text = re.sub(r"(?i)\b(https?|ftp)://", r"\1:\\/\\/", text).replace("www.", r"www\.")
     return re.sub(r"^(#|[-+](?=\s)|\d+(?=[.)]\s))", lambda m: f"\\{m[0]}" if not m[0].isdigit() else f"{m[0]}\\", text)
 

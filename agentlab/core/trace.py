@@ -302,15 +302,16 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
     def draw(siblings: list[Event], indent: str) -> None:
         for position, event in enumerate(siblings):
             last = position == len(siblings) - 1
-            text = shorten(event.title, 160)
+            # Two spaces part what is ours; within a part there is never more than one.
+            text = shorten(one_line(event.title), 160)
             if details:
                 if event.costed:
                     text += f"  {event.seconds:.2f}s"
                 if event.detail:
-                    text += f"  {shorten(event.detail, 160)}"
+                    text += f"  {shorten(one_line(event.detail), 160)}"
             if event.error:
-                text += f"  FAILED: {shorten(event.error, 200)}"
-            lines.append(f"{indent}{'└─' if last else '├─'} {one_line(text)}")
+                text += f"  FAILED: {shorten(one_line(event.error), 200)}"
+            lines.append(f"{indent}{'└─' if last else '├─'} {text}")
             below = indent + ("   " if last else "│  ")
             if full:
                 lines.extend(f"{below}  {line}" for line in printable(_whole(event)).splitlines())

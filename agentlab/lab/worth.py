@@ -64,7 +64,7 @@ def fact_worth(
     `flow` is needed where several flows of the run have a memory. `objects` are a Lab's, such as a model object.
     Raises RunError for a run that was not recorded or read no fact, and where a replay lacks a recording.
     """
-    import pandas as pd
+    from agentlab.evals.results.frames import frame_of
 
     run = run if isinstance(run, Run) else open_run(run)
     flow = flow or _only_flow(run)
@@ -97,7 +97,7 @@ def fact_worth(
         lost = sum(scores[run][flow, name, turn] - scores[played][label, name, turn] for turn in turns)
         first = {"conversation": name, "fact": known.fact.id, "text": known.fact.text}
         rows.append({**first, "worth": lost, "turns": len(turns), "read in turns": sorted(set(known.read))})
-    return pd.DataFrame(rows).sort_values("worth", kind="stable", ignore_index=True)
+    return frame_of(rows).sort_values("worth", kind="stable", ignore_index=True)
 
 
 def _only_flow(run: Run) -> str:

@@ -82,6 +82,7 @@ def test_a_run_that_met_none_says_nothing_of_it(spec, tmp_path, capsys):
 def test_a_run_with_a_secret_can_be_resumed_and_counts_the_same(spec, tmp_path):
     whole = play(spec, tmp_path / "whole", [f"It is {KEY}."])
     play(spec, tmp_path / "cut", [f"It is {KEY}."])
+    (tmp_path / "cut" / "summary.json").unlink()  # it has not ended; of one that has, an edit is refused by its seal
     kept = [line for line in (tmp_path / "cut" / "turns.jsonl").read_text().splitlines() if '"c0"' in line]
     (tmp_path / "cut" / "turns.jsonl").write_text("\n".join(kept) + "\n")
     ledger = [line for line in (tmp_path / "cut" / "calls.jsonl").read_text().splitlines() if '"c0"' in line]

@@ -241,6 +241,7 @@ def test_no_export_holds_a_formula_or_anything_raw(played):
                 formula = cell.lstrip(" \n").startswith(("=", "+", "-", "@", "\t", "\r"))
                 assert not formula or re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell), cell[:80]
     assert played.turns["user"].tolist().count("=1+1") == 2, "in Python texts are as they were"
+    assert any(reply.endswith(r"\ud83d" + "\x1b[2J") for reply in played.turns["reply"]), "half a pair is no text"
 
 
 def test_a_log_has_one_line_of_ours_where_one_was_written(played):

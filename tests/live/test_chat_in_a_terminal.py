@@ -33,7 +33,7 @@ def terminal(tmp_path: Path):
             env={**os.environ, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"},
             dimensions=(24, 80),
             encoding="utf-8",
-            timeout=200,
+            timeout=400,
         )
         started.append(child)
         child.expect(greeting)
@@ -67,6 +67,6 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
     chat.close()
     assert chat.exitstatus == 0
     replayed, status = pexpect.run(
-        f"{AGENTLAB} run saved/spec.yaml", cwd=tmp_path, encoding="utf-8", withexitstatus=True, timeout=200
+        f"{AGENTLAB} run saved/spec.yaml", cwd=tmp_path, encoding="utf-8", withexitstatus=True, timeout=400
     )
     assert status == 0 and re.search(r"model calls: [1-9]\d* reused, 0 new", replayed), replayed[-1500:]

@@ -63,20 +63,22 @@ def test_a_chat_goes_on_where_its_memory_leaves_and_comes_back(tmp_path, own_hom
         assert away_in(chat) == {1}
 
 
-def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path, own_home, monkeypatch):
+@pytest.mark.parametrize("told_as", ["user", "system"])
+def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path, own_home, monkeypatch, told_as):
     store, model = Store(monkeypatch), following(TEA)
-    with chatting(model) as lab:
+    flows = [{**CHATBOX, "context_in": told_as}]
+    with chatting(model, flows=flows) as lab:
         chat = lab.chat(documents=[], memory=tmp_path / "memory")
         chat.say_sync("I like tea")
         store.go_away()
         chat.say_sync("I like tea")
         assert away_in(chat) == {1}
     store.come_back()
-    with chatting(model) as lab:
+    with chatting(model, flows=flows) as lab:
         chat = lab.chat(documents=[], memory=tmp_path / "memory")
         chat.say_sync("What do I like?")
         assert shown(model).count("| Content: Ann likes tea") == 1 and not away_in(chat)
-        assert [message.role for message in model.requests[-1].messages] == ["system", "user", "system"]
+        assert [message.role for message in model.requests[-1].messages] == ["system", "user", told_as]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset
 from agentlab.tools.stub import NEUTRAL
 from support.places import OWN
-from support.two_step_runs import WRITES, Plan, check_sums, following, play, saving
+from support.two_step_runs import WRITES, Plan, check_sums, following, play, saving, spoken
 
 VARIANTS = [("chatbox", "two_step"), ("chatbox", "native"), ("discord", "two_step"), ("discord", "native")]
 
@@ -135,7 +135,7 @@ def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protoco
             assert len(written) == (len(plans[turn.user].writes) if flow == "chatbox" else 0)
             asked = next(e.request.messages for e in events if isinstance(e, ModelCall))
             begins = number == 0 or turn.session != conversation.turns[number - 1].session
-            users = sum(message.role == "user" for message in asked)
+            users = sum(spoken(message) in plans for message in asked)
             assert (users == 1) == begins, "a new session begins without the history of the last one"
             recalled = [e for e in events if isinstance(e, MemoryOp) and e.op == "recall"]
             assert len(recalled) == 1 and recalled[0].text == turn.user

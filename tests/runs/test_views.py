@@ -47,7 +47,7 @@ def outputs(shell: Any, run: Run, cell: str) -> list[dict[str, str]]:
 
 def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(shell, run):
     told, pareto, forest = outputs(shell, run, "run")
-    assert told["text/markdown"].startswith("**Ship rag\\_only: better in refusal\\_accuracy")
+    assert told["text/markdown"].startswith("**Ship rag_only: better in refusal_accuracy")
     html = MarkdownIt("commonmark").enable("table").render(told["text/markdown"])
     cells = re.findall(r"<td.*?>(.*?)</td>", html)
     assert cells[:3] == ["turns (failed)", "72 (0)", "72 (0)"]
@@ -56,7 +56,7 @@ def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(s
     for picture in (pareto, forest):
         assert set(picture) == {"image/svg+xml", "text/plain"}
         assert "n=" in picture["text/plain"]
-    assert "-0.25  worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
+    assert "-0.25 worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
 
 
 def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):
@@ -97,7 +97,7 @@ def test_a_measure_that_is_not_there_is_an_error_that_names_those_that_are(run, 
 def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
     comparison = compare(run)
     markdown = comparison._repr_markdown_()
-    assert "| refusal\\_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
+    assert "| refusal_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
     assert "more measures advise" in markdown
 
 

@@ -181,7 +181,7 @@ def readers(folder: Path) -> dict[str, Reader]:
     (recorded,) = (folder / "rec").glob("*.jsonl")
     rows = [json.loads(line) for line in recorded.read_text().splitlines()]
     keys = [row["key"] for row in rows if "key" in row]
-    of_run = ("run.json", "turns.jsonl", "calls.jsonl", "scores.jsonl", "summary.json")
+    of_run = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
     return {
         **{
             f"data set, {name}": (rules / name, lambda f: al.load_dataset(f.parent))

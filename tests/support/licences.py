@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-EXTRAS = ("gemini", "mcp", "mongo", "notebook", "web", "sentence-transformers")
-"""Of agentlab, beside what it always needs; `dev` and `browser` are tools that nobody is given."""
+EXTRAS = ("dask", "gemini", "mcp", "mongo", "notebook", "parquet", "web", "sentence-transformers")
+"""Of agentlab, beside what it always needs; `dev`, `docs`, `bench` and `browser` are tools that nobody is given."""
 PERMISSIVE = re.compile(
     r"\b(MIT(-0|-CMU)?|BSD|[0-3]-?clause|Apache|ISC|ISCL|Python|PSF|CNRI|HPND|Zlib|Unlicense|CC0|Public Domain|0BSD"
     r"|Zope|ZPL|NCSA|BlueOak|Boost|BSL-1\.0|Artistic|SIL)\b",
@@ -71,10 +71,10 @@ def verdict(name: str, licence: str) -> str:
     return "ok" if PERMISSIVE.search(licence) else "unknown"
 
 
-def table() -> list[tuple[str, str, str, str]]:
-    """Name, version, licence and verdict of each."""
+def table(extras: tuple[str, ...] = EXTRAS) -> list[tuple[str, str, str, str]]:
+    """Name, version, licence and verdict of each that agentlab with those extras needs."""
     rows = []
-    for distribution in closure("agentlab-harness", EXTRAS):
+    for distribution in closure("agentlab-harness", extras):
         name = re.sub(r"[-_.]+", "-", distribution.name).lower()
         licence = licence_of(distribution.metadata)
         rows.append((name, distribution.version, licence, verdict(name, licence)))

@@ -40,11 +40,9 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
     def reply(request: Request) -> str | Message:
         if request.messages[0].text == web.PROMPT:
             return "The ferry is blue."
-        spoken = [message.role == "user" and not message.text.startswith("Tool ") for message in request.messages]
-        last = max(n for n, is_the_users in enumerate(spoken) if is_the_users)
-        said, since = request.messages[last].text, request.messages[last + 1 :]
-        said = said if said in plans else re.sub(r"^\w+ said: ", "", said)
-        plan = plans[said]
+        # What else stands in the user's role is told: facts, results of tools, who speaks.
+        last, said = [(n, text) for n, text in enumerate(map(spoken, request.messages)) if text in plans][-1]
+        plan, since = plans[said], request.messages[last + 1 :]
         guidance = {chatbox.PROMPTS[name] for name in ("memory_guidance", "native_memory_guidance")}
         answered = [message for message in since if message.role == "tool"]
         if any(message.text in guidance for message in since):
@@ -62,6 +60,11 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
         return json.dumps({"tool": to_do[done][0] if done < len(to_do) else None})
 
     return Scripted([reply], loop=True)
+
+
+def spoken(message: Message) -> str | None:
+    """The words of a user, without the name that discord puts before them."""
+    return re.sub(r"^\w+ said: ", "", message.text) if message.role == "user" else None
 
 
 def write_set(folder: Path, *conversations: Iterable[str]) -> Path:

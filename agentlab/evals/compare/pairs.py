@@ -167,7 +167,7 @@ class Comparison:
     @cached_property
     def table(self) -> Frame:
         """One row a pair and measure."""
-        from agentlab.evals.results.frames import Frame
+        from agentlab.evals.results.frames import frame_of
 
         rows = []
         for pair in self.pairs:
@@ -177,7 +177,7 @@ class Comparison:
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
                 rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.reading})
-        return Frame.of(rows)
+        return frame_of(rows)
 
     def __repr__(self) -> str:
         return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")

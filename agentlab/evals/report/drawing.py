@@ -108,7 +108,7 @@ def forest(comparison: Comparison) -> Picture:
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
             place = middle + half * max(-1.0, min(1.0, center / most))
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)}  {READINGS.get(d.reading, d.reading)}", colour))
+            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.reading, d.reading)}", colour))
             told.append(_in_words(pair, d))
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22

@@ -18,14 +18,6 @@ class Frame(pd.DataFrame):
     def _constructor(self) -> Callable[..., Frame]:
         return Frame
 
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Frame:
-        """A frame of `rows`, its texts fit for the Arrow columns that pandas keeps them in."""
-        return cls(
-            [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows],
-            columns=None if columns is None else list(columns),
-        )
-
     def encoded(self, encode: Callable[[Any], Any]) -> pd.DataFrame:
         """A plain frame with every text in it, names of rows and columns included, encoded."""
 
@@ -63,6 +55,12 @@ class Frame(pd.DataFrame):
 
     def to_excel(self, *arguments: Any, **options: Any) -> None:  # type: ignore[misc]  # final for type checkers
         self.encoded(as_cell).to_excel(*arguments, **options)
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
+    """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
+    texts = [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
+    return Frame(texts, columns=columns)
 
 
 def _is_nested(value: Any) -> bool:

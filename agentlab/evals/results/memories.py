@@ -20,7 +20,7 @@ from agentlab.core.events import Event, MemoryOp
 from agentlab.core.messages import Fact
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from agentlab.evals.results.frames import Frame
 
 
 @dataclass
@@ -86,13 +86,13 @@ class MemoryView:
         return chain
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Frame:
         return self.table_of(self.facts.values())
 
     @staticmethod
-    def table_of(facts: Iterable[Remembered]) -> pd.DataFrame:
+    def table_of(facts: Iterable[Remembered]) -> Frame:
         """One row a fact."""
-        import pandas as pd
+        from agentlab.evals.results.frames import frame_of
 
         rows = [
             {
@@ -105,7 +105,7 @@ class MemoryView:
             }
             for known in facts
         ]
-        return pd.DataFrame(rows, columns=["fact", "text", "about", "written in turn", "read in turns", "replaced by"])
+        return frame_of(rows, ["fact", "text", "about", "written in turn", "read in turns", "replaced by"])
 
     def __repr__(self) -> str:
         return f"<MemoryView of {self.name}: {len(self.stored)} facts stored, {len(self.operations)} operations>"

@@ -131,10 +131,10 @@ class Run:
 
     def causes(self) -> Frame:
         """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
-        from agentlab.evals.results.frames import Frame
+        from agentlab.evals.results.frames import frame_of
 
         names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
-        return Frame.of([{name: getattr(each, name) for name in names} for each in _causes(self)], names)
+        return frame_of([{name: getattr(each, name) for name in names} for each in _causes(self)], list(names))
 
     def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
         """What was remembered in a conversation; `flow` is needed where several remember something.
@@ -222,19 +222,19 @@ class Run:
     @cached_property
     def turns(self) -> Frame:
         """One row a turn: what was said, what it cost, latency in seconds."""
-        from agentlab.evals.results.frames import Frame
+        from agentlab.evals.results.frames import frame_of
 
         rows = []
         apart = ("reply", "totals", "phases", "scores", "published")
         for row in self.played():
             said = {name: value for name, value in columns(row).items() if name not in apart}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
-        return Frame.of(rows)
+        return frame_of(rows)
 
     @cached_property
     def calls(self) -> Frame:
         """One row an event of the ledger."""
-        from agentlab.evals.results.frames import Frame
+        from agentlab.evals.results.frames import frame_of
 
         rows = []
         for (flow, conversation, epoch), trace in self.traces.items():
@@ -245,14 +245,14 @@ class Run:
                     row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
                     row["cost_usd"] = event.cost_usd
                 rows.append(row)
-        return Frame.of(rows)
+        return frame_of(rows)
 
     @cached_property
     def scores(self) -> Frame:
         """One row a turn and metric, with the reason for the value."""
-        from agentlab.evals.results.frames import Frame
+        from agentlab.evals.results.frames import frame_of
 
-        return Frame.of([columns(row) for row in self.folder.scores()])
+        return frame_of([columns(row) for row in self.folder.scores()])
 
     @property
     def answered_nothing(self) -> bool:
