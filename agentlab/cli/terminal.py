@@ -151,7 +151,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     console = new_console()
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
-    trace, gold = run.traces.get(play), run.conversations.get(conversation)
+    trace = run.traces.get(play)
     rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
     why = {found.turn: [f"cause: {found}"] for found in causes(run, conversation) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
@@ -161,7 +161,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
             console.print(Text(steps), soft_wrap=True)
         if row:
             print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in (*(expected(gold.turns[turn]) if gold and row else ()), *why.get(turn, ())):
+        for line in (*(expected(run.asked(conversation, turn)) if row else ()), *why.get(turn, ())):
             print_line(console, line, "cyan")
         for metric, score in ((row and row.scores) or {}).items():
             print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")

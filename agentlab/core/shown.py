@@ -41,6 +41,11 @@ def printable(text: str) -> str:
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in hidden}) if hidden else text
 
 
+def utf8(text: str) -> str:
+    """Of half a surrogate pair, which a model may write and which has no place in UTF-8, its escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def without_hidden(text: str) -> str:
     """`text` without what `printable` writes out, for those who read it as data: a model that is told of a tool."""
     return "".join(c for c in text if not _hides(c))

@@ -79,10 +79,9 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self._draw()
 
     def _reference(self, row: TurnRow) -> str:
-        asked = self.run.conversations.get(row.conversation)
-        if asked is None:
+        turn = self.run.asked(row.conversation, row.turn)
+        if turn is None:
             return ""
-        turn = asked.turns[row.turn]
         return "it should decline" if turn.unanswerable else " · or: ".join(turn.reference_answers)
 
     def _draw(self) -> None:

@@ -49,6 +49,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         ["gate", run, "--baseline", str(tmp_path / "good.jsonl")],
         ["gate", run, "--baseline", str(tmp_path / "new.jsonl"), "--update"],
         ["report", run, "--out", str(tmp_path / "page.html")],
+        ["convert", run, "--out", str(tmp_path / "converted")],
         ["show", run],
         ["trace", run],
     ):
@@ -56,7 +57,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         told = capsys.readouterr().err.strip()
         assert told.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), told
         assert ("agentlab score" if name == "summary.json" else "from a copy") in told
-    assert not (tmp_path / "new.jsonl").exists() and not (tmp_path / "page.html").exists()
+    assert not [name for name in ("new.jsonl", "page.html", "converted") if (tmp_path / name).exists()]
 
 
 @pytest.mark.parametrize("name", ["turns.jsonl", "calls.jsonl", "run.json"])
@@ -97,11 +98,20 @@ def test_a_sealed_run_may_move_and_be_laid_out_anew(finished, tmp_path):
 def test_grading_anew_makes_an_edited_summary_anew_and_takes_no_edited_ledger(finished):
     before = (finished / "summary.json").read_text()
     edit(finished / "summary.json", *EDITS["summary.json"])
-    assert main(["score", str(finished)]) == 0
+    assert main(["score", str(finished)]) == 0 and open_run(finished).is_sealed
     assert json.loads((finished / "summary.json").read_text())["flows"] == json.loads(before)["flows"]
     edit(finished / "calls.jsonl", *EDITS["calls.jsonl"])
     with pytest.raises(RunError, match=r"calls\.jsonl was edited"):
         open_run(finished, regrade=True)
+
+
+def test_a_converted_run_is_sealed_whether_the_older_one_was_or_not(finished, tmp_path):
+    for number, older in enumerate((finished, TESTS / "data" / "run_format_1")):
+        new = tmp_path / f"converted-{number}"
+        assert main(["convert", str(older), "--out", str(new)]) == 0 and open_run(new).is_sealed
+        (new / "turns.jsonl").write_bytes((new / "turns.jsonl").read_bytes() + b" ")
+        with pytest.raises(RunError, match=r"turns\.jsonl was edited"):
+            open_run(new)
 
 
 def test_a_header_written_after_the_end_is_sealed_too(finished):

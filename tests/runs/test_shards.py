@@ -114,14 +114,21 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
         if progress.done:
             raise Killed
 
+    def interrupted(resume: bool = False) -> None:
+        with lab(recorded, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory, pytest.raises(BaseException):  # noqa: B017
+            laboratory.run_sync(out=out, executor=AtOnce(), workers=2, on_progress=stop, resume=resume)
+
     out = tmp_path / "shared" / "run"
-    with lab(recorded, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory, pytest.raises(BaseException):  # noqa: B017
-        laboratory.run_sync(out=out, executor=AtOnce(), workers=2, on_progress=stop)
+    interrupted()
     with pytest.raises(RunError, match="was begun with --executor; go on with it with --executor"):
         replay_on(recorded, out)
     run = shared(recorded, out, AtOnce(), workers=4, resume=True)
     assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
     assert len(list((out / "shards").glob("*/run.json"))) == 2, "it keeps the number it was cut into"
+    interrupted(resume=True)
+    assert not (out / "summary.json").exists(), "a seal would not hold for what workers write after the end"
+    shared(recorded, out, AtOnce(), resume=True)
+    assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).is_sealed
     whole = tmp_path / "alone" / "run"
     with pytest.raises(RunError, match="was begun without --executor"):
         shared(recorded, whole, AtOnce(), resume=True)

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.core.shown import one_line
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
 from agentlab.evals.results.run import Run
 
@@ -18,6 +19,8 @@ Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
 Values = dict[str, float | None]
 """Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
+LARGEST = 1e15
+"""Of a value that is compared: sums and squares of such overflow nowhere."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,16 @@ def seconds_agree(one: str, other: str) -> bool:
 
 
 def measured(run: Run) -> dict[str, dict[Key, Values]]:
-    """Flow label -> turn -> its measures, in the order the run's summary names the flows."""
+    """Flow label -> turn -> its measures, in the order the run's summary names the flows.
+
+    Raises RunError for a number that nothing measures.
+    """
     flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
     for ((flow, conversation, epoch), turn), values in run.figures(_values):
+        for name, value in values.items():
+            if value is not None and not -LARGEST <= value <= LARGEST:
+                where = one_line(f"turn {turn} of {conversation} by {flow}: {name}")
+                raise RunError(f"{run.path}: {where} is beyond {LARGEST:g}, so it was not measured")
         flows[flow][conversation, turn, epoch] = values
     return flows
 

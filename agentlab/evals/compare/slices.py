@@ -55,8 +55,8 @@ def labels(run: Run) -> dict[Place, set[str]]:
     for (name, number), row in rows.items():
         own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
         own |= set(_named({"category": row.category}))
-        if talk := run.conversations.get(name):
-            own |= {*_named(talk.metadata), *_named(talk.turns[number].metadata)}
+        if turn := run.asked(name, number):
+            own |= {*_named(run.conversations[name].metadata), *_named(turn.metadata)}
         found[name, number] = own
     values: defaultdict[str, set[str]] = defaultdict(set)
     for own in found.values():

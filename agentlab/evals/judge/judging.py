@@ -203,10 +203,9 @@ def _items(run: Run, rubric: Rubric) -> list[Item]:
     """The replies that the rubric is about; of those that are empty the verdict is known."""
     found = []
     for row in run.played():
-        conversation = run.conversations.get(row.conversation)
-        if conversation is None or row.reply is None or not row.reply.text.strip():
+        turn = run.asked(row.conversation, row.turn)
+        if turn is None or row.reply is None or not row.reply.text.strip():
             continue
-        turn = conversation.turns[row.turn]
         passages = _passages(run, row)
         if ("reference" in rubric.sees and not _has_reference(turn)) or ("passages" in rubric.sees and not passages):
             continue
@@ -251,11 +250,11 @@ def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
     rows = []
     for row in run.played():
         judgement = values.get((row.flow, row.conversation, row.turn, row.epoch))
-        conversation = run.conversations.get(row.conversation)
+        asked = run.asked(row.conversation, row.turn)
         if judgement is not None and (value := judgement.value(judged.rubric)) is not None:
             reason = " then ".join(dict.fromkeys(str(verdict) for verdict in judgement.verdicts))
-        elif judgement is None and conversation is not None and "reference" in judged.rubric.sees:
-            if (row.reply is not None and row.reply.text.strip()) or not _has_reference(conversation.turns[row.turn]):
+        elif judgement is None and asked is not None and "reference" in judged.rubric.sees:
+            if (row.reply is not None and row.reply.text.strip()) or not _has_reference(asked):
                 continue
             value, reason = 0.0, "no reply"
         else:

@@ -158,8 +158,8 @@ def rows_to_label(run: Run, turns: Iterable[tuple[str, int, int]]) -> list[dict[
     for row in run.played():
         place = (row.conversation, row.turn, row.epoch)
         if place in found and row.reply is not None and row.reply.text.strip():
-            conversation = run.conversations.get(row.conversation)
-            references = conversation.turns[row.turn].reference_answers if conversation else []
+            asked = run.asked(row.conversation, row.turn)
+            references = asked.reference_answers if asked else []
             told = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
             found[place].append(
                 {

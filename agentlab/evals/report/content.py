@@ -173,7 +173,7 @@ class Content:
 
     def turn(self, place: Place) -> Turn | None:
         conversation = self._gold.get(place[0])
-        return conversation.turns[place[1]] if conversation and place[1] < len(conversation.turns) else None
+        return conversation.turns[place[1]] if conversation and 0 <= place[1] < len(conversation.turns) else None
 
     def _plays(self) -> Iterator[dict[str, Any]]:
         """Of each flow and epoch the values over the rows; None where the measure does not apply or is not known."""

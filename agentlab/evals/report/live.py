@@ -5,6 +5,7 @@ A run is summed up when it ends; until then this does the same for the turns tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
@@ -67,7 +68,7 @@ class _GoingOn(Run):
             fold.take(self.traces.get(play) or Trace(*play), list(rows))
         return summarise(self.folder.header, fold, complete=False)
 
-    def _check_count(self, turns: int) -> None:
+    def _check_flows(self, played: Sequence[str]) -> None:
         """It grows while it is read."""
 
     @property

@@ -254,9 +254,8 @@ def causes(run: Run, conversation: str | None = None) -> list[Cause]:
     """Of every failed or poor turn; where the data set is not here, or has changed since, only of turns that failed."""
 
     def poor(row: TurnRow) -> Case | None:
-        gold = run.conversations.get(row.conversation)
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
-        case = Case(row, gold.turns[row.turn] if gold else Turn(user=row.user), (), values)
+        case = Case(row, run.asked(row.conversation, row.turn) or Turn(user=row.user), (), values)
         return case if case.is_poor else None
 
     found = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import MissingExtra, RunError
+from agentlab.core.shown import utf8
 from agentlab.evals.results.rows import TurnRow, columns
 from agentlab.evals.results.run import Run
 
@@ -41,12 +42,7 @@ def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             score = (row.scores or {}).get(metric)
             said[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
             said[f"reason.{metric}"] = score.reason if score else None
-        # Half a surrogate pair, which a model may write, has no place in UTF-8.
-        yield {name: _utf8(value) if isinstance(value, str) else value for name, value in said.items()}
-
-
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+        yield {name: utf8(value) if isinstance(value, str) else value for name, value in said.items()}
 
 
 def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from agentlab.core.shown import as_cell, as_markdown, printable
+from agentlab.core.shown import as_cell, as_markdown, printable, utf8
 from agentlab.evals.results.rows import FlowSummary
 
 
@@ -59,11 +59,8 @@ class Frame(pd.DataFrame):
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
     """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
-    return Frame([{name: _whole(value) for name, value in row.items()} for row in rows], columns=columns)
-
-
-def _whole(value: Any) -> Any:
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    texts = [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
+    return Frame(texts, columns=columns)
 
 
 def _is_nested(value: Any) -> bool:

@@ -11,7 +11,7 @@ run.report().save("run.html")           # all of it as a page for the browser
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +25,7 @@ from agentlab.core.events import ModelCall
 from agentlab.core.messages import from_json
 from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
-from agentlab.data.conversations import Conversation
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset, name_of
 from agentlab.evals.results.memories import MemoryView
 from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
@@ -107,6 +107,11 @@ class Run:
                     found |= {name_of(dataset, each, spec["datasets"]): each for each in dataset.conversations}
         return found
 
+    def asked(self, conversation: str, turn: int) -> Turn | None:
+        """What the data set asks and expects there; None where it is not here or has no such turn."""
+        found = self.conversations.get(conversation)
+        return found.turns[turn] if found and 0 <= turn < len(found.turns) else None
+
     def show(self, conversation: str) -> Shown:
         """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
 
@@ -118,9 +123,10 @@ class Run:
         if not played:
             known = {play[1] for (play, _), _ in self.folder.latest(TurnFigures, lambda row: None)}
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
-        order = [flow["label"] or flow["flow"] for flow in self.folder.header["spec"]["flows"]]
+        flows = self.folder.header["spec"]["flows"]
+        order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(flows)}
         why = {(each.flow, each.turn, each.epoch): each.cause for each in _causes(self, conversation)}
-        played.sort(key=lambda row: order.index(row.flow))
+        played.sort(key=lambda row: order.get(row.flow, len(order)))
         return Shown(conversation, played, self.conversations.get(conversation), why)
 
     def causes(self) -> Frame:
@@ -195,19 +201,23 @@ class Run:
     def played(self) -> list[TurnRow]:
         """The turns with all that was said; raises RunError where the summary counts others."""
         rows = self.folder.turns()
-        self._check_count(len(rows))
+        self._check_flows([row.flow for row in rows])
         return rows
 
     def figures(self, make: Callable[[TurnFigures], _Made]) -> list[tuple[tuple[Play, int], _Made]]:
         """What `make` makes of the figures of each turn, with its place; raises RunError where the summary counts
         other turns."""
         found = list(self.folder.latest(TurnFigures, make))
-        self._check_count(len(found))
+        self._check_flows([play[0] for (play, _), _ in found])
         return found
 
-    def _check_count(self, turns: int) -> None:
-        if turns != self.result.turns:
-            raise RunError(f"{self.path}: turns.jsonl holds {turns} turns, the summary {self.result.turns}")
+    def _check_flows(self, played: Sequence[str]) -> None:
+        """`played`: the flow of each turn."""
+        if len(played) != self.result.turns:
+            raise RunError(f"{self.path}: turns.jsonl holds {len(played)} turns, the summary {self.result.turns}")
+        if unknown := {*played} - {*self.result.flows}:
+            names = one_line(", ".join(sorted(unknown)))
+            raise RunError(f"{self.path}: turns.jsonl holds turns of {names!r}, which the summary does not know")
 
     @cached_property
     def turns(self) -> Frame:
