@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from agentlab.core.trace import Trace
 from agentlab.evals.results.fold import FlowFold, Sum, missed_calls
-from agentlab.evals.results.rows import Reuse
+from agentlab.evals.results.rows import Billed, Reuse
 
 SHOWN = 5
 """Conversations that went another way, in the lines for people."""
@@ -34,7 +34,11 @@ def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
     return Reuse(
         reused=sum(flow.counts["reused"] for flow in flows),
         new=sum(flow.counts["new"] for flow in flows),
-        billed={name: getattr(paid.totals, name) for name in ("input_tokens", "output_tokens", "cost_usd")},
+        billed=Billed(
+            input_tokens=paid.totals.input_tokens,
+            output_tokens=paid.totals.output_tokens,
+            cost_usd=paid.totals.cost_usd,
+        ),
         missing=causes.total() if mode == "replay" else 0,
         causes=dict(causes.most_common()),
         diverged=[first for _, _, first in missed],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -177,6 +177,18 @@ class MetricSummary(Struct, frozen=True, kw_only=True):
     n: int
 
 
+class Latency(TypedDict):
+    mean: float | None
+    p50: float | None
+    p95: float | None
+
+
+class Billed(TypedDict):
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+
 class FlowSummary(Struct, frozen=True, kw_only=True):
     """What a flow cost and what it bought; the sums are over all its turns."""
 
@@ -202,7 +214,7 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
     """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
-    latency_s: dict[str, float | None]
+    latency_s: Latency
     """`mean`, `p50` and `p95` of its turns, in seconds."""
     phases: dict[str, Sums]
     """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
@@ -221,7 +233,7 @@ class Reuse(Struct, frozen=True, kw_only=True):
 
     reused: int
     new: int
-    billed: Sums
+    billed: Billed
     missing: int
     """What a replay was asked for and did not have."""
     causes: dict[str, int]

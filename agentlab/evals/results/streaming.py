@@ -21,7 +21,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import mean_intervals
 from agentlab.evals.results.grading import NotSaid, grade
-from agentlab.evals.results.rows import FlowSummary, Graded, MetricSummary, Summary, TurnRow, encode
+from agentlab.evals.results.rows import FlowSummary, Graded, Latency, MetricSummary, Summary, TurnRow, encode
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
 
@@ -192,8 +192,10 @@ class _Tally:
             unknown = metric in self.unknown
             scores[metric] = MetricSummary(mean=None if unknown else mean, ci95=None if unknown else interval, n=n)
         times = np.frombuffer(self.latencies) if self.latencies else None
-        quantiles = {"p50": 0.5, "p95": 0.95}
-        latency = {name: None if times is None else float(np.quantile(times, at)) for name, at in quantiles.items()}
+        latency = Latency(mean=None, p50=None, p95=None)
+        if times is not None:
+            p50, p95 = np.quantile(times, [0.5, 0.95]).tolist()
+            latency = Latency(mean=float(times.mean()), p50=p50, p95=p95)
         return FlowSummary(
             turns=self.turns,
             errors=self.errors,
@@ -201,7 +203,7 @@ class _Tally:
             **{f"{name}_per_turn": self._per_turn(name) for name in SUMS[:3]},
             memory_unavailable=None,
             fallback_rate=None,
-            latency_s={"mean": None if times is None else float(times.mean()), **latency},
+            latency_s=latency,
             phases={},
             scores=scores,
         )
