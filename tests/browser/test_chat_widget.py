@@ -144,7 +144,7 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
         text = shown.inner_text()
         for attack in ("<script>alert('script')</script>", "[a link](javascript:alert('markdown'))", "<svg onload="):
             assert attack in text
-        assert "](http://evil.invalid/p.png)" in text and "half a pair , a zero , an escape [31m" in text
+        assert "](http://evil.invalid/p.png)" in text and r"half a pair \ud83d, a zero \x00, an escape \x1b[31m" in text
         assert shown.is_visible()
     assert chat.attacks() == [] and not [url for url in fetched if "evil" in url or url.endswith("/x")]
     chat.ask("And the notebook?")

@@ -177,10 +177,19 @@ def test_a_data_set_is_edited_and_replies_are_labelled(open_chat, jupyter):
     page.get_by_label("answers").fill("90 metres\nAt least 90 metres.")
     page.get_by_label("tags").fill("pitch")
     page.get_by_label("tags").press("Tab")
-    page.get_by_role("button", name="Save", exact=True).click()
+    file = Path(jupyter.folder) / "edited/conversations.jsonl"
+    for _ in range(10):
+        # Widgets send what is typed after a press that came later, where the machine is slow: it says "not saved yet".
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.wait_for_timeout(1_000)
+        if (
+            page.locator(".agentlab-told").filter(has_text="saved: 4 conversations").count()
+            and "tags" in file.read_text()
+        ):
+            break
     page.locator(".agentlab-told").filter(has_text="saved: 4 conversations").wait_for()
     chat.picture("editor")
-    rows = (Path(jupyter.folder) / "edited/conversations.jsonl").read_text().splitlines()
+    rows = file.read_text().splitlines()
     assert json.loads(rows[3])["turns"][0]["reference_answers"] == ["90 metres", "At least 90 metres."]
     assert json.loads(rows[3])["metadata"] == {"tags": ["pitch"]}
     for left in range(6, 3, -1):
