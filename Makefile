@@ -22,7 +22,7 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 		else echo "no Chromium here: make browser installs it on Debian and tests pages and notebooks in it"; fi
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
-quick: .venv/.dev ## lint, types and the tests that need no model: under two minutes
+quick: .venv/.dev ## lint, types and the tests that need no model: about four minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check quick-runs quick-others
 
 quick-runs: .venv/.dev
