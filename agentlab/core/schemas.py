@@ -22,7 +22,6 @@ from urllib.parse import unquote
 from agentlab.core.errors import ToolError
 
 # Not where it is used, which would be in the first call of a tool: a second of its latency.
-from agentlab.core.foreign_schemas import problems_of
 from agentlab.core.messages import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -64,6 +63,9 @@ def validators() -> Any:
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`."""
+    validators()  # before anything else loads the library, with its grammar
+    from agentlab.core.foreign_schemas import problems_of
+
     try:
         problems = problems_of(spec.parameters, arguments)
     except Exception:
