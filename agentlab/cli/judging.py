@@ -11,6 +11,7 @@ from agentlab.core.errors import ConfigError
 
 def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
+    from agentlab.cli.progress import JudgeDisplay
     from agentlab.evals.judge.labels import add_rows
     from agentlab.evals.judge.standing import rows_to_label
     from agentlab.evals.results.run import open_run
@@ -24,7 +25,7 @@ def judge(arguments: argparse.Namespace) -> None:
     if model in run.folder.header["models"].values():
         say(f"{model} also wrote the replies, and a judge favours its own; --model names another")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
-    with _Bar() as bar:
+    with JudgeDisplay() as display:
         standing = judge_run(
             run,
             arguments.rubric,
@@ -32,7 +33,7 @@ def judge(arguments: argparse.Namespace) -> None:
             labels=arguments.labels,
             stress=arguments.stress,
             prepare=fetch,
-            on_progress=bar.update,
+            on_progress=display.update,
             concurrency=arguments.concurrency,
             **given,
         )
@@ -41,25 +42,3 @@ def judge(arguments: argparse.Namespace) -> None:
         fresh = add_rows(Path(arguments.labels), rows_to_label(run, standing.next_to_label(arguments.next)))
         say(f"{fresh} replies to label are in {arguments.labels}: fill in the column `label`, 0 to 1, and ask again")
     say(f"next: agentlab compare {arguments.run}")
-
-
-class _Bar:
-    """Progress with the time left."""
-
-    def __enter__(self) -> _Bar:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from agentlab.evals.results.tables import Terminal
-
-        columns = TextColumn("judged"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self._progress = Progress(*columns, console=Terminal(stderr=True), transient=True)
-        self._task = self._progress.add_task("judged", total=None)
-        return self
-
-    def update(self, done: int, total: int) -> None:
-        self._progress.start()
-        self._progress.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *reason: object) -> None:
-        if self._progress.live.is_started:
-            self._progress.stop()

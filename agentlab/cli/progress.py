@@ -70,6 +70,16 @@ class RunDisplay(_Display):
             print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
 
 
+class JudgeDisplay(_Display):
+    def __init__(self) -> None:
+        super().__init__(
+            bars.TextColumn("judged"), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
+        )
+
+    def update(self, done: int, total: int) -> None:
+        self._progress.update(self._task("judged", total), completed=done)
+
+
 def line_of(item: Item) -> str:
     """An item of the stream as a line for a terminal, its parts two spaces apart; "" for those that need none."""
     match item:
