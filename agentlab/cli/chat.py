@@ -1,7 +1,8 @@
-"""`agentlab chat`: a conversation with a flow in the terminal, its steps dimmed above each reply."""
+"""`agentlab chat`: a conversation with a flow in the terminal, and the commands that are typed into it."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -11,21 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from rich.live import Live
-from rich.markdown import Markdown
-from rich.panel import Panel
-from rich.text import Text
 
-from agentlab.cli.progress import line_of
+from agentlab.cli.chat_screen import Screen
+from agentlab.cli.interrupts import Interrupts
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
-from agentlab.core.messages import Reply
-from agentlab.core.shown import LogFormatter, paragraph, printable
-from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, TurnBegun
+from agentlab.core.events import shorten
+from agentlab.core.shown import LogFormatter, one_line
 from agentlab.core.trace import numbers
 from agentlab.data.conversations import Turn
-from agentlab.evals.results.tables import Terminal
-from agentlab.knowledge.citations import source_line
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.lab.saving import RECORDED, STORED
@@ -33,89 +28,18 @@ from agentlab.models import weights
 from agentlab.workbench.variants import environment_notes
 
 log = logging.getLogger(__name__)
-DRAWINGS_PER_SECOND = 8
 COMMANDS = {
     "/flow": "go on with another flow: /flow tools; alone it lists them",
     "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
     "/memory": "what is remembered; /memory WORD only what has the word in it",
     "/canvas": "the last canvas again",
-    "/fork": "go on after an earlier turn: /fork 2, under another flow: /fork 2 tools",
+    "/fork": "go on after an earlier turn, also under another flow: /fork 2 tools; alone it lists the turns",
     "/trace": "every step of the last turn; /trace all of the whole chat",
     "/reset": "begin a new conversation; memory stays",
     "/save": "write the conversation as a data set that replays: /save FOLDER",
     "/quit": "end the chat",
     "/help": "this list",
 }
-
-
-class Screen:
-    """Shows a turn: steps as they end, the reply as it grows, and at the end reply, sources and cost."""
-
-    def __init__(self) -> None:
-        self.console = Terminal()
-        self.canvas = ""
-        self._said = ""
-        self._answering = True  # at first it is the opening of the chat that has something to say
-
-    def turn(self) -> Live:
-        """Draws while its block lasts; what it drew of the reply is then gone, for `end` to print it whole."""
-        self._said = ""
-        return Live(
-            console=self.console,
-            transient=True,
-            auto_refresh=self.console.is_terminal,
-            refresh_per_second=DRAWINGS_PER_SECOND,
-            get_renderable=self._newest_lines,
-        )
-
-    def take(self, item: Item) -> None:
-        match item:
-            case TurnBegun():
-                self._answering = True
-            case ReplyText(text=piece):
-                self._said += piece
-            case ReplyTakenBack():
-                self._said = ""
-            case Done():
-                self._answering = False
-            case Noticed(event=event) if event.text in self._said:
-                pass  # a flow tells its reply to whoever listens for that
-            case _ if self._answering and (line := line_of(item)):
-                self.console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
-
-    def _newest_lines(self) -> Text:
-        wrapped = Text(printable(self._said)).wrap(self.console, self.console.width)
-        return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
-
-    def end(self, reply: Reply, costs: str) -> None:
-        self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
-        said = printable(str(reply.data.get("chat", reply.shown)))
-        if said.strip():
-            self.console.print(Text(said))
-        else:
-            self.dim("(the reply is empty)")
-        if reply.data.get("canvas"):
-            self.show_canvas()
-        if "shown" not in reply.data:
-            for citation in reply.citations:
-                self.dim(source_line(citation))
-        self.dim(costs)
-
-    def broken_off(self) -> None:
-        """Keep what was said so far on display."""
-        if self._said:
-            self.console.print(Text(printable(self._said)))
-        self.dim("(interrupted)")
-
-    def show_canvas(self) -> None:
-        # Links are shown as text: where one leads is the model's word.
-        self.console.print(Panel(Markdown(self.canvas, hyperlinks=False), title="canvas", title_align="left"))
-
-    def dim(self, text: str) -> None:
-        self.console.print(Text(paragraph(text), style="dim"))
-
-    def problem(self, text: str) -> None:
-        self.console.print(Text(paragraph(text), style="red"))
 
 
 class TerminalChat:
@@ -128,39 +52,54 @@ class TerminalChat:
         self._folder = folder
         self._speaker = speaker
         self._model: str | None = None
+        self._interrupts = Interrupts()
         self._chat = self._opened(flow)
 
     def talk(self, read: Callable[[], str]) -> None:
         """Until the input ends, or /quit is typed."""
         self.screen.dim(f"{self._chat.variant.label} on {self._chat.variant.model}; /help lists the commands")
-        while True:
-            try:
-                text = read().strip()
-            except KeyboardInterrupt:
-                self.screen.dim("(Ctrl-D or /quit ends the chat)")
-                continue
-            except EOFError:
-                return
-            if text == "/quit":
-                return
-            try:
-                if text.startswith("/"):
+        with self._interrupts:
+            while True:
+                try:
+                    text = read().strip()
+                except KeyboardInterrupt:
+                    self.screen.dim("(Ctrl-D or /quit ends the chat)")
+                    continue
+                except EOFError:
+                    break
+                if text.split(maxsplit=1)[:1] == ["/quit"]:
+                    break
+                self._hear(text)
+            # What is on its way to memory arrives, unless that takes the user too long.
+            self._interrupts.forget()
+            with contextlib.suppress(KeyboardInterrupt), self.screen.at_work(), self._interrupts.taken():
+                self._lab.wait(self._chat.close())
+
+    def _hear(self, text: str) -> None:
+        self._interrupts.forget()
+        try:
+            if text.startswith("/"):
+                with self.screen.at_work(), self._interrupts.taken():
                     self._obey(*text.split(maxsplit=1))
-                elif text:
-                    self._say(text)
-            except AgentlabError as problem:
-                self.screen.problem(str(problem))
-            except KeyboardInterrupt:
-                self.screen.broken_off()
-            except Exception as failure:
-                # A flow somebody is still writing, or a provider that went down: a line, and the chat goes on.
-                log.debug("the turn failed", exc_info=True)
-                self.screen.problem(f"{type(failure).__name__}: {failure}")
+            elif text:
+                self._say(text)
+        except AgentlabError as problem:
+            self.screen.problem(str(problem))
+        except KeyboardInterrupt:
+            # It may have come before anybody waited for the turn.
+            self._chat.stop()
+            self.screen.broken_off()
+        except Exception as failure:
+            # A flow somebody is still writing, or a provider that went down: a line, and the chat goes on.
+            log.debug("the turn failed", exc_info=True)
+            self.screen.problem(f"{type(failure).__name__}: {failure}")
 
     def _say(self, text: str) -> None:
         name, speaker_id = self._speaker
-        with self.screen.turn():
-            reply = self._chat.say_sync(text, speaker_id=speaker_id or None, speaker_name=name or None)
+        with self.screen.at_work():
+            under_way = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
+            with self._interrupts.taken():
+                reply = self._lab.wait_for(under_way)
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, numbers(self._chat.trace, turn))
 
@@ -196,7 +135,10 @@ class TerminalChat:
         for fact in facts:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:
-            self.screen.dim("nothing is remembered")
+            variant = self._chat.variant
+            has_memory = variant.memory is not None or variant.facts is not None
+            found = f"nothing is remembered{f' that has {argument!r} in it' if argument else ''}"
+            self.screen.dim(found if has_memory else f"{variant.label} has no memory")
 
     def _do_canvas(self, argument: str) -> None:
         if self.screen.canvas:
@@ -208,7 +150,10 @@ class TerminalChat:
         turns = self._chat.trace.turns()
         if not turns:
             raise ConfigError("nothing was said yet, so there is no trace")
-        self.screen.console.print(self._chat.trace.steps(None if argument == "all" else max(turns)))
+        for turn in turns if argument == "all" else [max(turns)]:
+            if argument == "all":
+                self.screen.dim(f"turn {turn + 1}")
+            self.screen.tree(self._chat.trace.steps(turn))
 
     def _do_reset(self, argument: str) -> None:
         self._chat.reset_sync()
@@ -217,6 +162,10 @@ class TerminalChat:
 
     def _do_fork(self, argument: str) -> None:
         turn, _, flow = argument.partition(" ")
+        if not argument and self._chat.said:
+            for number, row in enumerate(self._chat.said, 1):
+                self.screen.dim(f"{number:3}  {shorten(one_line(row.user))}")
+            return
         if not turn.isdecimal():
             raise ConfigError("name the turn to go on after: /fork 2, or /fork 2 tools")
         flow = flow.strip() or self._chat.variant.label
@@ -236,6 +185,7 @@ class TerminalChat:
     def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
         stored = self._folder / STORED
         stored.mkdir(exist_ok=True)
+        self.screen.watch()
         chat = self._lab.chat(
             flow,
             model=self._model,
@@ -249,7 +199,16 @@ class TerminalChat:
             self.screen.dim(f"{flow} goes on after turn {len(begins_with)}; memory is as it is now")
         elif chat.earlier:
             self.screen.dim(f"{flow} goes on after {chat.earlier} messages; /reset begins a new conversation")
+        self._tell_of_other_memories(chat.variant.memory)
         return chat
+
+    def _tell_of_other_memories(self, backend: str | None) -> None:
+        """Say so where the folder holds what other backends remember, and nothing of this one."""
+        files = {name: getattr(plugins.resolve("memory", name), "KEPT_IN", name) for name in plugins.names("memory")}
+        held = [name for name, file in files.items() if (self._folder / file).exists()]
+        if backend is not None and held and backend not in held:
+            holds = f"{self._folder} holds the memory of {' and '.join(held)}, which {backend} does not read"
+            self.screen.dim(f"{holds}; --set memory={held[0]} goes on with it")
 
 
 def chat(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,9 @@ def compare(arguments: argparse.Namespace) -> None:
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
     runs = [ended(path) for path in arguments.run]
+    if arguments.regret:
+        _regret(runs, arguments.json)
+        return
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
     found = []
     if arguments.cheaper or arguments.not_worse:
@@ -148,6 +151,22 @@ def compare(arguments: argparse.Namespace) -> None:
         say_block(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
         show_pairs(comparison, runs, found, everything=arguments.all)
+
+
+def _regret(runs: Sequence[Run], as_json: bool) -> None:
+    import json
+    from dataclasses import asdict
+
+    from agentlab.cli.comparing import show_regret
+    from agentlab.evals.compare.regret import routing
+
+    if len(runs) > 1:
+        raise ConfigError("--regret is about the flows of one run")
+    quality, found = routing(runs[0])
+    if as_json:
+        say_block(json.dumps({"quality": quality, "flows": [asdict(each) for each in found]}, indent=2))
+    else:
+        show_regret(quality, found)
 
 
 def cache(arguments: argparse.Namespace) -> None:
@@ -170,6 +189,11 @@ def gate(arguments: argparse.Namespace) -> int:
     if arguments.sequential:
         run, verdict = _gate_while_running(arguments, margins)
     else:
+        of_a_run = ("looks", "until_decided", "order_seed", "model", "epochs", "concurrency", "mode", "recordings")
+        if given := [name for name in (*of_a_run, "out", "resume", "set") if getattr(arguments, name)]:
+            raise ConfigError(f"--{given[0].replace('_', '-')} is for flows that are run now; add --sequential")
+        if Path(arguments.run).is_file():
+            raise ConfigError(f"{arguments.run} is no run folder; add --sequential to run that spec")
         run = open_run(arguments.run)
         if arguments.update:
             write_baseline(run, arguments.baseline)
@@ -201,9 +225,9 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
                 arguments.baseline,
                 margins=margins,
                 alpha=arguments.alpha,
-                looks=arguments.looks,
+                **({} if arguments.looks is None else {"looks": arguments.looks}),
                 until_decided=arguments.until_decided,
-                seed=arguments.order_seed,
+                seed=arguments.order_seed or 0,
                 out=arguments.out,
                 resume=arguments.resume,
                 on_progress=display.update,

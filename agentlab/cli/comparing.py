@@ -10,14 +10,15 @@ from rich.text import Text
 
 from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliability
 from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.flips import told, worst
+from agentlab.evals.compare.flips import Flip, Said, said, told, worst
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.measures import COSTS, brief, measure, measured, primary_family
 from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.ranking import Ranking
+from agentlab.evals.compare.regret import Regret
 from agentlab.evals.compare.report import FILES, lines
-from agentlab.evals.compare.verdicts import WORSE
+from agentlab.evals.compare.verdicts import WORSE, conversations_more
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
@@ -44,8 +45,13 @@ def show_pairs(
         print_line(console, f"no difference shown in {', '.join(comparison.primary)}")
     for part in comparison.slices[:SLICES_CALLED]:
         print_line(console, f"only in a part of the turns: {part}")
-    for pair in comparison.pairs:
-        _show_pair(console, pair, comparison.primary, runs, everything)
+    turned = [(pair, _turned(pair, comparison.primary)) for pair in comparison.pairs]
+    wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
+    rows = [said(run, wanted) for run in dict.fromkeys(runs)]
+    for pair, own in turned:
+        _show_pair(console, pair, comparison.primary, everything)
+        for line in (*_flipped(pair, own, rows, FLIPS_SHOWN if everything else 0), *_worth(pair, comparison.primary)):
+            print_line(console, line)
     told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
     told += f" {max(1, comparison.family)}, all pairs together"
     told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
@@ -57,17 +63,41 @@ def show_pairs(
         print_commands(console, [*steps, (f"report {folders} -o run.html", "all of it as a page for the browser")])
 
 
-def _show_pair(console: Console, pair: Pair, primary: Sequence[str], runs: Sequence[Run], everything: bool) -> None:
+def _show_pair(console: Console, pair: Pair, primary: Sequence[str], everything: bool) -> None:
     print_line(console, str(pair), "bold")
-    columns = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "", *(("p", "d_z", "visible") if everything else ())]
+    names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "reading"]
+    columns = [*names, *(("p", "d_z", "visible") if everything else ())]
     shown = [d for d in pair.differences if d.primary or everything]
     unknown = [d.measure.title for d in shown if d.reading == "unknown"]
     rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.reading != "unknown"]
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
         print_line(console, f"not known of both: {', '.join(unknown)}")
-    for line in (*_flipped(pair, primary, runs, FLIPS_SHOWN if everything else 0), *_worth(pair, primary)):
-        print_line(console, line)
+
+
+def show_regret(quality: str, found: Sequence[Regret]) -> None:
+    """A row a flow, and what the columns mean."""
+
+    def cell(mean: float, interval: tuple[float, float] | None) -> str:
+        return brief(mean, "+") + (f" [{brief(interval[0], '+')}, {brief(interval[1], '+')}]" if interval else "")
+
+    console = new_console()
+    columns = ["", "turns", "missed", "needless", "perfect", "lost by missed", "wasted calls"]
+    rows: list[list[Cell]] = [
+        [r.flow, str(r.turns), str(r.missed), str(r.needless), cell(*r.quality), cell(*r.lost), cell(*r.wasted)]
+        for r in found
+    ]
+    print_table(console, f"look-up decisions: {quality}", columns, rows)
+    print_line(
+        console,
+        "missed: not searched for, though the documents were needed; needless: the other way round; perfect: what right"
+        " decisions alone would add to a turn, as flows that decided rightly on it show; lost by missed: the part of it"
+        " from missed searches; wasted calls: model calls a turn for needless ones; 95 %: bootstrap over conversations",
+        "dim",
+    )
+    for r in found:
+        if r.untold:
+            print_line(console, f"{r.flow}: {r.untold} turns more were decided rightly by no flow, and tell nothing")
 
 
 def _row(d: PairedDifference) -> list[Cell]:
@@ -88,7 +118,7 @@ def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
             yield f"where the error of {name} comes from: {advice}"
     for d in pair.differences:
         if d.more:
-            yield f"{d.measure.name}: not shown; {d.more} more conversations like these would show it"
+            yield f"{d.measure.name}: not shown; {conversations_more(d.more)} like these would show it"
 
 
 def _show_ranking(console: Console, ranking: Ranking) -> None:
@@ -103,19 +133,25 @@ def _show_ranking(console: Console, ranking: Ranking) -> None:
     print_table(console, f"ranks in {ranking.measure.name}; the front: {', '.join(ranking.decides)}", columns, rows)
 
 
-def _flipped(pair: Pair, primary: Sequence[str], runs: Sequence[Run], most: int) -> Iterator[str]:
-    """Of what decides the turns that turned or cost most more, worst first, and why; then at most `most` others."""
-    sides = [(pair.a, runs[0], pair.flows[0]), (pair.b, runs[-1], pair.flows[1])]
-    primary = [name for name in primary if name in pair.paired]
-    dearer = [name for name in primary if pair[name].measure in COSTS]
+def _turned(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
+    """Of what decides the turns that turned most, lost or gained, and those that cost most more."""
+    found = []
+    for name in (name for name in primary if name in pair.paired):
+        for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
+            own = [flip for flip in flips if flip.metric == name]
+            if word == "lost" and pair[name].measure in COSTS:
+                own = worst(pair.paired[name], FLIPS_OF_A_MEASURE)
+            found += [(word, flip) for flip in own[:FLIPS_OF_A_MEASURE]]
+    return found
+
+
+def _flipped(pair: Pair, shown: Sequence[tuple[str, Flip]], rows: Sequence[Said], most: int) -> Iterator[str]:
+    """Of the turns that are shown what was said, worst first, and why; then at most `most` others."""
+    sides = [(pair.a, rows[0], pair.flows[0]), (pair.b, rows[-1], pair.flows[1])]
     for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
-        by_metric = [[flip for flip in flips if flip.metric == name] for name in primary]
-        if word == "lost":
-            by_metric += [worst(pair.paired[name], FLIPS_OF_A_MEASURE) for name in dearer]
-        shown = [flip for found in by_metric for flip in found[:FLIPS_OF_A_MEASURE]]
-        for line in told(shown, sides) if shown else ():
-            yield line if line.startswith(" ") else f"{word}: {line}"
-        rest = [flip for flip in flips if flip not in shown] if most else []
+        own = [flip for of, flip in shown if of == word]
+        yield from (line if line.startswith(" ") else f"{word}: {line}" for line in told(own, sides))
+        rest = [flip for flip in flips if flip not in own] if most else []
         yield from (f"{word}: {flip}" for flip in rest[:most])
         if len(rest) > most:
             yield f"... and {len(rest) - most} more {word} (--json has all)"
@@ -133,9 +169,10 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     moved = [judged for judged in verdict.judged if judged.verdict in WORSE or judged in open_]
     moved = [judged for judged in moved if judged.paired.changed]
     if explain:
-        for judged in moved:
-            flips = worst(judged.paired, FLIPS_SHOWN)
-            for line in told(flips, [(verdict.run_id, run, judged.flow)]):
+        lost = [(judged, worst(judged.paired, FLIPS_SHOWN)) for judged in moved]
+        rows = said(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})
+        for judged, flips in lost:
+            for line in told(flips, [(verdict.run_id, rows, judged.flow)]):
                 print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
     elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
         shown = "; ".join(map(str, flips))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -31,6 +33,8 @@ HELP = Path(__file__).parent / "help"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted,
     128 and the number of a signal that ended it."""
+    if argv is None:
+        _collect_seldom()
     arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level)
@@ -81,6 +85,16 @@ class _Parser(argparse.ArgumentParser):
         # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
         say(f"agentlab: {message} (see {self.prog} --help)", error=True)
         raise SystemExit(1)
+
+
+def _collect_seldom() -> None:
+    """Of a process that is ours alone: look for garbage less often, and not at its end.
+
+    What is imported lives until then. By default it is walked over again and again while more is imported, and once
+    more by an interpreter that is about to end: together a quarter of the time of a run of ten conversations.
+    """
+    gc.set_threshold(100_000, 50, 100)
+    atexit.register(gc.freeze)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -185,6 +199,7 @@ def make_parser() -> argparse.ArgumentParser:
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--all", action="store_true", help="every measure, more turns, and the ranks of all flows")
+    compare.add_argument("--regret", action="store_true", help="of one run: what perfect look-up decisions would buy")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
     fork = command("fork", what_if.fork)
@@ -246,9 +261,9 @@ def make_parser() -> argparse.ArgumentParser:
     gate.add_argument("--alpha", type=float, default=0.05, metavar="A", help="the rate of false alarms (default: 0.05)")
     gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
     gate.add_argument("--sequential", action="store_true", help="run the spec, and stop when the verdict is in")
-    gate.add_argument("--looks", type=int, default=5, metavar="K", help="how often to look for an alarm (default: 5)")
+    gate.add_argument("--looks", type=int, metavar="K", help="how often to look for an alarm (default: 8)")
     gate.add_argument("--until-decided", action="store_true", help="look after every conversation, without a plan")
-    gate.add_argument("--order-seed", type=int, default=0, metavar="S", help="of the order of conversations")
+    gate.add_argument("--order-seed", type=int, metavar="S", help="of the order of conversations (default: 0)")
     gate.add_argument("--model", metavar="M", help="provider/model")
     gate.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
     gate.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")

@@ -17,8 +17,11 @@ from agentlab.evals.results.tables import Terminal, print_line
 if TYPE_CHECKING:
     from agentlab.evals.run.player import RunProgress
 
+WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
+SECONDS_BETWEEN_UPDATES = 0.1
+"""As often as the bar is drawn: of thousands of turns a second nobody sees each."""
 
 
 class _Display:
@@ -47,15 +50,18 @@ class RunDisplay(_Display):
         label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
         turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
         super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
-        self._said = float("-inf")
+        self._said = self._updated = float("-inf")
 
     def update(self, progress: RunProgress) -> None:
+        now = time.monotonic()
+        if self._tasks and progress.done < progress.total and now - self._updated < SECONDS_BETWEEN_UPDATES:
+            return
+        self._updated = now
         task, label = self._task("run", progress.total), one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
         failed += f"  {progress.limits}" if progress.limits else ""
         self._progress.update(task, completed=progress.done, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
-        now = time.monotonic()
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
         if not self._progress.console.is_terminal and (progress.done or label) and waited:
             self._said = now
@@ -87,7 +93,9 @@ def line_of(item: Item) -> str:
             return f"asked: {_short(asked.text)}"
         case StepEnded(event=event) if event.costed or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
-            return "  ".join(part for part in (one_line(event.title), _short(event.detail), failed) if part)
+            # Of hundreds of tools the names would leave no room for what came of the call.
+            title = shorten(one_line(event.title), WIDEST_TITLE)
+            return "  ".join(part for part in (title, _short(event.detail), failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"
         case Noticed(event=event):

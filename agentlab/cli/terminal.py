@@ -58,12 +58,15 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             rows.append([title, *_coloured(name, values, [(label, name) in worse for label in result.flows])])
         else:
             more += 1
-    print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
-    if zero:
-        print_line(console, f"0 everywhere: {', '.join(zero)}")
-    _show_judgement(console, verdict)
-    for line in (*reliabilities(run), *poor_turns(run)):
-        print_line(console, line)
+    if run.answered_nothing:
+        _show_judgement(console, verdict)
+    else:
+        print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
+        if zero:
+            print_line(console, f"0 everywhere: {'; '.join(zero)}")
+        _show_judgement(console, verdict)
+        for line in (*reliabilities(run), *poor_turns(run)):
+            print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
         print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
@@ -74,8 +77,23 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    if waiting := _waiting(run):
+        print_line(console, waiting)
     _show_failures(console, run)
     _show_next(console, run, more)
+
+
+def _waiting(run: Run) -> str:
+    """What turns of a run that asked took by the clock, where that is half as much again as their latency, or more."""
+    if run.result.mode not in ("live", "record"):
+        return ""
+    times = [found for _, found in run.figures(lambda row: (row.wall_seconds, row.latency_s))]
+    known = [(wall, latency) for wall, latency in times if wall is not None and latency is not None]
+    wall, latency = (sum(column) / len(known) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
+    if wall < max(1.5 * latency, latency + 0.1):
+        return ""
+    told = f"a turn took {wall:.1f} s by the clock and {latency:.2f} s of latency, which leaves out waiting"
+    return f"{told} (for a busy model, for a retry) and work in the background"
 
 
 def _show_failures(console: Console, run: Run) -> None:
@@ -83,14 +101,14 @@ def _show_failures(console: Console, run: Run) -> None:
     for each in result.quarantined or ():
         line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
         print_line(console, line, "red")
-    failed = Counter(error for _, error in run.figures(lambda row: row.error) if error is not None)
+    failed = Counter[str]()
+    if any(flow.errors for flow in result.flows.values()):
+        failed.update(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
         print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
-    if result.status != "complete" and not (result.recordings and result.recordings.missing):
-        print_line(console, "The run stopped early: the budget is spent. Go on with --resume and a larger one.")
 
 
 def _show_next(console: Console, run: Run, more: int) -> None:
@@ -173,9 +191,11 @@ def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[
     console = new_console()
     measures = [name for name in shares[0] if name != "flow"] if shares else []
     by_flow = [{"": name, **{row["flow"]: row[name] for row in shares}} for name in measures]
+    # What names a row is its first column, which a table in parts repeats.
+    named = [{"": ", ".join([*row.values()][:3]), **dict([*row.items()][3:])} for row in breaks]
     for title, rows in (
         ("prompt tokens that repeat the beginning of an earlier prompt", by_flow),
-        ("where prompts leave what was sent before", breaks),
+        ("where prompts leave what was sent before: flow, phase, part", named),
     ):
         if rows:
             print_table(console, title, list(rows[0]), [[*map(_cell_text, row.values())] for row in rows])

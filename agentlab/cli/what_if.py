@@ -81,7 +81,12 @@ def memory(arguments: argparse.Namespace) -> None:
 
         chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
         table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
-        say(f"{arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled")
+        say(
+            f"worth: {arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled"
+        )
+        named = int((table["delete"] != "").sum())
+        say(f"{named} of {len(table)} facts that were read to be deleted: misled, or superseded by a newer one")
+        table = table.drop(columns=["turns", "alike", "apart"])
     else:
         if arguments.conversation is None:
             raise ConfigError("name a conversation of the run, or ask for all with --worth")

@@ -1,0 +1,104 @@
+"""Ctrl-C in `agentlab chat`: it breaks off the turn, however often and whenever it is pressed, and never the chat."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+from agentlab.cli.chat_screen import Screen
+from agentlab.core.events import ModelCall
+from agentlab.core.messages import Request, as_messages
+from agentlab.core.stream import ReplyTakenBack, ReplyText, StepBegun, StepEnded
+from agentlab.workbench.loop import RunningBench
+
+IMPATIENT = """
+import asyncio, signal, threading
+import agentlab as al
+
+
+async def press():
+    for _ in range(3):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.sleep(0.01)
+
+
+async def respond(turn, session):
+    if turn.text == "Wait":
+        try:
+            await press()
+            await asyncio.sleep(60)
+        finally:
+            await press()
+    return al.Reply(text="answered: " + turn.text)
+"""
+SLOW = """
+import asyncio
+import agentlab as al
+
+
+async def respond(turn, session):
+    if turn.text == "Slow":
+        await asyncio.sleep(0.05)
+        session.notify("still", "at work")
+    return al.Reply(text="answered: " + turn.text)
+"""
+
+LATE = """
+import asyncio, signal, threading
+import agentlab as al
+
+
+async def afterwards():
+    await asyncio.sleep(0.3)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    await asyncio.sleep(60)
+
+
+async def respond(turn, session):
+    session.background(afterwards(), "keep it")
+    return al.Reply(text="answered")
+"""
+
+
+def test_ctrl_c_pressed_many_times_breaks_off_the_turn_and_not_the_chat(typed):
+    Path("impatient.py").write_text(IMPATIENT)
+    shown = typed("./impatient.py", ["Wait", "Wait", "And now?"], ["x"]).splitlines()
+    assert shown.count("(interrupted)") == 2 and "answered: And now?" in shown and "answered: Wait" not in shown
+
+
+def test_ctrl_c_before_anybody_waits_for_the_turn_ends_it_all_the_same(typed, monkeypatch):
+    Path("slow.py").write_text(SLOW)
+    wait_for = RunningBench.wait_for
+
+    def interrupted_at_first(self, future):
+        monkeypatch.setattr(RunningBench, "wait_for", wait_for)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        raise AssertionError("the interrupt comes before this")
+
+    monkeypatch.setattr(RunningBench, "wait_for", interrupted_at_first)
+    shown = typed("./slow.py", ["Slow", "And now?"], ["x"])
+    assert "(interrupted)" in shown and "answered: And now?" in shown and "at work" not in shown
+
+
+def test_ctrl_c_while_the_last_turn_is_on_its_way_to_memory_leaves_the_chat(typed):
+    """What is done after a reply was waited for without a word, and for a minute at the most."""
+    Path("late.py").write_text(LATE)
+    began = time.monotonic()
+    assert "answered" in typed("./late.py", ["Hello"], ["x"])
+    assert time.monotonic() - began < 30
+
+
+def test_what_is_under_way_is_shown_until_it_has_ended():
+    screen, request = Screen(), Request(messages=as_messages("Hello"))
+    begun = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
+    drawn = screen.at_work()
+    assert str(drawn.get_renderable()) == ""
+    screen.take(StepBegun(0, begun))
+    assert str(drawn.get_renderable()) == "complete (plan; no tools) ..."
+    screen.take(ReplyText(0, "The goal"))
+    assert str(drawn.get_renderable()) == "The goal"
+    screen.take(ReplyTakenBack(0))
+    screen.take(StepEnded(0, begun))
+    assert str(drawn.get_renderable()) == ""

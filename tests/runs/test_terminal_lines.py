@@ -1,0 +1,121 @@
+"""What `agentlab chat` shows in 80 columns: a line a step, a tree that stays one, turns that can be named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from agentlab.cli.parser import main
+from support.layered_agent import plan
+
+CHOOSES_NONE = json.dumps({"tool": None})
+TOLD = [
+    CHOOSES_NONE,
+    json.dumps({"tool": "save_memory"}),
+    json.dumps({"content": "Anna plays the oboe."}),
+    "Noted.",
+]
+EGO = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}, "rag_only", "tools"]']
+EGO_REPLIES = [plan(complexity="simple"), '{"chat": "Fine.", "canvas": ""}']
+
+
+def test_a_step_is_one_line_however_much_there_is_of_it_and_the_tree_goes_on_below_itself(typed):
+    said = "A goal is wide. " * 30
+    shown = typed("coordinator", ["How wide is it?", "/trace"], [said], "--documents", "corpus.jsonl").splitlines()
+    steps = [line for line in shown if line.startswith("complete (answer; tools: lookup_documents")]
+    assert len(steps) == 1 and '"A goal is wide.' in steps[0] and steps[0].endswith("…") and len(steps[0]) == 80
+    tree = shown[next(at for at, line in enumerate(shown) if line.startswith("├─ load_conversation")) :]
+    assert all(line[0] in "├│└ " and len(line) <= 80 for line in tree if line)
+    called = next(at for at, line in enumerate(tree) if "complete (answer" in line)
+    assert tree[called + 1].startswith("│  ") or tree[called + 1].startswith("   ")
+
+
+def test_a_reply_is_not_told_among_the_steps_with_its_sources_or_without(typed):
+    shown = typed("rag_only", ["How wide?"], ["It is 7.32 m [1]."], "--documents", "corpus.jsonl")
+    assert not [line for line in shown.splitlines() if line.startswith("reply ")]
+    assert "It is 7.32 m [1]." in shown.splitlines() and "Source [1]: Goal" in shown
+
+
+def test_quit_ends_the_chat_whatever_comes_after_it(typed):
+    shown = typed("rag_only", ["/quit now", "How wide?"], ["7.32 m"])
+    assert "unknown command" not in shown and "7.32 m" not in shown
+
+
+def test_fork_lists_the_turns_and_a_fork_can_be_forked_before_anything_is_said(typed):
+    shown = typed(
+        "rag_only",
+        ["/fork", "How wide?", "How high?", "/fork", "/fork 1", "/fork 9", "/fork 1 tools", "And?", "/fork"],
+        ["7.32 m"],
+    ).splitlines()
+    assert "name the turn to go on after: /fork 2, or /fork 2 tools" in shown
+    assert [shown.count(line) for line in ("  1  How wide?", "  2  How high?", "  2  And?")] == [2, 1, 1]
+    assert "turn 9: this conversation has 1 turns so far" in shown
+    assert "rag_only goes on after turn 1; memory is as it is now" in shown
+    assert "tools goes on after turn 1; memory is as it is now" in shown
+
+
+def test_a_forked_layered_agent_does_not_know_what_was_said_after_the_fork(typed):
+    """It did: it took up the short-term memory of the conversation that it leaves, later turns included."""
+    shown = typed(
+        "ego", ["I am Anna.", "I play the oboe.", "/fork 1", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
+    )
+    listed = [line for line in shown.splitlines() if line.startswith("short-")]
+    assert [line.split("[ego ")[1] for line in listed if "[ego" in line] == [
+        "user] I am Anna.",
+        "response] Fine.",
+        "user] And now?",
+        "response] Fine.",
+    ]
+    again = typed("ego", ["/memory"], EGO_REPLIES, *EGO)
+    assert "And now?" in again and "oboe" not in again
+
+
+def test_what_an_agent_knew_in_its_data_folder_is_saved_and_stays_as_it_is_in_a_replay(typed, capsys):
+    """Only the chat's own folder was saved, so that nothing of such a chat replayed."""
+    known = Path("agent/memory/long_term.txt")
+    known.parent.mkdir(parents=True)
+    known.write_text('<MEMORY module="ego" time="2026-01-05T11:00:00">\nAnna plays the oboe.\n</MEMORY>\n')
+    with_data = ["--set", EGO[1].replace('"ego"', '"ego", "data": "agent"')]
+    typed("ego", ["What do I play?", "/save played"], EGO_REPLIES, *with_data)
+    before = {file: file.read_bytes() for file in known.parent.iterdir()}
+    assert main(["run", "played/spec.yaml", "--out", "again"]) == 0
+    said = capsys.readouterr().out
+    assert " 0 new" in said and "NOT RECORDED" not in said
+    assert "Anna plays the oboe." in Path("again/calls.jsonl").read_text()
+    assert {file: file.read_bytes() for file in known.parent.iterdir()} == before
+
+
+def test_a_forked_layered_agent_replays(typed, capsys):
+    typed("ego", ["I am Anna.", "I play the oboe.", "/fork 1", "And now?", "/save forked"], EGO_REPLIES, *EGO)
+    assert main(["run", "forked/spec.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert " 0 new" in said and "NOT RECORDED" not in said
+
+
+def test_memory_says_whether_there_is_nothing_in_it_or_none_at_all(typed):
+    shown = typed("rag_only", ["/memory", "/flow chatbox", "/memory"], [CHOOSES_NONE])
+    assert "rag_only has no memory" in shown and "nothing is remembered" in shown
+
+
+def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_on(typed):
+    typed("chatbox", ["I am Anna and play the oboe."], TOLD)
+    shown = typed(
+        "chatbox", ["/memory", "Who am I?"], [CHOOSES_NONE, CHOOSES_NONE, "Anna."], "--set", "memory=textfile"
+    )
+    told = "kept holds the memory of sqlite, which textfile does not read; --set memory=sqlite goes on with it"
+    assert told in " ".join(shown.split()) and "nothing is remembered" in shown and "Anna." in shown.splitlines()
+    assert "does not read" not in typed("rag_only", ["Hello"], ["Hi."])
+    shutil.rmtree("kept")
+    assert "does not read" not in typed("chatbox", ["Hello"], TOLD)
+    assert Path("kept/memory.sqlite").exists() and "does not read" not in typed("chatbox", ["Hello"], TOLD)
+
+
+def test_what_is_odd_about_tools_is_told_of_a_later_flow_of_the_chat_too(typed):
+    """It was told only where the flow was the first of the chat."""
+    Path("agent/tools").mkdir(parents=True)
+    tool = f"DESCRIPTION = {'x' * 3_000!r}\nPARAMETERS = {{'type': 'object'}}\ndef execute(arguments): return 'x'\n"
+    Path("agent/tools/long.py").write_text(tool)
+    with_data = ["--set", EGO[1].replace('"ego"', '"ego", "data": "agent"')]
+    shown = typed("rag_only", ["Hello", "/flow ego", "Hello"], ["Hi.", *EGO_REPLIES], *with_data, loop=False)
+    assert "its description is cut" in shown and "Fine." in shown.splitlines()
