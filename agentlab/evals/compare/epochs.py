@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.measures import Key, Values, in_order, measured
-from agentlab.evals.compare.statistics import Interval, mean_intervals
+from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.results.run import Run
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 SOLVED = 0.5
 """From this value on a turn counts as right."""
-Estimator = Callable[[int, int, int], float]
 
 
 class Components(NamedTuple):
@@ -78,7 +78,7 @@ def components(values: Mapping[Key, float]) -> Components:
         means.append(np.mean(middles))
         if len(middles) > 1:
             spreads.append((np.var(middles, ddof=1), len(middles)))
-        of_epoch = [np.mean(list(of)) for of in _by_epoch(turns) if of]
+        of_epoch = [np.mean([of[e] for of in turns.values() if e in of]) for e in sorted({*chain(*turns.values())})]
         counts.append(len(of_epoch))
         if len(of_epoch) > 1:
             within.append(np.var(of_epoch, ddof=1))
@@ -103,11 +103,6 @@ def components(values: Mapping[Key, float]) -> Components:
     )
 
 
-def _by_epoch(turns: Mapping[int, Mapping[int, float]]) -> list[list[float]]:
-    epochs = sorted({epoch for of in turns.values() for epoch in of})
-    return [[of[epoch] for of in turns.values() if epoch in of] for epoch in epochs]
-
-
 def pass_at_k(tries: int, right: int, k: int) -> float:
     """One of k tries at least is right: 1 - C(n - c, k) / C(n, k), unbiased (Chen et al., arXiv 2107.03374)."""
     return 1 - math.comb(tries - right, k) / math.comb(tries, k)
@@ -118,7 +113,7 @@ def pass_hat_k(tries: int, right: int, k: int) -> float:
     return math.comb(right, k) / math.comb(tries, k)
 
 
-ESTIMATORS: dict[str, Estimator] = {"pass@k": pass_at_k, "pass^k": pass_hat_k}
+ESTIMATORS: dict[str, Callable[[int, int, int], float]] = {"pass@k": pass_at_k, "pass^k": pass_hat_k}
 
 
 def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, Interval]]:
@@ -127,16 +122,11 @@ def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, I
     for (conversation, turn, _), value in values.items():
         tries[conversation, turn].append(value >= SOLVED)
     enough = {place: of for place, of in tries.items() if len(of) >= k}
-    names = sorted({conversation for conversation, _ in enough})
-    codes = np.array([names.index(conversation) for conversation, _ in enough], dtype=int)
-    if not len(codes):
+    if not enough:
         return {}
-    counts = np.bincount(codes).astype(float)
-    columns = []
-    for estimator in ESTIMATORS.values():
-        found = [estimator(len(of), sum(of), k) for of in enough.values()]
-        columns.append((np.bincount(codes, weights=found), counts))
-    return dict(zip(ESTIMATORS, mean_intervals(columns), strict=True))
+    names = [conversation for conversation, _ in enough]
+    found = ([estimate(len(of), sum(of), k) for of in enough.values()] for estimate in ESTIMATORS.values())
+    return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in found]), strict=True))
 
 
 def variance(run: Run, metric: str) -> pd.DataFrame:
@@ -158,9 +148,7 @@ def passing(run: Run, metric: str, k: int | None = None) -> pd.DataFrame:
     values = _values(run, metric)
     epochs = epochs_of(run)
     if k is not None and not 1 <= k <= epochs:
-        raise RunError(
-            f"{run.path}: k is {k}, and the run has {epochs} epochs; play it again with --epochs {max(k, 1)}"
-        )
+        raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; play it again with --epochs {max(k, 1)}")
     rows = []
     for flow, of in values.items():
         for size in [k] if k is not None else range(1, epochs + 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from agentlab.core.events import shorten
 from agentlab.evals.compare.measures import COSTS, Key, turn_name
 from agentlab.evals.compare.paired import Paired
+from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 
 
@@ -59,25 +60,29 @@ def _flip(paired: Paired, place: int) -> Flip:
     return Flip(metric=paired.measure.name, conversation=conversation, turn=turn, epoch=epoch, a=a, b=b)
 
 
-def told(flips: Sequence[Flip], sides: Sequence[tuple[str, Run, str]]) -> list[str]:
-    """For each flip where it is and what was asked, then of each (name, run, flow) the reply and the score's reason."""
-    asked: dict[Key, str] = {}
-    said: list[dict[Key, str]] = []
-    reasons: list[dict[tuple[Key, str], str]] = []
-    wanted = {flip.key for flip in flips}
-    for _, run, flow in sides:
-        rows = (row for name in sorted({key[0] for key in wanted}) for row in run.folder.turns(flow, name))
-        there = {key: row for row in rows if (key := (row.conversation, row.turn, row.epoch)) in wanted}
-        asked |= {key: row.user for key, row in there.items()}
-        said.append({key: row.reply.text if row.reply else f"FAILED: {row.error}" for key, row in there.items()})
-        graded = {
-            (key, metric): score.reason for key, row in there.items() for metric, score in (row.scores or {}).items()
-        }
-        reasons.append(graded)
+Said = dict[tuple[str, Key], TurnRow]
+"""By flow and turn."""
+
+
+def said(run: Run, wanted: Collection[tuple[str, Key]]) -> Said:
+    """What was said on these turns of these flows; the run is read once for all of them."""
+
+    def row_if_wanted(row: TurnRow) -> TurnRow | None:
+        return row if (row.flow, (row.conversation, row.turn, row.epoch)) in wanted else None
+
+    read = run.folder.latest(TurnRow, row_if_wanted) if wanted else ()
+    return {(flow, (name, turn, epoch)): row for ((flow, name, epoch), turn), row in read if row}
+
+
+def told(flips: Sequence[Flip], sides: Sequence[tuple[str, Said, str]]) -> list[str]:
+    """For each flip where it is and what was asked; of each (name, said, flow) the reply and the score's reason."""
     lines = []
     for flip in flips:
-        lines.append(f"{flip}: {shorten(asked[flip.key])}")
-        for (name, _, _), replies, why in zip(sides, said, reasons, strict=True):
-            reason = why.get((flip.key, flip.metric), "")
-            lines.append(f"    {name}: {shorten(replies[flip.key])}" + (f"  [{shorten(reason)}]" if reason else ""))
+        rows = [(name, rows[flow, flip.key]) for name, rows, flow in sides]
+        lines.append(f"{flip}: {shorten(rows[-1][1].user)}")
+        for name, row in rows:
+            reply = row.reply.text if row.reply else f"FAILED: {row.error}"
+            score = (row.scores or {}).get(flip.metric)
+            reason = f"  [{shorten(score.reason)}]" if score and score.reason else ""
+            lines.append(f"    {name}: {shorten(reply)}{reason}")
     return lines

@@ -47,7 +47,7 @@ from agentlab.evals.compare.measures import (
 )
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
-from agentlab.evals.compare.verdicts import WORSE, Judged
+from agentlab.evals.compare.verdicts import WORSE, Judged, conversations_more
 from agentlab.evals.judge.standing import check_judges
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
@@ -100,7 +100,7 @@ class Verdict:
         if self.result == "inconclusive":
             open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
-            told = f", {max(needed)} more conversations would tell" if len(needed) == len(open_) else ""
+            told = f", {conversations_more(max(needed))} would tell" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].moved}{more} undecided{told} ({sides})"
         moved = {judged.measure.name for judged in self.deciding if judged.verdict == "pass"}

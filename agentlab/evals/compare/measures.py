@@ -71,14 +71,17 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
 
 
-QUALITIES = ("answer_f1", "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
+ANSWER = "answer_correctness", "answer_f1"
+"""Quality of an answer: the first that is graded decides (which agrees best with labels: `results/LOG.md`)."""
+QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
 """Of what a data set can grade, the first three decide where a spec names no `primary`."""
 
 
 def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
     """The measures that decide: those declared, or up to three qualities and a cost that the turns of `flows` know.
 
-    Raises RunError where one that is declared is not there.
+    Where turns failed, that they did is one of the three: a flow is not the better one for calls it never made. Raises
+    RunError where one that is declared is not there.
     """
     rows = [row for turns in flows for row in turns.values()]
     known = dict.fromkeys(name for row in rows for name in row)
@@ -88,12 +91,14 @@ def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str
     if declared:
         return tuple(declared)
     graded = [name for name in known if name not in _COSTS and any(row.get(name) is not None for row in rows)]
-    qualities = [name for name in QUALITIES if name in graded] or graded
+    instead = ANSWER[1:] if ANSWER[0] in graded else ()
+    qualities = [name for name in QUALITIES if name in graded and name not in instead] or graded
     costs = [row.get("cost_usd") for row in rows]
     cost = ["cost_usd"] if None not in costs and any(costs) else ["llm_calls"]
     if all(row.get(cost[0]) is None for row in rows):
         cost = []  # imported answers may come without any
-    return (*(qualities[:3] or ["failed"]), *cost)
+    deciding = [*qualities[:2], "failed"] if any(row.get("failed") for row in rows) else qualities[:3] or ["failed"]
+    return (*deciding, *cost)
 
 
 def seconds_agree(one: str, other: str) -> bool:
@@ -183,7 +188,10 @@ def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
 
 def _latency(flow: FlowSummary) -> str:
     mean, p95 = flow.latency_s["mean"], flow.latency_s["p95"]
-    return "-" if mean is None or p95 is None else f"{mean:.1f} ({p95:.1f})"
+    if mean is None or p95 is None:
+        return "-"
+    digits = 1 if mean >= 1 or not mean else 2
+    return f"{mean:.{digits}f} ({p95:.{digits}f})"
 
 
 def _score(score: MetricSummary | None) -> str:

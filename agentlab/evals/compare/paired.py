@@ -64,9 +64,10 @@ class Paired:
     def differences(self) -> np.ndarray:
         """B - A, a number a turn; empty where one of them is not known, for a part is not the whole.
 
-        To twelve places: .9 - .7 and .8 - .6 are one loss, and are not to differ by a rounding error.
+        To twelve places: .9 - .7 and .8 - .6 are one loss, and are not to differ by a rounding error. A quality to six:
+        vectors are computed in batches, and their last digits depend on what else is in the batch.
         """
-        found: np.ndarray = np.round(self.b - self.a, 12)
+        found: np.ndarray = np.round(self.b - self.a, 12 if self.measure in COSTS else 6)
         return np.empty(0) if np.isnan(found).any() else found
 
     @property

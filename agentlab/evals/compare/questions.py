@@ -22,7 +22,7 @@ from agentlab.evals.compare.measures import brief
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair
 from agentlab.evals.compare.statistics import may_lose
-from agentlab.evals.compare.verdicts import Judged, conversations_to_show
+from agentlab.evals.compare.verdicts import Judged, conversations_more, conversations_to_show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Answer:
         return {**asdict(self), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:
-        told = f", {self.more} more conversations would tell" if self.reading == "undecided" and self.more else ""
+        told = f", {conversations_more(self.more)} would tell" if self.reading == "undecided" and self.more else ""
         return (
             f"{self.reading}{told}: {self.b} against {self.a} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
         )

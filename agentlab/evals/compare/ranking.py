@@ -15,7 +15,7 @@ import numpy as np
 from agentlab.evals.compare.measures import COSTS, Measure, measure
 from agentlab.evals.compare.paired import Sheet
 from agentlab.evals.compare.signs import Flips
-from agentlab.evals.compare.statistics import LEVEL, resamples
+from agentlab.evals.compare.statistics import LEVEL, NORMAL, resamples, students_t
 
 ALPHA = 1 - LEVEL
 LIKELY = 0.9
@@ -167,13 +167,11 @@ def _simultaneous(drawn: np.ndarray, means: np.ndarray, conversations: int) -> l
     """
     if conversations < 2:
         return None
-    from scipy.special import ndtri, stdtrit
-
     errors = np.nanstd(drawn, axis=1)
     moved = np.abs(drawn - means[:, None]) / np.where(errors > 0, errors, np.inf)[:, None]
     wide = float(np.nanquantile(np.nanmax(moved, axis=0), LEVEL))
     level = (1 + LEVEL) / 2
-    wide *= float(stdtrit(conversations - 1, level) / ndtri(level)) * (conversations / (conversations - 1)) ** 0.5
+    wide *= students_t(level, conversations - 1) / NORMAL.inv_cdf(level) * (conversations / (conversations - 1)) ** 0.5
     return [(float(mean - wide * error), float(mean + wide * error)) for mean, error in zip(means, errors, strict=True)]
 
 

@@ -33,7 +33,9 @@ OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 
 def lines(verdict: Verdict) -> list[str]:
     """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
-    open_ = [judged for judged in verdict.deciding if judged.verdict not in ("pass", "unchanged")]
+    # What else would have come of a run that was stopped is not known.
+    told = (*WORSE, "undecided") if verdict.result != "regression" or not verdict.stopped else WORSE
+    open_ = [judged for judged in verdict.deciding if judged.verdict in told]
     found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
     found += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
     found += [f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN]]

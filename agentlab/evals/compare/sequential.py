@@ -16,18 +16,30 @@ Three tests, each of which keeps its level though the run stops when one of them
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from agentlab.evals.compare.signs import TIE
 
 SEED = 0
-DRAWS = 9999
+DRAWS = 10_000
+"""Of the signs of all conversations; one of them is what was observed."""
+BLOCK = 512
+"""Conversations whose signs are drawn at once: 20 MB."""
 ROOM = 4
 """The first look is worth it where so many draws as clear as the clearest may raise an alarm."""
-EARLY = 1.6
-"""How alpha is spent: at 1 evenly, which stops soonest; at 2 late, which loses least power. Chosen by simulation."""
+AT_ONCE, LATE = 0.02, 3.0
+"""How alpha is spent: a fiftieth at the first look, which only a collapse crosses, the rest as this power of the share.
+
+Chosen by simulation (flows of `evals/bench/sequential.py`, 60 conversations, a loss in one of 4, 20 and 55 columns).
+Looked at eight times, a loss of .20 stops the run after 25, 30 and 33 of them, and a loss of .10 is found 3, 5 and 3
+points less often than at the end alone. A power of 2.5 takes 24, 29 and 32 and costs 4, 5 and 4 points; 1.6 at five
+looks took 24, 29 and 33 and cost 5, 7 and 5.
+"""
+LAST_BUT_ONE = 0.75
+"""The share of the conversations after which it is looked for the last time before the end: later saves too little."""
 STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
 """What is put on each conversation, as shares of what may be lost without ruin."""
 TRUST = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
@@ -36,12 +48,12 @@ SLOPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 1.6])
 
 
 def spent(alpha: float, share: float) -> float:
-    """Of `alpha`, what may be spent once this `share` of the conversations is played: alpha * share ** EARLY.
+    """Of `alpha`, what may be spent once this `share` of the conversations is played.
 
     The power family of Kim and DeMets (Design and analysis of group sequential tests based on the type I error
     spending rate function, Biometrika 1987).
     """
-    return float(alpha * min(1.0, share) ** EARLY)
+    return float(alpha * (AT_ONCE + (1 - AT_ONCE) * min(1.0, share) ** LATE))
 
 
 def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
@@ -50,65 +62,58 @@ def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
     Signs of n conversations that all became worse have a p-value of 2 ** -n, and it is first looked where that is
     below what may be spent by then.
     """
-    clearest = ((n, ROOM * max(2.0**-n, 1 / (DRAWS + 1))) for n in range(1, conversations))
+    clearest = ((n, ROOM * max(2.0**-n, 1 / DRAWS)) for n in range(1, conversations))
     first = next((n for n, p in clearest if p <= spent(alpha, n / conversations)), conversations)
-    places = np.geomspace(first, conversations, looks) if looks > 1 else [conversations]
+    places = np.geomspace(first, max(first, LAST_BUT_ONE * conversations), looks - 1)
     return sorted({*(round(float(place)) for place in places), conversations})
 
 
-def alarms(sums: np.ndarray, looks: Sequence[int], conversations: int, alpha: float) -> tuple[np.ndarray, bool]:
-    """Of each column a p-value for the whole family and all looks so far, and whether an alarm is raised now.
+def alarms(
+    sums: np.ndarray, looks: Sequence[int], conversations: int, alpha: float
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """At each look, of each column a p-value for the whole family and all looks so far, and whether there is an alarm.
 
-    `looks`: the sizes at which it was looked, the last one being all rows of `sums`; `conversations`: the most that are
-    played. The same conversation has the same sign in a draw at every look, and what was observed is one of the draws;
-    so a share of at most `spent` of them has raised an alarm by each look, whatever the noise looks like. p orders what
-    could have happened by the look at which it stops (Tsiatis, Rosner and Mehta, Biometrics 1984); it is below alpha
-    where the column raises the alarm, and means nothing before the last look where none does.
+    `looks`: the sizes at which it is looked; `conversations`: the most that are played. The same conversation has the
+    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `spent` of them
+    has raised an alarm by each look, whatever the noise looks like. p orders what could have happened by the look at
+    which it stops (Tsiatis, Rosner and Mehta, Biometrics 1984); it is below alpha where the column raises the alarm,
+    and means nothing before the last look where none does.
     """
-    kept = np.abs(sums).max(axis=0, initial=0.0) > 1e-12
-    found = np.ones(sums.shape[1])
-    if not kept.any():
-        return found, False
-    columns = sums[:, kept]
-    signs = np.vstack([np.ones((1, len(columns)), dtype=np.float32), _signs(len(columns))])
-    alive = np.ones(len(signs), dtype=bool)
-    for size in looks:
-        part = columns[:size]
-        norms = np.sqrt((part**2).sum(axis=0))
-        units = (part / np.where(norms > 0, norms, 1.0)).astype(np.float32)
-        under = signs[:, :size] @ units
-        largest = under.max(axis=1)
-        crossed = int((~alive).sum())
-        allowed = math.floor(spent(alpha, size / conversations) * len(signs) + 1e-9) - crossed
-        critical = _critical(largest[alive], allowed)
-        if size == looks[-1]:
-            among = np.sort(largest[alive])
-            reached = len(among) - np.searchsorted(among, under[0] - TIE)
-            found[kept] = (crossed + reached) / len(signs)
-            return found, bool(alive[0] and largest[0] >= critical)
+    random, under = np.random.default_rng(SEED), np.zeros((DRAWS, sums.shape[1]))
+    alive = np.ones(DRAWS, dtype=bool)
+    for before, size in pairwise((0, *looks)):
+        for start in range(before, size, BLOCK):
+            under += _under_signs(sums[start : min(size, start + BLOCK)], random)
+        norms = np.sqrt((sums[:size] ** 2).sum(axis=0))
+        units = under[:, norms > 0] / norms[norms > 0]
+        largest = units.max(axis=1, initial=0.0)
+        among, crossed, found = np.sort(largest[alive]), int((~alive).sum()), np.ones(len(norms))
+        critical = _critical(among, math.floor(spent(alpha, size / conversations) * DRAWS + 1e-9) - crossed)
+        found[norms > 0] = (crossed + len(among) - np.searchsorted(among, units[0] - TIE)) / DRAWS
+        yield found, bool(alive[0] and largest[0] >= critical)
         alive &= largest < critical
-    raise ValueError("the last look is at all conversations")
 
 
-def _signs(conversations: int) -> np.ndarray:
-    """Shape (DRAWS, conversations); those of the first ones do not depend on how many follow."""
-    random = np.random.default_rng(SEED)
-    bytes_each = -(-DRAWS // 8)
-    drawn = np.frombuffer(random.bytes(bytes_each * conversations), dtype=np.uint8).reshape(conversations, -1)
-    bits = np.unpackbits(drawn, axis=1, count=DRAWS).T
-    return 1 - 2 * bits.astype(np.float32)
+def _under_signs(part: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """The sums of some conversations under the signs of each draw, shape (DRAWS, J); the first is what was observed."""
+    # Whole words a conversation: so its signs do not depend on how many are drawn at once.
+    words = random.bytes(-(-DRAWS // 32) * 4 * len(part))
+    bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8).reshape(len(part), -1), axis=1, count=DRAWS)
+    bits[:, 0] = 0
+    # Single precision is fast, and exact enough in units of these conversations.
+    scale = np.abs(part).max(axis=0)
+    units = (part / np.where(scale > 0, scale, 1.0)).astype(np.float32)
+    under: np.ndarray = (units.sum(axis=0) - 2 * (bits.T.astype(np.float32) @ units)) * scale
+    return under
 
 
-def _critical(largest: np.ndarray, allowed: int) -> float:
-    """The least value that at most `allowed` of these reach; infinity where none is."""
-    if allowed <= 0:
-        return math.inf
-    ordered = np.sort(largest)[::-1]
-    if allowed >= len(ordered):
-        return -math.inf
+def _critical(ordered: np.ndarray, allowed: int) -> float:
+    """The least value that at most `allowed` of these, in ascending order, reach; infinity where none is."""
+    if not 0 < allowed < len(ordered):
+        return math.inf if allowed <= 0 else -math.inf
     # Ties with the first that may not cross are none of those that cross.
-    above = ordered[ordered > ordered[allowed] + TIE]
-    return float(above[-1]) - TIE / 2 if len(above) else math.inf
+    above = ordered[ordered > ordered[-1 - allowed] + TIE]
+    return float(above[0]) - TIE / 2 if len(above) else math.inf
 
 
 def evidence(sums: np.ndarray, counts: np.ndarray, margin: float, reach: float, widest: float) -> float:

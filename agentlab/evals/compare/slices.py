@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from agentlab.evals.compare.measures import COSTS
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.signs import DRAWS_OF_VISIBLE, Flips
+from agentlab.evals.results.rows import TurnFigures
 from agentlab.evals.results.run import Run
 
 FEWEST = 5
@@ -49,12 +51,13 @@ class Slice(NamedTuple):
 
 def labels(run: Run) -> dict[Place, set[str]]:
     """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
-    rows = {(row.conversation, row.turn): row for row in run.folder.turns()}
-    several = len({turn for _, turn in rows}) > 1
+    read = run.folder.latest(TurnFigures, attrgetter("category"))
+    categories = {(play[1], number): category for (play, number), category in read}
+    several = len({number for _, number in categories}) > 1
     found: dict[Place, set[str]] = {}
-    for (name, number), row in rows.items():
+    for (name, number), category in categories.items():
         own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
-        own |= set(_named({"category": row.category}))
+        own |= set(_named({"category": category}))
         if turn := run.asked(name, number):
             own |= {*_named(run.conversations[name].metadata), *_named(turn.metadata)}
         found[name, number] = own
@@ -94,11 +97,11 @@ def differing(
         return []
     tests = Flips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS_OF_VISIBLE)
     can = tests.floors() <= alpha
-    shown = [
-        _slice(*of, float(p), int(can.sum()))
-        for of, p, testable in zip(found, tests.test(can).p_adjusted, can, strict=True)
-        if testable and p < alpha
-    ]
+    shown, many = [], int(can.sum())
+    for (name, flow, paired, mask), p, testable in zip(found, tests.test(can).p_adjusted.tolist(), can, strict=True):
+        if testable and p < alpha:
+            a, b, size = float(paired.a[mask].mean()), float(paired.b[mask].mean()), len(np.unique(paired.codes[mask]))
+            shown.append(Slice(name, flow, paired.measure.name, a, b, int(mask.sum()), size, p, many))
     return sorted(shown, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
@@ -113,20 +116,6 @@ def _masks(paired: Paired, places: Mapping[Place, set[str]]) -> Iterator[tuple[s
             mask = np.zeros(len(paired.keys), dtype=bool)
             mask[inside[name]] = True
             yield name, mask
-
-
-def _slice(name: str, flow: str, paired: Paired, mask: np.ndarray, p: float, tests: int) -> Slice:
-    return Slice(
-        name=name,
-        flow=flow,
-        measure=paired.measure.name,
-        a=float(paired.a[mask].mean()),
-        b=float(paired.b[mask].mean()),
-        n=int(mask.sum()),
-        conversations=len(np.unique(paired.codes[mask])),
-        p_adjusted=p,
-        tests=tests,
-    )
 
 
 def unseen(slices: Sequence[Slice], seen: Iterable[tuple[str, str]]) -> list[Slice]:

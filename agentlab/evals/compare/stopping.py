@@ -37,18 +37,11 @@ from agentlab.evals.compare.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.compare.sequential import (
-    SEED,
-    alarms,
-    bound,
-    evidence,
-    evidence_of_loss,
-    planned_looks,
-)
+from agentlab.evals.compare.sequential import SEED, alarms, bound, evidence, evidence_of_loss, planned_looks
 from agentlab.evals.compare.verdicts import Judged, Kind
 from agentlab.evals.results.run import Run
 
-LOOKS = 5
+LOOKS = 8
 
 
 class _Column:
@@ -121,9 +114,8 @@ class Watched(Judged):
         alpha: float,
         outcome: Outcome,
         order: np.ndarray,
-        *,
-        cut: bool,
         column: _Column,
+        cut: bool,
     ) -> None:
         super().__init__(member.flow, member.paired, share, alpha, outcome, advises=member.advises)
         self._column = column
@@ -241,7 +233,7 @@ class Stopping:
         if not self._looks:
             return np.asarray(np.minimum(certain, len(constant) / evidence_of_loss(sums)))
         looks = [look for look in self._looks if look < len(sums)] + [len(sums)]
-        p, raised = alarms(sums, looks, len(self.order), self._alpha)
+        *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha)
         signs = p if raised or len(sums) == len(self.order) else np.ones(len(p))
         return np.minimum(certain, signs)
 
@@ -257,7 +249,7 @@ class Stopping:
         held = {flow: rows for flow, rows in held.items() if rows}
         members, unknown = members_of(held, measured(run), self._margins, self._primary, seconds_decide=self._seconds)
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
-        p: dict[tuple[str, str], Outcome] = {}
+        judged = []
         for advises in {member.advises for member in members}:
             own = [m for m in members if m.advises == advises]
             sums = [m.paired.sums[order] if len(m.paired.differences) else np.zeros(len(order)) for m in own]
@@ -265,14 +257,10 @@ class Stopping:
             constant = np.array([m.paired.constant and m.paired.losses[0] > 0 for m in own])
             found = self._p(np.column_stack(sums), constant) if looked else np.ones(len(own))
             for member, value in zip(own, found.tolist(), strict=True):
-                p[member.flow, member.paired.measure.name] = Outcome(None, value, None, len(own))
-        judged = []
-        for member in members:
-            name = member.paired.measure.name
-            share = share_of(name, self._margins)
-            column = _Column(member.flow, name, self._held[member.flow], share)
-            outcome = p[member.flow, name]
-            judged.append(Watched(member, share, self._alpha, outcome, order, cut=cut, column=column))
+                name, outcome = member.paired.measure.name, Outcome(None, value, None, len(own))
+                share = share_of(name, self._margins)
+                column = _Column(member.flow, name, self._held[member.flow], share)
+                judged.append(Watched(member, share, self._alpha, outcome, order, column, cut))
         notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
         if run.result.model != self._header.model:
             notes.append(f"the baseline was made with {self._header.model}, the run with {run.result.model}")

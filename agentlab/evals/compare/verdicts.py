@@ -24,7 +24,7 @@ from agentlab.evals.compare.family import Outcome
 from agentlab.evals.compare.measures import COSTS, brief
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.signs import POWER
-from agentlab.evals.compare.statistics import loss_bound, may_lose
+from agentlab.evals.compare.statistics import NORMAL, loss_bound, may_lose
 
 Kind = Literal["unchanged", "pass", "worse beyond margin", "worse, size undecided", "undecided"]
 WORSE: tuple[Kind, ...] = ("worse beyond margin", "worse, size undecided")
@@ -85,7 +85,7 @@ class Judged:
         left = self.paired.sums - self.paired.counts * self.loss
         error = math.sqrt(float((left**2).sum()) * self.conversations / (self.conversations - 1)) / self.n
         # Below this, the bound would lie within the margin too often to be called worse.
-        found = max(self._visible, self.margin + _z(POWER) * error - (self.bound - self.loss))
+        found = max(self._visible, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
         most = math.inf if self.measure in COSTS else self.baseline
         return found if found <= (1 - self.baseline if self.measure.name == "failed" else most) else None
 
@@ -132,6 +132,8 @@ class Judged:
         if self.verdict == "unchanged":
             return f"unchanged on these {self.n} turns"
         moved = f"{'worse' if self.loss > 0 else 'better'} by {brief(abs(self.loss))}"
+        if abs(self.loss) < 1e-9:
+            moved = "as good on average"
         if self.paired.constant:
             moved += " on every turn"
         limit = f"the margin is {brief(self.margin)}"
@@ -147,8 +149,12 @@ class Judged:
         if self.conversations < 2:
             told = "one conversation cannot tell"
         elif self.more:
-            told = f"{self.more} more conversations would tell"
+            told = f"{conversations_more(self.more)} would tell"
         return f"undecided, {told}: {moved}, {most}; {limit}"
+
+
+def conversations_more(number: int) -> str:
+    return f"{number} more conversation{'s' if number > 1 else ''}"
 
 
 def conversations_to_show(losses: np.ndarray, conversations: int, alpha: float) -> float:
@@ -158,11 +164,5 @@ def conversations_to_show(losses: np.ndarray, conversations: int, alpha: float) 
     if strength <= 0:
         return math.inf
     # Twice the evidence of the signs takes four times the conversations; and enough of them must differ.
-    times = max((_z(1 - alpha) / strength) ** 2, math.log2(1 / alpha) / len(moved))
+    times = max((NORMAL.inv_cdf(1 - alpha) / strength) ** 2, math.log2(1 / alpha) / len(moved))
     return max(1.0, (times - 1) * conversations)
-
-
-def _z(level: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(level))

@@ -19,8 +19,8 @@ import numpy as np
 STRATA = 3
 LEAST_LABELLED = 3
 """Labelled turns in a stratum below which it is not told apart from its neighbour."""
-UNSEEN = 0.5
-"""How far from the mean an error may lie that no label showed, on the scale of 0 to 1."""
+UNSEEN = 1.0
+"""How far from the mean an error may lie that no label showed: the whole scale of 0 to 1."""
 FIRST = 10
 """Turns that are labelled at random before the choice follows the judge's errors."""
 
@@ -134,7 +134,7 @@ def estimate(
     # The jackknife's factor for few conversations (CR3).
     together = math.sqrt(float((sums**2).sum())) * len(sums) / max(1, len(sums) - 1) / turns
     told_of = len(np.unique(codes[known]))
-    # Labels that happen to be alike show no spread: one more, half the scale away, is counted with them.
+    # Labels that happen to be alike show no spread: one more, the whole scale away, is counted with them.
     unseen = UNSEEN / float(known.sum())
     error = math.hypot(max(alone, together) * math.sqrt(known.sum() / (known.sum() - 1)), unseen)
     reach = float(stdtrit(max(1, told_of - 1), (1 + level) / 2)) * error

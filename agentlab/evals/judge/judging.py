@@ -21,9 +21,8 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
-from agentlab.core.files import LARGE, append_whole, read_bytes
+from agentlab.core.files import append_whole
 from agentlab.core.messages import Reply, UserTurn, from_json
-from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Totals, Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
@@ -32,6 +31,7 @@ from agentlab.evals.results.rows import SHARED, Graded, ScoreRow, TurnRow, encod
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise_scores
 from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.run.ledger import rows_of
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.workbench import Workbench
@@ -235,13 +235,11 @@ def _passages(run: Run, row: TurnRow) -> tuple[str, ...]:
 
 
 def _kept(file: Path) -> dict[tuple[str, str, int, int], Judgement]:
-    if not file.exists():
-        return {}
     try:
-        lines = read_bytes(file, LARGE, links=False).splitlines()
-        return {(row := from_json(Judgement, parse_json(line))).key: row for line in lines}
-    except (OSError, ValueError) as problem:
-        raise RunError(f"{file} cannot be read: {problem}; delete it, and what it holds is asked again") from None
+        rows = rows_of(file, lambda content: from_json(Judgement, content), Judgement)
+        return {row.key: row for row in rows}
+    except RunError as problem:
+        raise RunError(f"{problem}; delete it, and what it holds is asked again") from None
 
 
 def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:

@@ -8,14 +8,16 @@ A label is a number from 0 (bad) to 1 (good), or empty where nobody has looked. 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import replace_file
+from agentlab.core.files import append_whole, open_file, replace_file
+from agentlab.core.shown import as_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")
@@ -28,8 +30,7 @@ def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
     replies = set(known)
     found: dict[Reply, float] = {}
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
+        with _opened(path) as rows:
             missing = [name for name in (*KEYS[:3], "label") if name not in (rows.fieldnames or ())]
             if missing:
                 raise DatasetError(f"there is no column {missing[0]!r}; it has {', '.join(COLUMNS)}", path)
@@ -44,9 +45,17 @@ def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
                 text = (row["label"] or "").strip()
                 if text:
                     found[reply] = _number(text, path, rows.line_num)
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+    except OSError as problem:
+        raise DatasetError(f"cannot be read: {problem.strerror or problem}", path) from None
+    except (UnicodeDecodeError, csv.Error) as problem:
         raise DatasetError(f"cannot be read: {problem}", path) from None
     return found
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
+    with open_file(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        yield csv.DictReader(text)
 
 
 def _reply(row: dict[str, str], path: Path, line: int) -> Reply:
@@ -71,30 +80,29 @@ def add_rows(path: Path, rows: Sequence[dict[str, object]]) -> int:
     has: set[tuple[str, ...]] = set()
     begun = path.exists() and path.stat().st_size > 0
     if begun:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            has = {tuple(str(row.get(name) or "") for name in KEYS) for row in csv.DictReader(file)}
+        with _opened(path) as known:
+            has = {tuple(str(row.get(name) or "") for name in KEYS) for row in known}
     fresh = [row for row in rows if tuple(str(row[name]) for name in KEYS) not in has]
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if not begun:
-            writer.writeheader()
-        for row in fresh:
-            writer.writerow({name: _cell(row.get(name, "")) for name in COLUMNS})
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, COLUMNS)
+    if not begun:
+        writer.writeheader()
+    for row in fresh:
+        writer.writerow({name: as_cell(row.get(name, "")) for name in COLUMNS})
+    append_whole(path, written.getvalue().encode("utf-8", "backslashreplace"))
     return len(fresh)
 
 
 def rows_of(path: Path) -> list[Reply]:
     """The replies that a file has a row for, labelled or not; raises DatasetError."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
+    with _opened(path) as rows:
         return [_reply(row, path, rows.line_num) for row in rows]
 
 
 def set_label(path: Path, row: dict[str, object]) -> None:
     """Write a label down: into the row of its reply, if the file has one, or else as a new one. Raises OSError."""
     add_rows(path, [row])
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
+    with _opened(path) as reader:
         names, rows = list(reader.fieldnames or COLUMNS), list(reader)
     for known in rows:
         if all(str(known.get(name) or "") == str(row[name]) for name in KEYS):
@@ -104,8 +112,3 @@ def set_label(path: Path, row: dict[str, object]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     replace_file(path, written.getvalue())
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

@@ -4,38 +4,27 @@ What counts is the share of the reference's content that the reply has: dates as
 "1,500" is 1500), and the other words by their stems, without those that carry nothing. Words more than the reference
 has cost nothing, so read it with `rouge_l`. Three things are wrong whatever else is said: a reply that declines, the
 other one of yes and no, and none of the numbers where the reference has some. A word right after a "not" is not said.
+Of a reference that is a paragraph it is the token F1, for there the longest reply would have most of it.
 
 Set and tested on answers that others had judged: `results/LOG.md`, `evals/bench/correctness.py`.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.dates import find_dates, share_of_date
-from agentlab.evals.scorers.words import has_reference, normalise
+from agentlab.evals.scorers.stems import content
+from agentlab.evals.scorers.words import f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
-SAY_NOTHING = """
-of in on at to for from by with and or as is was were are be been it its he she his her they their them this that these
-those which who whom what when where there i you we my your our had has have do does did will would can could about
-around approximately likely also so very just up out into than then but if
-"""
-DENY = "not never no isnt wasnt arent werent dont doesnt didnt cannot cant neither nor without"
-COUNT = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty
-"""
-TENS = "thirty forty fifty sixty seventy eighty ninety hundred"
-EMPTY, NOT = frozenset(SAY_NOTHING.split()), frozenset(DENY.split())
+SENTENCE = 25
+"""Words of a reference up to which it is one; a longer one is a paragraph."""
 OPENING = 60
 """Characters in which the first words stand."""
-NUMBERS = {word: number for number, word in enumerate(COUNT.split())}
-NUMBERS |= {word: 30 + 10 * place for place, word in enumerate(TENS.split())} | {"once": 1, "twice": 2}
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
@@ -57,6 +46,8 @@ def correctness(said: str, reference: str) -> float:
     """The share of the reference's content in the reply; see the top of the file."""
     if declines(said) and not declines(reference):
         return 0.0
+    if is_paragraph(reference):
+        return f1(normalise(said), normalise(reference))
     said, reference = (re.sub(r"(?<=\d),(?=\d{3}\b)", "", text) for text in (said, reference))
     right, ours = polarity(reference), polarity(said)
     if right and ours:
@@ -78,35 +69,14 @@ def correctness(said: str, reference: str) -> float:
     return (parts + len(wanted & ours_there)) / total
 
 
+def is_paragraph(reference: str) -> bool:
+    return len(reference.split()) > SENTENCE
+
+
 def polarity(text: str) -> str:
     """`yes` or `no` where one of them is among the first words, "" where neither or both are."""
     found = {word for word in normalise(text[:OPENING]).split()[:3] if word in ("yes", "no")}
     return found.pop() if len(found) == 1 else ""
-
-
-@functools.lru_cache(maxsize=4096)
-def content(text: str) -> frozenset[str]:
-    """Stems and numbers of the words that say something and are not denied."""
-    words = normalise(re.sub(r"(?<=\w)['\u2019]s\b", "", text).replace("-", " ")).split()
-    found = set()
-    for place, word in enumerate(words):
-        denied = place > 0 and words[place - 1] in NOT
-        if word not in EMPTY and not denied:
-            found.add(stem(word))
-    return frozenset(found)
-
-
-def stem(word: str) -> str:
-    """A number as its digits; else without the endings of plurals and verbs."""
-    if word in NUMBERS:
-        return str(NUMBERS[word])
-    if number := re.fullmatch(r"(\d{1,30})(st|nd|rd|th|s)?", word):
-        return str(int(number[1]))
-    for ending in ("ing", "ies", "es", "ed", "ly", "s", "e", "y"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-            break
-    return word[:-1] if len(word) > 4 and word[-1] == word[-2] else word
 
 
 def _is_number(word: str) -> bool:
