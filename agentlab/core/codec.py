@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from agentlab.core.strict_json import parse_json
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -24,8 +26,8 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Raises ValueError for what is not JSON."""
+    """Raises ValueError for what is not JSON, or is none that `parse_json` reads."""
     try:
         return _decode(data)
-    except ValueError:
-        return json.loads(data)
+    except (ValueError, RecursionError):
+        return parse_json(data)

@@ -267,7 +267,7 @@ def _detail(event: Event) -> str:
         case Fetch():
             return shorten(str(event.facts))
         case MemoryOp(op="recall"):
-            return f"{len(event.facts)} facts"
+            return f"{len(event.facts)} fact{'' if len(event.facts) == 1 else 's'}"
         case MemoryOp():
             return f"written as {event.facts[0].id}" if event.written else "not written"
         case Decision():

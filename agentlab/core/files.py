@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from agentlab.core.errors import ConfigError
 
@@ -121,6 +121,12 @@ class Appended:
         if self._descriptor is not None:
             self._close()
             self._descriptor = None
+
+
+def open_log(path: Path) -> TextIO:
+    """An ordinary file to which text is added; raises OSError."""
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, links=False)
+    return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def append_whole(path: Path, data: bytes) -> None:

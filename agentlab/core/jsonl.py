@@ -45,23 +45,26 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
 
 
 def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
+    parsed = parse_line(line, file, number)
     try:
-        return row.model_validate(_parse(line))
+        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair cannot be written down again
+        return row.model_validate(parsed)
+    except ValidationError as problem:
+        raise DatasetError(explain(problem, row), file, number) from None
+    except UnicodeEncodeError as problem:
+        raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
+
+
+def parse_line(line: bytes, file: Path, number: int) -> Any:
+    """The JSON of a line; raises DatasetError."""
+    try:
+        return parse_json(line)
     except UnicodeDecodeError:
         raise DatasetError("the line is not UTF-8", file, number) from None
     except json.JSONDecodeError as problem:
         raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
-    except ValidationError as problem:
-        raise DatasetError(explain(problem, row), file, number) from None
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
-
-
-def _parse(line: bytes) -> Any:
-    """Plain JSON that can be written down again."""
-    parsed = parse_json(line)
-    json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair raises a UnicodeEncodeError
-    return parsed
 
 
 def _model_in(annotation: Any) -> Any:

@@ -49,7 +49,7 @@ LONGEST_NAME = 200
 def names(room: str) -> dict[str, str]:
     """Every name in a room with the first line of its docstring; nothing is imported."""
     found = {name: summary for name, (_, summary) in _tools().items()} if room == "tools" else _files(room)
-    for entry in metadata.entry_points(group=f"agentlab.{room}"):
+    for entry in _declared().select(group=f"agentlab.{room}"):
         found.setdefault(entry.name, f"from {entry.value}")
     return found
 
@@ -78,6 +78,12 @@ def _tools() -> dict[str, tuple[str, str]]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
+def _declared() -> Any:
+    """What other packages declare; looked for once, because that reads a file of every package that is installed."""
+    return metadata.entry_points()
+
+
 def _is_tool(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "tool"
 
@@ -97,7 +103,7 @@ def resolve(room: str, name: str) -> Any:
         if hasattr(found, _VERBS[room][0]):
             return found
     what = f"{ROOMS[room]} {name!r}"
-    for entry in metadata.entry_points(group=f"agentlab.{room}", name=name):
+    for entry in _declared().select(group=f"agentlab.{room}", name=name):
         return _checked(room, what, _loaded(what, entry.load))
     module, _, attribute = name.partition(":")
     own = Path(module if module.endswith(".py") else f"{module}.py")

@@ -31,8 +31,14 @@ class PriceTable:
     def __init__(self, prices: dict[str, Price], dated: str) -> None:
         self.dated = dated
         self._prices = prices
+        self._found: dict[str, Price | None] = {}
 
     def of(self, model: str) -> Price | None:
+        if model not in self._found:
+            self._found[model] = self._most_exact(model)
+        return self._found[model]
+
+    def _most_exact(self, model: str) -> Price | None:
         if model in self._prices:
             return self._prices[model]
         fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]

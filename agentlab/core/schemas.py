@@ -20,8 +20,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from agentlab.core.errors import ToolError
-
-# Not where it is used, which would be in the first call of a tool: a second of its latency.
 from agentlab.core.messages import ToolSpec
 
 log = logging.getLogger(__name__)

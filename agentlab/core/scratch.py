@@ -1,7 +1,7 @@
 """Temporary folders: what a conversation keeps on disk goes with it, and with the process, however that ends.
 
 All of a process stand in one, which it holds a lock on while it lives. What a kill left behind can be locked by
-somebody else, and is removed when the next process makes its first one.
+somebody else, and is removed when the next process opens a workbench.
 """
 
 from __future__ import annotations
@@ -47,7 +47,16 @@ def _made(process: int, where: str) -> Path:
 
 def _remove(folder: Path, process: int) -> None:
     if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    # Without the lock, which goes last, nobody would know what a kill in between left for somebody's work.
+    for inside in folder.iterdir():
+        if inside.name != _ALIVE:
+            shutil.rmtree(inside, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sweep(where: Path) -> None:
@@ -59,6 +68,6 @@ def _sweep(where: Path) -> None:
             held = os.open(folder / _ALIVE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                _delete(folder)
             finally:
                 os.close(held)

@@ -16,7 +16,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -129,13 +129,20 @@ def _tells(name: str) -> tuple[bool, bool]:
 def _in_environment() -> dict[str, str]:
     # Every line that is shown or written asks. What `os.environ` does to read one variable costs more than the search,
     # so it is read again only where the mapping behind it has changed.
-    return _in_variables(tuple(vars(os.environ)["_data"].items()))
+    global _read
+    variables: dict[bytes, bytes] = vars(os.environ)["_data"]
+    if variables != _read[0]:
+        _read = dict(variables), _in_variables(variables)
+    return _read[1]
 
 
-@functools.lru_cache(maxsize=1)
-def _in_variables(variables: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
+_read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
+"""The environment as it was read last, and the secrets in it."""
+
+
+def _in_variables(variables: Mapping[bytes, bytes]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables):
+    for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables.items()):
         holds, is_address = _tells(name)
         if holds:
             # A variable may hold several keys.

@@ -111,6 +111,18 @@ def parse_yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        levels = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # What is nested far deeper takes the library seconds to read, and then ends in a RecursionError.
+            self.levels += 1
+            if self.levels > DEEPEST + 1:
+                raise ValueError(f"nested deeper than {DEEPEST} levels")
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self.levels -= 1
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             seen = set()
             for key, _ in node.value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
@@ -57,6 +57,8 @@ class Totals:
 
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
+        if _values(self) == _values(other):
+            return True
         for mine, theirs in zip(_values(self), _values(other), strict=True):
             if mine is None or theirs is None:
                 if mine is not theirs:
@@ -77,6 +79,7 @@ def add_up(numbers: Iterable[Any]) -> Any:
 _NAMES = tuple(field.name for field in fields(Totals))
 _values = attrgetter(*_NAMES)
 _NOTHING = Totals()
+_id = attrgetter("id")
 
 
 def _price(event: Event, parents: set[int]) -> Totals:
@@ -104,11 +107,18 @@ def _price(event: Event, parents: set[int]) -> Totals:
     return _NOTHING
 
 
+Priced = Sequence[tuple[Event, Totals]]
+"""Costed events of one trace, each with what it cost."""
+
+
+def priced(events: Sequence[Event]) -> Priced:
+    parents = {event.parent for event in events if event.parent is not None}
+    return [(event, _price(event, parents)) for event in events if event.costed]
+
+
 def fold(events: Iterable[Event]) -> Totals:
     """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
-    events = list(events)
-    parents = {event.parent for event in events if event.parent is not None}
-    return Totals.sum(_price(event, parents) for event in events if event.costed)
+    return Totals.sum(price for _, price in priced(list(events)))
 
 
 def billed(events: Iterable[Event]) -> Totals:
@@ -164,7 +174,7 @@ class Trace:
             listen(self, event)
 
     def of_turn(self, turn: int) -> list[Event]:
-        return sorted((e for e in self.events if e.turn == turn), key=lambda e: e.id)
+        return sorted([event for event in self.events if event.turn == turn], key=_id)
 
     def turns(self) -> list[int]:
         return sorted({event.turn for event in self.events})
@@ -230,30 +240,52 @@ def seconds(count: float | None) -> str:
 
 def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
     """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
-    events = list(events)
-    parents = {event.parent for event in events if event.parent is not None}
-    parts: dict[str, list[Totals]] = defaultdict(list)
-    for event in events:
-        if event.costed and event.phase is not None:
-            parts[event.phase].append(_price(event, parents))
-    return {phase: Totals.sum(parts[phase]) for phase in PHASES if phase in parts}
+    return _by_phase(priced(list(events)))
 
 
-def check_conservation(events: Iterable[Event], where: str) -> None:
-    events = list(events)
+def _by_phase(costs: Priced) -> dict[str, Totals]:
+    found = _grouped((event.phase, price) for event, price in costs)
+    return {phase: found[phase] for phase in PHASES if phase in found}
+
+
+def _grouped(parts: Iterable[tuple[Any, Totals]]) -> dict[Any, Totals]:
+    groups: dict[Any, list[Totals]] = defaultdict(list)
+    for name, price in parts:
+        groups[name].append(price)
+    return {name: Totals.sum(prices) for name, prices in groups.items()}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a trace came to, folded once: in all, by phase and by turn."""
+
+    totals: Totals
+    phases: Mapping[str, Totals]
+    turns: Mapping[int, Totals]
+    """Of the turns that cost anything."""
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> Costs:
+        costs = priced(events)
+        turns = _grouped((event.turn, price) for event, price in costs)
+        return cls(Totals.sum(price for _, price in costs), _by_phase(costs), turns)
+
+    def of_turn(self, turn: int) -> Totals:
+        return self.turns.get(turn, _NOTHING)
+
+
+def check_conservation(events: Sequence[Event], where: str) -> Costs:
+    """What the events came to, added up in several ways; raises RunError where these differ."""
     seen: set[int] = set()
     for event in events:
         if event.id in seen:
             raise RunError(f"{where}: event {event.id} is in the ledger twice")
         seen.add(event.id)
-    for event in events:
-        if event.parent is not None and event.parent not in seen:
-            raise RunError(f"{where}: event {event.id} belongs to event {event.parent}, which is not in the ledger")
-    totals = fold(events)
-    turns: dict[int, list[Event]] = defaultdict(list)
-    for event in events:
-        turns[event.turn].append(event)
     parents = {event.parent for event in events}
+    if lost := parents - seen - {None}:
+        orphan = next(event for event in events if event.parent in lost)
+        raise RunError(f"{where}: event {orphan.id} belongs to event {orphan.parent}, which is not in the ledger")
+    costs = Costs.of(events)
     answered = [(e, e.completion.usage) for e in events if isinstance(e, ModelCall) and e.completion is not None]
     calls = Totals(
         llm_calls=len(answered),
@@ -266,14 +298,11 @@ def check_conservation(events: Iterable[Event], where: str) -> None:
         cost_usd=add_up(call.cost_usd for call, _ in answered),
         seconds=add_up(e.seconds for e in events if e.costed and e.id not in parents),
     )
-    sums = {
-        "phases": Totals.sum(by_phase(events).values()),
-        "turns": Totals.sum(fold(inner) for inner in turns.values()),
-        "calls": calls,
-    }
+    sums = {"phases": Totals.sum(costs.phases.values()), "turns": Totals.sum(costs.turns.values()), "calls": calls}
     for name, total in sums.items():
-        if not total.agrees_with(totals):
-            raise RunError(f"{where}: the sum over {name} is {total}, the totals are {totals}")
+        if not total.agrees_with(costs.totals):
+            raise RunError(f"{where}: the sum over {name} is {total}, the totals are {costs.totals}")
+    return costs
 
 
 def _whole(event: Event) -> str:

@@ -148,8 +148,11 @@ def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
     """The folder that a conversation names; raises DatasetError for one that leads out of the data set."""
     found = folder / name
     inside = found.is_dir() and folder.resolve() in found.resolve().parents
-    if not inside or any(part.is_symlink() for part in (found, *found.rglob("*"))):
-        raise DatasetError(f"memory: {name!r} is no folder inside the data set, or holds links", file, line)
+    parts = (found, *found.rglob("*")) if inside else ()
+    if not inside or any(part.is_symlink() or not (part.is_dir() or part.is_file()) for part in parts):
+        raise DatasetError(
+            f"memory: {name!r} is no folder inside the data set, or holds more than ordinary files", file, line
+        )
     return found
 
 

@@ -52,8 +52,9 @@ class Draft:
         if not file.exists():
             return cls(folder, load_documents(corpus) if corpus.exists() else tuple(documents))
         draft = cls(folder, load_documents(corpus) if corpus.exists() else ())
+        rows = list(read_rows(file, Conversation, "id"))
         lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
-        for number, conversation in read_rows(file, Conversation, "id"):
+        for number, conversation in rows:
             draft.conversations[conversation.id] = conversation
             draft._lines[conversation.id] = lines[number - 1].decode().rstrip("\r")
         return draft

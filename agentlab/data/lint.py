@@ -1,6 +1,7 @@
 """What in a data set can be read but hardly be meant, a line each: `conversations.jsonl:3: turn 0 of a: what it is`.
 
-* Duplicates: the same turns twice, or nearly (four in five runs of three words are shared): they count as independent.
+* Duplicates: the same turns twice, or nearly (four in five runs of three words are shared): they count as independent;
+  and documents that are the same, of which one is relevant by its id.
 * Leaks: a reference answer of three words or more stands in the user's message (other than as a choice, `this or
   that`), or in a reply given before.
 * Contradictions: a turn whose gold excludes itself, or two turns that are the same, all before them included, with gold
@@ -49,6 +50,10 @@ def _doubts(dataset: Dataset) -> Iterator[str]:
                 yield f"{_place(dataset, conversation)}turn {number} of {conversation.id}: {doubt}"
     yield from _repeated(dataset)
     yield from _nearly_repeated(dataset)
+    first: dict[tuple[str, str], str] = {}
+    for document in dataset.documents:
+        if (other := first.setdefault((document.title, document.text), document.doc_id)) != document.doc_id:
+            yield f"corpus.jsonl: {document.doc_id}: the same as {other}: who finds one of them has missed the other"
 
 
 def too_small(dataset: Dataset) -> str:
@@ -56,9 +61,10 @@ def too_small(dataset: Dataset) -> str:
     count = len(dataset.conversations)
     if count >= LEAST_CONVERSATIONS:
         return ""
+    counted = "1 conversation is" if count == 1 else f"{count} conversations are"
     return (
-        f"{dataset.name}: {count} conversations are too few: between two flows no difference can be shown, however"
-        f" large (p is {2.0 ** (1 - count):.2g} at the least); {LEAST_CONVERSATIONS} are the least for one measure"
+        f"{dataset.name}: {counted} too few: between two flows no difference can be shown, however large"
+        f" (p is {2.0 ** (1 - count):.2g} at the least); {LEAST_CONVERSATIONS} are the least for one measure"
     )
 
 
@@ -92,6 +98,8 @@ def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> It
 
 
 def _graded(turn: Turn, has_documents: bool) -> Iterator[str]:
+    if not turn.user.strip():
+        yield "user: nothing is said"
     asked = (turn.relevant_doc_ids, turn.needs_document_lookup, turn.expected_calls, turn.expected_memory)
     if not (turn.reference_answers or turn.unanswerable or turn.no_call) and all(part is None for part in asked):
         yield "nothing is expected of the reply, so none of our scorers grades it"

@@ -32,8 +32,6 @@ from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn
 
-"""How the conversation begins in whose name a flow fills its memory."""
-
 
 class ToldTurn(Strict):
     id: str = Field(min_length=1, max_length=500)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.events import Event, ModelCall, ToolRun
 from agentlab.core.messages import Usage
 from agentlab.core.prices import PriceTable
@@ -101,6 +101,8 @@ class Elsewhere:
                     names.append(row.conversation)
             if names:
                 rows.append({"flow": flow, "turns": len(names), **_compared(then, now, names)})
+        if not rows:
+            raise RunError(f"{run.path} holds no calls, so none can be had elsewhere")
         return pd.DataFrame(rows).set_index("flow")
 
 

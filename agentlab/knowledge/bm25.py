@@ -7,6 +7,7 @@ one long word here and is found by the dense half of a hybrid index only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +26,7 @@ class WordIndex:
     @classmethod
     def build(cls, texts: Sequence[str], folder: Path | None = None) -> Self:
         """Index `texts` and save to `folder`, if one is given, which stays empty where no text has a word."""
-        import bm25s
-
+        bm25s = _library()
         words = _words(texts)
         if folder is not None:
             folder.mkdir()
@@ -43,8 +43,7 @@ class WordIndex:
     @classmethod
     def load(cls, folder: Path, size: int) -> Self:
         """Open what `build` saved for `size` texts; raises OSError or ValueError where it is damaged."""
-        import bm25s
-
+        bm25s = _library()
         if not any(folder.iterdir()):
             return cls(None, size)
         bm25 = bm25s.BM25.load(folder, show_progress=False, verbosity=0)
@@ -61,8 +60,14 @@ class WordIndex:
         return scores
 
 
-def _words(texts: Sequence[str]) -> list[list[str]]:
+def _library() -> Any:
+    # A progress bar of it starts a thread that never ends, also where the bar is not shown.
+    os.environ.setdefault("DISABLE_TQDM", "1")
     import bm25s
 
-    words: list[list[str]] = bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+    return bm25s
+
+
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    words: list[list[str]] = _library().tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
     return words

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable
+from agentlab.core.files import data_folder
 from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.scratch import folder_of
 from agentlab.core.stream import Item, Stream
@@ -41,10 +42,10 @@ class Chat:
     """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
 
     With a file as `database`, the conversation goes on where the last chat with that file ended; with a folder as
-    `memory`, what was remembered stays there. Without them both end with the lab. `mcp` is a file of servers whose
-    tools the flow has on top. With `begins_with`, from `turns_until` of another chat or from a data set, it goes on
-    after turns that are not asked again. `clock` says when a turn takes place. `on_event` is called with every item of
-    `stream`.
+    `memory`, what was remembered stays there, or in the data folder of a flow that has one. Without them both end with
+    the lab. `mcp` is a file of servers whose tools the flow has on top. With `begins_with`, from `turns_until` of
+    another chat or from a data set, it goes on after turns that are not asked again. `clock` says when a turn takes
+    place. `on_event` is called with every item of `stream`.
     """
 
     def __init__(
@@ -80,6 +81,9 @@ class Chat:
         self._replies: dict[int, str] = {}
         """What was replied in this chat, by place in `said`."""
         self._begins_with = tuple(begins_with)
+        if data := getattr(variant.settings, "data", None):
+            # There, whoever talks to the agent finds what it remembers.
+            memory = data_folder(data) / "memory"
         self._memory_folder = folder_of(self) if memory is None else Path(memory)
         self._keeps_memory = memory is not None
         self._clock = clock
@@ -96,12 +100,13 @@ class Chat:
         return tuple(documents)
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return await asyncio.wrap_future(self._begin(text, speaker_id, speaker_name))
+        return await asyncio.wrap_future(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return self._bench.wait_for(self._begin(text, speaker_id, speaker_name))
+        return self._bench.wait_for(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
-    def _begin(self, text: str, speaker_id: str | None, speaker_name: str | None) -> Future[Reply]:
+    def begin(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
+        """As `say`, for whoever waits in a way of their own; `stop` breaks it off."""
         turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
         self._talking = self._bench.start(self._say(turn))
         return self._talking
@@ -154,8 +159,11 @@ class Chat:
 
         Raises ConfigError where there are not so many.
         """
-        if not 1 <= turn <= len(self.said):
-            raise ConfigError(f"turn {turn}: this conversation has {len(self.said)} turns so far")
+        said = self._begins_with if self._driver is None and self._begins_with else self.said
+        if not 1 <= turn <= len(said):
+            raise ConfigError(f"turn {turn}: this conversation has {len(said)} turns so far")
+        if said is self._begins_with:
+            return list(said[:turn])
         tip = self._database.last_message(CONVERSATION)
         chain = self._database.chain(tip) if tip is not None else ()
         replies: list[list[str]] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.files import append_whole
 from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
@@ -18,16 +19,18 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 CONVERSATION = "chat"
+"""What live conversations are called in traces and stored histories; their randomness depends on it."""
 STORED, RECORDED = "conversations", "recordings"
 """Folders of a chat beside its memory."""
 _NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
-"""What live conversations are called in traces and stored histories; their randomness depends on it."""
 
 
 def keep_row(file: Path, row: Turn) -> None:
-    """Add a turn to those that a conversation has had so far."""
-    with file.open("a", encoding="utf-8") as rows:
-        rows.write(f"{row.model_dump_json(exclude_defaults=True)}\n")
+    """Add a turn to those that a conversation has had so far; raises ConfigError where it cannot be kept."""
+    try:
+        append_whole(file, f"{row.model_dump_json(exclude_defaults=True)}\n".encode())
+    except OSError as problem:
+        raise ConfigError(f"{file}: the turn cannot be kept here ({problem.strerror or problem})") from None
 
 
 def kept_rows(file: Path) -> list[Turn]:

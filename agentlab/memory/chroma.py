@@ -34,6 +34,7 @@ from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check
 from agentlab.memory.chroma_check import DATABASE, Files, files_of, note, noted, problem_of
 from agentlab.memory.exact import VectorTable
 
+KEPT_IN = "chroma"
 _ABOUT = "agentlab.json"
 """Beside Chroma's own files: whose vectors they hold."""
 _HNSW = {"space": "cosine", "max_neighbors": 64, "ef_construction": 400, "ef_search": 800, "num_threads": 1}
@@ -53,7 +54,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Chr
 
     Chroma itself is loaded at the first use.
     """
-    folder = (Path(where) / "chroma").resolve()
+    folder = (Path(where) / KEPT_IN).resolve()
     about = folder / _ABOUT
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,11 @@ def problem_of(folder: Path, files: Files, before: Files) -> str:
     size, was = (held.get(DATABASE, [0])[0] for held in (files, before))
     if size < was:
         return f"{DATABASE} was cut off"
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # what SQLite keeps of open connections comes and goes
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                return f"{path.relative_to(folder).as_posix()!r} is no ordinary file"  # of a pipe nobody reads the end
     command = [sys.executable, "-P", "-c", _READ_ALL, str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 - our own

@@ -20,6 +20,7 @@ from agentlab.core.protocols import Embedder
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
 from agentlab.memory.exact import VectorTable
 
+KEPT_IN = "memory.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,7 +39,7 @@ CREATE TABLE IF NOT EXISTS about (one INTEGER PRIMARY KEY CHECK (one = 1), embed
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> SqliteMemory:
     """Open or create `where`/memory.sqlite; ConfigError if it is no such file or was made with another embedder."""
-    path = Path(where) / "memory.sqlite"
+    path = Path(where) / KEPT_IN
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

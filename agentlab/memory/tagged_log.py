@@ -25,7 +25,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from agentlab.core.errors import MemoryUnavailable, ToolError
-from agentlab.core.files import replace_file
+from agentlab.core.files import LARGE, read_bytes, replace_file
 
 _OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
 _CLOSING = "\n</MEMORY>"
@@ -95,7 +95,9 @@ class TaggedLog:
 
     def text(self) -> str:
         """The file as it stands, with line ends as on Unix; "" where there is none."""
-        return self.path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n") if self.path.exists() else ""
+        if not self.path.exists():
+            return ""
+        return read_bytes(self.path, LARGE).decode("utf-8", "replace").replace("\r\n", "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

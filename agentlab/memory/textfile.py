@@ -15,32 +15,28 @@ import base64
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from agentlab.core import codec
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.files import replace_file
+from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, unit
 from agentlab.memory.exact import VectorTable
 from agentlab.memory.tagged_log import Entry, TaggedLog, append, written
 
+KEPT_IN = "memory.txt"
 _FIRST = "Long-term memory of agentlab, embedded with "
 _MODULE = "memory"
-_OLD_FIRST = "Memory of agentlab, embedded with "
-_OLD_FACT = re.compile(
-    r'^\[fact ("(?:[^"\\\n]|\\.)*") of ("(?:[^"\\\n]|\\.)*") at (\S+)\]\n((?:>.*\n)+)\[end\]\n?', re.MULTILINE
-)
-_OLD_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|\\)")
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> TextfileMemory:
     """Open or create `where`/memory.txt; ConfigError if it cannot be read or was made with another embedder."""
-    path = Path(where) / "memory.txt"
+    path = Path(where) / KEPT_IN
     memory = TextfileMemory(path, embedder, user)
     try:
         memory.prepare()
@@ -68,13 +64,10 @@ class TextfileMemory(StoredMemory):
         with self._log.locked():
             if not path.exists() or not path.stat().st_size:
                 replace_file(path, f"{_FIRST}{self.embedder.name}\n")
-            first, _, rest = self._log.text().partition("\n")
-            holds = first.removeprefix(_FIRST).removeprefix(_OLD_FIRST)
-            if holds == first:
+            first = self._log.text().partition("\n")[0]
+            if not first.startswith(_FIRST):
                 raise _Damaged(f"line 1: expected '{_FIRST}...'")
-            check_embedder(str(path), holds, self.embedder)
-            if first.startswith(_OLD_FIRST):
-                replace_file(path, f"{_FIRST}{holds}\n".encode() + _OLD_FACT.sub(_tagged, rest).encode())
+            check_embedder(str(path), first.removeprefix(_FIRST), self.embedder)
             self._rows.entries()
 
     async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
@@ -160,9 +153,9 @@ def _key(text: str) -> str:
 def _read_vectors(path: Path) -> dict[str, Vector]:
     """Vectors by the key of their text. What cannot be read, such as half a line, is passed over: it is made anew."""
     vectors: dict[str, Vector] = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+    for line in read_bytes(path, LARGE).split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError):
-            key, packed = json.loads(line)
+            key, packed = codec.loads(line)
             vectors[key] = from_bytes(base64.b64decode(packed))
     return vectors
 
@@ -170,19 +163,3 @@ def _read_vectors(path: Path) -> dict[str, Vector]:
 def _vector_lines(vectors: Mapping[str, Vector]) -> bytes:
     packed = {key: base64.b64encode(vector.astype("<f4").tobytes()).decode() for key, vector in vectors.items()}
     return "".join(f"{json.dumps(pair)}\n" for pair in packed.items()).encode()
-
-
-def _tagged(found: re.Match[str]) -> str:
-    """A fact as older versions wrote it, as an entry:
-
-    [fact "memory_1" of "ann" at 2026-01-05T10:00:00]
-    > Ann plays the oboe.
-    [end]
-    """
-    lines = [
-        _OLD_ESCAPE.sub(lambda code: chr(int(code[1] or code[2] or "5c", 16)), line[1:].removeprefix(" "))
-        for line in found[4].removesuffix("\n").split("\n")
-    ]
-    facts = {"user": json.loads(found[2]), "id": json.loads(found[1])}
-    entry = Entry(module=_MODULE, time=datetime.fromisoformat(found[3]), text="\n".join(lines), facts=facts)
-    return written([entry]).decode()

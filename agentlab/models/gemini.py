@@ -20,7 +20,7 @@ from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, error_of_status, seconds_in, wired_tools
+from agentlab.models.provider import Provider, error_of_status, seconds_in, unreadable, wired_tools
 from agentlab.wire.limits import Limits
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
         begun = not isinstance(problem, aiohttp.ClientConnectorError)
         return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
-        return errors.ServerFault(f"the server sent what cannot be read: {type(problem).__name__}", model)
+        return unreadable(problem, model)
     if problem.code == 400 and "API key" in said:
         return errors.Refused(said, model)
     if problem.code in (400, 413) and re.search(r"token count.*exceeds|maximum number of tokens|payload size", said):

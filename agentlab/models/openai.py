@@ -169,7 +169,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
     def parse(self, raw: StreamedChat, request: Request) -> Completion:
         if raw.finish is None:
             raise Unreachable("the stream ended before the answer did", self.name)
-        ours = {wired: name for name, wired in wired_tools(request).items()}
+        ours = {wired: name for name, wired in wired_tools(request).items()} if raw.calls else {}
         made = tuple(
             read_call(call["id"] or f"call_{index}", ours.get(call["name"], call["name"]), call["arguments"])
             for index, call in sorted(raw.calls.items())

@@ -35,6 +35,12 @@ OPENAI = "https://api.openai.com/v1"
 SILENCE_SECONDS = 120.0
 MOST_OF_AN_ERROR = 65_536
 """Bytes of a refusal that are read."""
+_BROKEN = {
+    "ClientPayloadError": "the answer has no end",
+    "ServerDisconnectedError": "the server hung up",
+    "ClientOSError": "the server hung up",
+}
+_NO_HTTP = "what came is no answer in HTTP"
 _OVERFLOW = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
 _OWN_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 
@@ -88,7 +94,7 @@ class Connection:
         except aiohttp.ClientConnectorError as problem:
             error = Unreachable(f"cannot reach the server: {self.keys.quote(str(problem))}", model)
         except aiohttp.ClientError as problem:
-            error = Unreachable(f"the connection broke: {type(problem).__name__}", model)
+            error = Unreachable(f"the connection broke: {_BROKEN.get(type(problem).__name__, _NO_HTTP)}", model)
         except ModelError as problem:
             error = problem if problem.model else type(problem)(self.keys.quote(str(problem)), model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.

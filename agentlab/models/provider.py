@@ -87,13 +87,14 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Type
 
 
 def unreadable(problem: Exception, model: str) -> ServerFault:
-    return ServerFault(f"the server sent what cannot be read: {type(problem).__name__}", model)
+    why = str(problem)[:200] if isinstance(problem, ValueError) else "it is not as the protocol has it"
+    return ServerFault(f"the server sent what cannot be read: {why}", model)
 
 
 def wired_tools(request: Request) -> dict[str, str]:
     """The tools on offer and those called before, as `wire_names` puts them."""
-    called = (call.name for message in request.messages for call in message.tool_calls)
-    return wire_names([*(tool.name for tool in request.tools), *called])
+    called = [call.name for message in request.messages if message.tool_calls for call in message.tool_calls]
+    return wire_names([*(tool.name for tool in request.tools), *called]) if called or request.tools else {}
 
 
 def wire_names(names: Iterable[str]) -> dict[str, str]:

@@ -20,6 +20,9 @@ class ProgressBar(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
         self._drawn = 0.0
         super().__init__([self.bar, self.line])
 
+    def __repr__(self) -> str:
+        return "(a progress bar)"
+
     def update(self, progress: RunProgress) -> None:
         running = progress.done < progress.total
         if running and time.monotonic() - self._drawn < BETWEEN_UPDATES:

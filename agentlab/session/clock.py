@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
@@ -26,8 +26,7 @@ RecordedDuration = Callable[[Any, float], tuple[float, str]]
 """Takes what was done in this process, as JSON, and the seconds measured; gives the seconds to write, and origin."""
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(NamedTuple):
     """Where in the trace the running code is: the event it belongs to, and what it came after."""
 
     turn: int = 0
@@ -82,11 +81,11 @@ class Clock:
 
     def enter_branch(self, outer: Scope, number: int) -> None:
         """The running task is one of several that work side by side since `outer`."""
-        self.scope = replace(outer, path=(*outer.path, number))
+        self.scope = outer._replace(path=(*outer.path, number))
 
     def go_background(self, outer: Scope, number: int) -> None:
         """What the running task does from here on belongs to no other event, and nothing waits for it."""
-        self.scope = replace(outer, parent=None, background=True, path=(*outer.path, -1 - number))
+        self.scope = outer._replace(parent=None, background=True, path=(*outer.path, -1 - number))
 
     def set_predecessors(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
@@ -96,19 +95,19 @@ class Clock:
     @property
     def elapsed(self) -> float:
         """Modelled seconds of the turn so far, where the running code is."""
-        return max(0.0, self._reached - self._now)
+        return max(0.0, self._reached(self.scope) - self._now)
 
-    @property
-    def _reached(self) -> float:
-        scope = self.scope
+    def _reached(self, scope: Scope) -> float:
         outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
         return max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
-        scope = self.scope
+        return self._open(phase, self.scope)
+
+    def _open(self, phase: Phase | None, scope: Scope) -> dict[str, Any]:
         event_id = self.trace.next_id()
-        self._began[event_id] = start = self._reached
+        self._began[event_id] = start = self._reached(scope)
         where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
         return {"id": event_id, "phase": phase, "start": start, **where}
 
@@ -117,6 +116,10 @@ class Clock:
         self.stream.emit(StepBegun(event.turn, event))
 
     def close(self, event: Event) -> None:
+        self._take(event)
+        self.set_predecessors((event.id,))
+
+    def _take(self, event: Event) -> None:
         if event.parent is not None:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = event.start + event.seconds
@@ -127,7 +130,6 @@ class Clock:
         if self.stream.is_heard:
             ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
             self.stream.emit(ended)
-        self.set_predecessors((event.id,))
 
     def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> _Timed:
         """Make the block one event; what the block puts into the dict it is given becomes fields of the event."""
@@ -144,7 +146,7 @@ class Clock:
         if not parts and event.work is not None:
             took, origin = self._recorded_duration(event.work, seconds)
             event = replace(event, seconds=took, origin=origin)
-        self.close(event)
+        self._take(event)
 
 
 class _Timed:
@@ -157,10 +159,10 @@ class _Timed:
 
     def __enter__(self) -> dict[str, Any]:
         clock, kind = self._clock, self._kind
-        self._opened = clock.open(self._phase)
+        self._outer = outer = clock.scope
+        self._opened = clock._open(self._phase, outer)
         if clock.stream.is_heard and kind not in (Decision, Notice):
             clock.begun(kind(**self._opened, **self._facts))
-        self._outer = outer = clock.scope
         clock.scope = Scope(outer.turn, self._opened["id"], (), outer.background, outer.path)
         self._began = time.perf_counter()
         return self._facts
@@ -168,8 +170,11 @@ class _Timed:
     def __exit__(self, kind: object, failure: BaseException | None, traceback: object) -> None:
         seconds = time.perf_counter() - self._began
         if failure is not None:
-            self._facts["error"] = f"{type(failure).__name__}: {failure}"
-        self._clock.scope = self._outer
+            interrupted = isinstance(failure, asyncio.CancelledError)
+            self._facts["error"] = "interrupted" if interrupted else f"{type(failure).__name__}: {failure}"
+        # What comes next comes after it.
+        outer = self._outer
+        self._clock.scope = Scope(outer.turn, outer.parent, (self._opened["id"],), outer.background, outer.path)
         self._clock.close_timed(self._kind, self._opened | self._facts, seconds)
 
 

@@ -32,8 +32,13 @@ def _opened(session: Any) -> Path:
         return Path(session.files)
     folder = folder_of(session, "workspace-")
     if session.files is not None:
-        shutil.copytree(session.files, folder, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(session.files, folder, symlinks=True, dirs_exist_ok=True, ignore=_neither_files_nor_folders)
     return folder
+
+
+def _neither_files_nor_folders(folder: str, names: list[str]) -> list[str]:
+    paths = {name: Path(folder, name) for name in names}
+    return [name for name, path in paths.items() if not (path.is_dir() or path.is_file() or path.is_symlink())]
 
 
 WORKSPACE: Slot[Path] = Slot(_opened)

@@ -12,6 +12,8 @@ from agentlab.core.strict_json import parse_json
 
 MOST_TOKENS = 10**9
 """Of one call; beyond, a count is a mistake."""
+_COUNTS = tuple(field.name for field in fields(Usage))
+_FINISH_REASONS = get_args(FinishReason)
 
 
 def checked(answer: Any, model: str) -> tuple[Completion, str]:
@@ -24,18 +26,19 @@ def checked(answer: Any, model: str) -> tuple[Completion, str]:
     if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
         raise ServerFault("the answer is no text", model)
     usage, odd = _usage(answer.usage)
-    known = answer.finish_reason in get_args(FinishReason)
-    return replace(
-        answer,
-        message=replace(message, role="agent", tool_calls=tuple(_call(call, model) for call in message.tool_calls)),
+    if message.tool_calls or message.role != "agent":
+        calls = tuple(_call(call, model) for call in message.tool_calls)
+        message = replace(message, role="agent", tool_calls=calls)
+    return Completion(
+        message=message,
         usage=usage,
         model=answer.model if isinstance(answer.model, str) else model,
-        finish_reason=answer.finish_reason if known else "stop",
+        finish_reason=answer.finish_reason if answer.finish_reason in _FINISH_REASONS else "stop",
     ), odd
 
 
 def _usage(given: Any) -> tuple[Usage, str]:
-    told = {field.name: getattr(given, field.name, None) for field in fields(Usage)}
+    told = {name: getattr(given, name, None) for name in _COUNTS}
     counts = {name: _count(count) for name, count in told.items()}
     for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
         most = counts[whole]

@@ -141,7 +141,7 @@ class Gateway:
             answer = await timed(self._in_time(model.complete(request, emit)), waited)
         completion, strange = checked(answer.result, self.name)
         odd[:] = [strange] if strange else []
-        return replace(answer, result=completion)
+        return Timed(completion, answer.seconds, answer.waited)
 
     async def _in_time(self, work: Awaitable[Completion]) -> Completion:
         """What `work` brings within the time that the spec gives a call."""

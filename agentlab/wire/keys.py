@@ -5,7 +5,6 @@ Ids that only name an exchange are normalised first; everything else that reache
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -13,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.messages import Message, Request, Role, plain_row, to_json
+from agentlab.core.messages import PLAIN, Message, Request, Role, defaults_of, plain_row, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
+
+_SETTINGS = tuple(field for field in defaults_of(Request) if field[0] not in ("messages", "tools"))
 
 Row = dict[str, Any]
 Repeat = int | list[int]
@@ -61,8 +62,11 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
             parts[name] = part
             messages.append(name)
     tools = [intern("tool", to_json(tool)) for tool in request.tools]
-    rest = to_json(dataclasses.replace(request, messages=(), tools=()))
-    del rest["messages"]
+    rest = {}
+    for name, default in _SETTINGS:
+        value = getattr(request, name)
+        if value is not default and value != default:
+            rest[name] = value if type(value) in PLAIN else to_json(value)
     who = {"model": model, "endpoint": endpoint, "epoch": epoch}
     return RecordedRequest({**who, "messages": messages, "tools": tools, **rest}, parts)
 

@@ -79,6 +79,7 @@ class Limits:
         self._meters: dict[str, dict[str, Meter]] = {}
         """By key, then `requests` or `tokens`."""
         self._closed_until = self._slowed_at = -math.inf
+        self._refused_since = math.inf
         self._too_many = math.inf
         """How many were in flight when the last one was refused; towards that the steps are small."""
         self._began: float | None = None
@@ -117,12 +118,15 @@ class Limits:
         self.in_flight -= 1
         if refused is not None:
             self.refused += 1
-            self._closed_until = max(self._closed_until, now + min(refused, LONGEST_PAUSE))
+            # A minute for all refusals in a row: a call that is refused each time would wait as long for each attempt.
+            self._refused_since = min(self._refused_since, now)
+            self._closed_until = max(self._closed_until, min(now + refused, self._refused_since + LONGEST_PAUSE))
             # Of those that were in flight together only the first one tells something new.
             if sent > self._slowed_at:
                 self._slow_down(now)
         elif answered:
             self.answered += 1
+            self._refused_since = math.inf
             if self._is_probing:
                 self._is_probing = False
                 self._window = self._most

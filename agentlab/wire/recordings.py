@@ -113,7 +113,7 @@ class Recordings:
         line = self._mine.parts.get(name) or self._others.parts.get(name)
         if line is None:
             raise RecordingError(f"message or tool {name} is not recorded", self.line_of(row["key"]))
-        content = _row(line)[kind]
+        content = _row(line).get(kind)
         if digest(content) != name:
             raise RecordingError(f"the content of {name} does not fit the id", self.line_of(row["key"]))
         return content
@@ -256,7 +256,12 @@ class _File:
 
 
 def _row(line: bytes) -> Row:
-    row: Row = codec.loads(line)
+    try:
+        row: Row = codec.loads(line)
+    except ValueError as problem:
+        # Its check fits, so somebody made that anew.
+        told = line[:60].decode("ascii", "backslashreplace")
+        raise RecordingError(f"{problem}; was it edited by hand?", f"the entry that begins {told}") from None
     del row["check"]
     return row
 

@@ -124,5 +124,6 @@ def _checked(reply: Any) -> Reply:
             "the flow returned a Reply whose text is no string (what a model says is completion.text) or whose"
             " citations are no Citations"
         )
-    json.dumps(to_json(reply))
+    if reply.data or reply.citations:
+        json.dumps(to_json(reply))
     return reply

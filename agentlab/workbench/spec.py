@@ -152,7 +152,8 @@ class Spec(Strict):
         (),
         max_length=4,
         description="the two to four measures that decide comparisons and the gate; the rest advises. Without it, three"
-        " that the data can grade (answer_f1, refusal_accuracy, tool_f1, lookup_accuracy, memory_recall) and the cost",
+        " that the data can grade (answer_correctness, refusal_accuracy, tool_f1, lookup_accuracy, memory_recall) and"
+        " the cost",
     )
     prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
     budget: BudgetSpec = BudgetSpec()

@@ -51,6 +51,7 @@ class Workbench:
     """What the sessions of one spec are made of; `objects` stand for what the spec names, by its room and its name."""
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
+        scratch()  # what killed runs left of facts goes, whether this one needs a folder or not
         self.spec = spec
         self.objects = objects
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)

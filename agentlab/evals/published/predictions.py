@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
+from agentlab.core import codec
 from agentlab.core.errors import DatasetError
+from agentlab.core.files import lines_of, open_file
+from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
-from agentlab.core.strict_json import parse_json
 
 LONGEST_CELL = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]
@@ -74,53 +77,56 @@ def prediction_files(path: Path) -> list[Path]:
 
 def read_predictions(file: Path) -> Iterator[tuple[int, Prediction]]:
     """The rows of a file with their lines; raises DatasetError naming file and line."""
+    with _readable(file) as lines:
+        yield from _read_csv(file, lines) if file.suffix == ".csv" else _read_lines(file, lines)
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[BufferedReader]:
     try:
-        yield from _read_csv(file) if file.suffix == ".csv" else _read_lines(file)
+        with open_file(file) as lines:
+            yield lines
     except OSError as problem:
-        raise DatasetError(f"cannot be read ({problem.strerror or problem})", file) from problem
+        raise DatasetError(f"cannot be read ({problem.strerror or problem})", file) from None
 
 
 def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
-    """Keys in the first rows that nobody here reads."""
-    if file.suffix == ".csv":
-        with file.open(encoding="utf-8-sig", newline="", errors="replace") as lines:
-            found = [name.partition(".")[0] for name in next(csv.reader(lines), [])]
-    else:
-        with file.open("rb") as lines:
-            first = itertools.islice(lines, rows)
-            found = [key for line in first for key in _keys(line)]
+    """Keys in the first rows that nobody here reads; DatasetError where the file cannot be read."""
+    found: list[str] = []
+    with _readable(file) as lines:
+        if file.suffix == ".csv":
+            # A row that is no CSV is told where it is read.
+            with contextlib.suppress(csv.Error), io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
+                found = [name.partition(".")[0] for name in next(csv.reader(text), [])]
+        else:
+            found = [key for line in itertools.islice(lines_of(lines), rows) for key in _keys(line)]
     return [key for key in dict.fromkeys(found) if key not in KEYS]
 
 
 def _keys(line: bytes) -> list[str]:
     """Of a row; of what cannot be read, which is told where it is read, none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        row = json.loads(line)
+    with contextlib.suppress(ValueError):
+        row = codec.loads(line)
         return list(row) if isinstance(row, dict) else []
     return []
 
 
-def _read_lines(file: Path) -> Iterator[tuple[int, Prediction]]:
+def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
     decode = msgspec.json.Decoder(Prediction).decode
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield number, decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                # Slower, says more, and knows half a surrogate pair, which a model may have written.
-                if line.removeprefix(b"\xef\xbb\xbf").strip():
-                    yield number, _checked(_parsed(line, file, number), file, number)
-
-
-def _parsed(line: bytes, file: Path, number: int) -> Any:
+    number = 0
     try:
-        return parse_json(line)
-    except UnicodeDecodeError:
-        raise DatasetError("the line is not UTF-8", file, number) from None
-    except json.JSONDecodeError as problem:
-        raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
+        for line in lines_of(lines):
+            number += 1
+            try:
+                read = decode(line)
+            except (ValueError, RecursionError):
+                # Slower, says more, and knows half a surrogate pair, which a model may have written.
+                if not line.removeprefix(b"\xef\xbb\xbf").strip():
+                    continue
+                read = _checked(parse_line(line, file, number), file, number)
+            yield number, read
     except ValueError as problem:
-        raise DatasetError(f"not usable: {problem}", file, number) from None
+        raise DatasetError(str(problem), file, number + 1) from None
 
 
 def _checked(row: Any, file: Path, number: int) -> Prediction:
@@ -138,10 +144,10 @@ def _needed() -> str:
     return ", ".join(name for name, field in KEYS.items() if field.required)
 
 
-def _read_csv(file: Path) -> Iterator[tuple[int, Prediction]]:
+def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
     before = csv.field_size_limit(LONGEST_CELL)
     try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
+        with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
             rows = csv.reader(text, strict=True)
             columns = next(rows, [])
             if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:

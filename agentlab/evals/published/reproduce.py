@@ -22,6 +22,7 @@ from typing import Literal
 from msgspec import Struct
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.files import read_bytes
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
@@ -250,7 +251,7 @@ def read_claims(folder: Path) -> list[Claim]:
     """The figures of `published.json`; raises DatasetError."""
     file = folder / "published.json"
     try:
-        content = parse_json(file.read_bytes())
+        content = parse_json(read_bytes(file, links=False))
     except FileNotFoundError:
         raise DatasetError("there is no published.json, so there is nothing to hold answers against", folder) from None
     except (OSError, ValueError) as problem:

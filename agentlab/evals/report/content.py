@@ -35,6 +35,8 @@ LENGTHS = (None, 2000, 600, 200)
 """Characters of a reply to try, until the replies fit."""
 SLICES_AT_MOST = 24
 """Values of a property that still divide the turns into something to look at."""
+CUT_OFF = "cut off"
+"""Here all that ended at max_tokens; the rule of this name knows those that were wrong."""
 ALWAYS = ("kind", "id", "turn")
 Place = tuple[str, int]
 """Conversation and turn: a row."""
@@ -78,6 +80,7 @@ class Content:
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
             for side, rows in zip(self.sides, self.values, strict=True)
         ]
+        self._epochs = [sorted({key[2] for key in rows}) for rows in self.played]
         self._gold = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
@@ -177,8 +180,8 @@ class Content:
 
     def _plays(self) -> Iterator[dict[str, Any]]:
         """Of each flow and epoch the values over the rows; None where the measure does not apply or is not known."""
-        for number, rows in enumerate(self.values):
-            for epoch in sorted({key[2] for key in rows}):
+        for number, (rows, epochs) in enumerate(zip(self.values, self._epochs, strict=True)):
+            for epoch in epochs:
                 columns = [
                     [_short(rows.get((*place, epoch), {}).get(name)) for place in self.rows] for name in self.measures
                 ]
@@ -205,7 +208,7 @@ class Content:
                 for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
             for each in why[id(self.sides[flow].run)]:
-                if each.flow == self.sides[flow].flow and each.cause != "error":
+                if each.flow == self.sides[flow].flow and each.cause not in ("error", CUT_OFF):  # shown already
                     struck[each.cause, RULES[each.cause][1]].append((flow, number[each.conversation, each.turn]))
         for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*places})}
@@ -225,8 +228,8 @@ class Content:
     def _said(self, place: Place, most: int | None) -> list[Any]:
         replies: list[Any] = []
         asked = ""
-        for rows in self.played:
-            for epoch in sorted({key[2] for key in rows}):
+        for rows, epochs in zip(self.played, self._epochs, strict=True):
+            for epoch in epochs:
                 row = rows.get((*place, epoch))
                 asked = row.user if row else asked
                 text = None if row is None else (row.reply.text if row.reply else row.error or "")
@@ -239,16 +242,19 @@ class Content:
         A trace is `{"turn": {"events", "scores"}}` a play; texts stand in pages of their own.
         """
         texts, traces, used = Texts(), {}, 0
+        turns_of = [defaultdict[tuple[str, int], list[int]](list) for _ in self.played]
+        for found, rows in zip(turns_of, self.played, strict=True):
+            for conversation, turn, epoch in sorted(rows):
+                found[conversation, epoch].append(turn)
         conversations = self._worst_first(primary)
         for name in conversations:
             if used + texts.bytes > TRACES_AT_MOST:
                 break
             plays: list[dict[int, Any]] = []
-            for side, rows in zip(self.sides, self.played, strict=True):
-                for epoch in sorted({key[2] for key in rows}):
+            for side, rows, turns, epochs in zip(self.sides, self.played, turns_of, self._epochs, strict=True):
+                for epoch in epochs:
                     play = (side.flow, name, epoch)
                     trace = side.run.traces.get(play)
-                    turns = sorted(key[1] for key in rows if key[0] == name and key[2] == epoch)
                     plays.append(
                         {
                             turn: {
@@ -258,7 +264,7 @@ class Content:
                                     for metric, score in (rows[name, turn, epoch].scores or {}).items()
                                 ],
                             }
-                            for turn in turns
+                            for turn in turns[name, epoch]
                         }
                     )
             gold = self._gold.get(name)
@@ -319,7 +325,7 @@ def _asks_for(turn: Turn) -> str:
 def _troubles(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
-            yield "cut off", f"by max_tokens ({event.request.max_tokens}) in {event.phase}"
+            yield CUT_OFF, f"by max_tokens ({event.request.max_tokens})"
         if isinstance(event, Notice) and event.name == NOT_RECORDED:
             yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
 

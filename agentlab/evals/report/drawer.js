@@ -151,7 +151,7 @@ function drawHead(play, said, scores) {
   const failed = at(D.plays[play].values[failedAt], looked.row), get = (name) => at(D.plays[play].values[indexOf(name)], looked.row);
   return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (said || "(an empty reply)")),
-    h("p", { class: "spent" }, `${number(get("llm_calls"))} calls · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${took(get("latency_s"))}`),
+    h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${took(get("latency_s"))}`),
     h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ Mean = tuple[float | None, Interval, int]
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG that shows itself in a notebook; where pictures are not shown, the same in words."""
+    """An SVG that shows itself in a notebook; where pictures are not shown, the same in words.
+
+    It stands there as an image: what shows saved notebooks may drop the styles of an SVG, and not look into an image.
+    """
 
     svg: str
     text: str
@@ -33,7 +37,9 @@ class Picture:
         return self.text
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        return {"image/svg+xml": self.svg, "text/plain": self.text}
+        source = f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+        image = f'<img src="{source}" width="{WIDTH + 24}" alt="{as_html(self.text)}">'
+        return {"text/html": image, "text/plain": self.text}
 
 
 def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> Picture:
@@ -86,27 +92,26 @@ def forest(comparison: Comparison) -> Picture:
     """Paired differences of what decides, turned so that right of the line is better; costs as shares of A's mean."""
     parts, told, y = [], [], 8.0
     middle, half = 310.0, 120.0
-    for pair in comparison.pairs:
+    every = [
+        [(d, *_scaled(d)) for d in pair.differences if d.primary and d.difference is not None]
+        for pair in comparison.pairs
+    ]
+    reach = {"higher": 0.1, "lower": 0.1}
+    for d, _, ends in (row for scaled in every for row in scaled):  # one scale for all pairs
+        reach[d.measure.better] = max(reach[d.measure.better], *map(abs, ends))
+    for pair, scaled in zip(comparison.pairs, every, strict=True):
         y += 18
         parts.append(_text(0, y, f"{pair.b} against {pair.a}", INK, bold=True))
         y += 8
-        rows = [d for d in pair.differences if d.primary and d.difference is not None]
-        scaled = [(d, *_scaled(d)) for d in rows]
-        reach = {
-            kind: max(
-                [0.1, *(abs(end) for d, _, ends in scaled if (d.measure.better == "higher") is kind for end in ends)]
-            )
-            for kind in (True, False)
-        }
         began = y
         for d, center, ends in scaled:
             y += 22
-            most = reach[d.measure.better == "higher"]
-            low, high = (middle + half * max(-1.0, min(1.0, end / most)) for end in ends)
+            most = reach[d.measure.better]
+            low, high = (middle + half * end / most for end in ends)
             colour = GOOD if d.reading == "B better" else BAD if d.reading == "B worse" else SOFT
             parts.append(_text(0, y, d.measure.title, INK))
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
-            place = middle + half * max(-1.0, min(1.0, center / most))
+            place = middle + half * center / most
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
             parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.reading, d.reading)}", colour))
             told.append(_in_words(pair, d))

@@ -3,7 +3,7 @@
 "use strict";
 
 let D = null;  // what is shown; `take` in drawer.js changes it
-let playsOf = [];
+let playsOf = [], playedBy = [];
 const byId = (id) => document.getElementById(id);
 const all = (count) => [...Array(count).keys()];
 const state = { flows: new Set(), x: 0, y: 0, measure: 0, show: "all", cause: "", slice: "", everything: false };
@@ -41,6 +41,12 @@ function took(seconds) {
   if (seconds == null) return "? s";
   return seconds >= 0.1 || !seconds ? `${number(+seconds.toFixed(2))} s` : `${number(+(seconds * 1000).toPrecision(2))} ms`;
 }
+
+// How wide a text of a figure is, in pixels.
+const ruler = document.createElement("canvas").getContext("2d");
+const wide = (text, bold) => { ruler.font = `${bold ? "600 " : ""}12px system-ui, sans-serif`; return ruler.measureText(text).width; };
+// No name is cut: one that is too long is drawn narrower.
+const squeezed = (text, room, bold) => (wide(text, bold) > room ? { textLength: room, lengthAdjust: "spacingAndGlyphs" } : {});
 
 const signed = (value, measure) => (value > 0 ? "+" : "") + number(value, measure);
 const percent = (share) => `${share > 0 ? "+" : ""}${Math.round(100 * share)} %`;
@@ -103,7 +109,7 @@ function drawPlot() {
   const taken = [];
   const dots = [...points].sort((p, q) => p.y[0] - q.y[0]).map((p) => {
     const [x, y, [, ci, ], [, cj, ]] = [X(p.x[0]), Y(p.y[0]), p.x, p.y];
-    const half = D.flows[p.flow].length * 3.7 + 2, name = Math.max(left + half, Math.min(width - right - half, x));
+    const half = Math.min(width, wide(D.flows[p.flow], true)) / 2, name = Math.max(half, Math.min(width - half, x));
     let line = y - 13;
     while (taken.some((other) => Math.abs(other.line - line) < 15 && Math.abs(other.name - name) < half + other.half)) line -= 15;
     taken.push({ name, line, half });
@@ -115,31 +121,37 @@ function drawPlot() {
         ci && svg("line", { class: "bar", x1: X(ci[0]), x2: X(ci[1]), y1: y, y2: y }),
         cj && svg("line", { class: "bar", x1: x, x2: x, y1: Y(cj[0]), y2: Y(cj[1]) }),
         svg("circle", { cx: x, cy: y, r: 7 }),
-        svg("text", { class: "name", x: name, y: line, "text-anchor": "middle" }, D.flows[p.flow])),
+        svg("text", { class: "name", x: name, y: line, "text-anchor": "middle", ...squeezed(D.flows[p.flow], width, true) }, D.flows[p.flow])),
       `${label}; press to look at this flow alone`, () => toggleFlow(p.flow), picked);
   });
   const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${mx.title} →`), svg("text", { class: "axis", x: 0, y: 12 }, `↑ ${my.title}`)];
   const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows by cost and quality" }, grid, svg("polyline", { class: "front", points: line }), names, dots);
-  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, "Bars are 95 % intervals over conversations; the dashed line joins the flows that no other one beats in both. Press a flow to see it alone below."));
+  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, `Bars are 95 % intervals over conversations; ${front.length > 1 ? "the dashed line joins the flows that no other one beats in both" : `${front.length ? D.flows[front[0].flow] : "none"} is as good as every other one in both`}. Press a flow to see it alone below.`));
 }
 
 function drawForest() {
   const pairs = D.pairs.filter((pair) => !state.flows.size || chosen().some((flow) => [pair.a, pair.b].includes(D.flows[flow])));
   if (!D.pairs.length) return byId("forest").replaceChildren(h("p", { class: "note" }, "There is nothing to compare."));
-  const width = Math.max(280, byId("forest").clientWidth), wide = width > 420;
-  const nameEnd = wide ? 150 : 112, numberStart = width - (wide ? 138 : 104), middle = (nameEnd + numberStart) / 2, half = (numberStart - nameEnd) / 2 - 8;
-  const blocks = pairs.map((pair) => {
+  const width = Math.max(280, byId("forest").clientWidth);
+  const rowsOf = (pair) => {
     const base = D.means[D.flows.indexOf(pair.a)];
-    const rows = pair.differences.filter((d) => D.measures[d.measure].decides || state.everything).filter((d) => state.everything || d.ci95 || d.difference).map((d) => {
+    return pair.differences.filter((d) => D.measures[d.measure].decides || state.everything).filter((d) => state.everything || d.ci95 || d.difference).map((d) => {
       const measure = D.measures[d.measure], mean = base && base[d.measure][0], sign = measure.higher ? 1 : -1;
       const scale = measure.quality ? 1 : mean ? 1 / Math.abs(mean) : 0;
       const ends = (d.ci95 || [d.difference, d.difference]).map((end) => end * scale * sign).sort((a, b) => a - b);
       return { d, measure, scale, center: d.difference * scale * sign, ends };
     });
-    const span = (quality) => Math.max(0.1, ...rows.filter((r) => r.measure.quality === quality).flatMap((r) => r.ends.map(Math.abs)));
-    const spans = { true: Math.min(1, span(true)), false: Math.min(2, span(false)) };
+  };
+  const shownRows = pairs.map(rowsOf), every = shownRows.flat();
+  // One scale for all pairs, so that bars can be compared from one to the next.
+  const span = (quality) => Math.max(0.1, ...every.filter((r) => r.measure.quality === quality).flatMap((r) => r.ends.map(Math.abs)));
+  const spans = { true: span(true), false: span(false) };
+  const nameEnd = Math.min(width * 0.42, Math.max(90, ...every.map((r) => wide(r.measure.title) + 10))), numberStart = width - 112;
+  const middle = (nameEnd + numberStart) / 2, half = (numberStart - nameEnd) / 2 - 8;
+  const blocks = pairs.map((pair, place) => {
+    const rows = shownRows[place];
     const height = rows.length * 24 + 22;
-    const X = (row, value) => middle + (Math.max(-1, Math.min(1, value / spans[row.measure.quality])) * half);
+    const X = (row, value) => middle + (value / spans[row.measure.quality]) * half;
     const marks = rows.map((row, i) => {
       const y = 24 * i + 12, { d, measure } = row;
       const shown = { "B better": "better", "B worse": "worse" }[d.reading] || "unsure";
@@ -148,7 +160,7 @@ function drawForest() {
       const pick = () => { state.measure = measure.quality ? d.measure : state.measure; state.show = measure.quality && d.reading !== "unchanged" ? "flipped" : "all"; state.slice = state.cause = ""; state.flows = new Set([pair.a, pair.b].map((n) => D.flows.indexOf(n))); render(); byId("matrix-title").scrollIntoView(); };
       return pressable(svg("g", { class: `difference ${shown}` }, svg("title", {}, label),
         svg("rect", { class: "hit", x: 0, y: y - 12, width, height: 24 }),
-        svg("text", { x: 0, y: y + 4, class: measure.decides ? "strong" : "" }, measure.title.length > nameEnd / 6.6 ? measure.title.slice(0, Math.floor(nameEnd / 6.6) - 1) + "…" : measure.title),
+        svg("text", { x: 0, y: y + 4, class: measure.decides ? "strong" : "", ...squeezed(measure.title, nameEnd - 8) }, measure.title),
         svg("line", { class: "bar", x1: X(row, row.ends[0]), x2: X(row, row.ends[1]), y1: y, y2: y }),
         svg("rect", { class: "mark", x: X(row, row.center) - 4, y: y - 4, width: 8, height: 8 }),
         svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "unsure" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; press for the turns that flipped`, pick);
@@ -159,13 +171,13 @@ function drawForest() {
     return h("div", { class: "forest" }, h("h3", {}, flowName(D.flows.indexOf(pair.b)), " against ", flowName(D.flows.indexOf(pair.a))), figure);
   });
   const more = h("button", { type: "button", "aria-pressed": String(state.everything), onclick: () => { state.everything = !state.everything; drawForest(); } }, state.everything ? "only what decides" : "all measures");
-  byId("forest").replaceChildren(...blocks, h("p", { class: "note" }, more, " Right of the line is better. Qualities as differences, costs as a share of the other flow's mean; ? not shown, = equal on every turn. Press a line for the turns that flipped."));
+  byId("forest").replaceChildren(...blocks, h("p", { class: "note" }, more, ` Right of the line is better. Qualities as differences, up to ${number(spans.true)} at the edge, costs as a share of the other flow's mean, up to ${Math.round(100 * spans.false)} %; = equal on every turn; ? not shown by the test, which adjusts for all that decides, so a bar beside the line may not be enough. Press a line for the turns that flipped.`));
 }
 
 function drawPhases() {
   const used = D.phase_order.filter((phase) => chosen().some((flow) => D.phases[flow][phase]));
   const sums = [["tokens", (part) => (part.input_tokens || 0) + (part.output_tokens || 0)], ["seconds", (part) => part.seconds || 0]];
-  const turns = (flow) => playsOf[flow].reduce((sum, play) => sum + all(D.rows.turn.length).filter((row) => at(D.plays[play].there, row)).length, 0) || 1;
+  const turns = (flow) => playedBy[flow];
   const blocks = sums.map(([word, of]) => {
     const total = (flow) => used.reduce((sum, phase) => sum + (D.phases[flow][phase] ? of(D.phases[flow][phase]) : 0), 0) / turns(flow);
     const most = Math.max(...all(D.flows.length).map(total)) || 1;
@@ -178,7 +190,7 @@ function drawPhases() {
       const told = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
       return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, word === "seconds" ? took(total(flow)) : number(total(flow))));
     });
-    return [h("h3", {}, `${word} a turn`), lines];
+    return [h("h3", {}, `${word} a turn`), h("div", { class: "stacks" }, lines)];
   });
   const legend = h("p", { class: "legend" }, used.map((phase) => h("span", {}, h("i", { class: `p${D.phase_order.indexOf(phase) % 9}` }), phase.replace("_", " "))));
   byId("phases").replaceChildren(...blocks.flat(2), legend);

@@ -66,7 +66,7 @@ class _GoingOn(Run):
         fold = Fold(self.conversations)
         for play, rows in groupby(self.folder.turns(), key=lambda row: row.play):
             fold.take(self.traces.get(play) or Trace(*play), list(rows))
-        return summarise(self.folder.header, fold, complete=False)
+        return summarise(self.folder.header, fold.flows, complete=False)
 
     def _check_flows(self, played: Sequence[str]) -> None:
         """It grows while it is read."""

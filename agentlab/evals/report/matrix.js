@@ -81,9 +81,11 @@ function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
   byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), D.live ? h("p", { id: "live", class: "live", role: "status" }, D.live.says) : "", flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
-  const v = D.verdict;
+  // The forest shows the pairs as well: where they are many, their lines are folded.
+  const v = D.verdict, pairs = v.notes.filter((note) => D.pairs.length > 1 && D.pairs.some((pair) => note.startsWith(`${pair.b} against ${pair.a}: `)));
+  const listed = (notes) => (notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : "");
   byId("verdict").className = v.kind;
-  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.notes.length ? h("ul", {}, v.notes.map((note) => h("li", {}, note))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), listed(v.notes.filter((note) => !pairs.includes(note))), pairs.length ? h("details", {}, h("summary", {}, `what each of the ${pairs.length} pairs showed`), listed(pairs)) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
 }
 
 // Where a flow stands furthest behind the best of the others (alone: behind its own other turns); looked at, not tested.
@@ -108,9 +110,12 @@ function weakest() {
 
 function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
-  const of = (cause) => D.flows.map((name, flow) => [name, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count).map(([name, count]) => `${name} ${count}`).join(", ");
-  const buttons = D.causes.slice(0, 12).map((cause, i) => h("button", { type: "button", class: "cause", onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), ` ${cause.text} `, h("small", {}, of(cause))));
-  const spots = weakest();
+  const buttons = D.causes.slice(0, 12).map((cause, i) => {
+    const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
+    const told = `${cause.kind}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
+    // What a rule says is long and always the same; an error tells something only with its words.
+    return h("button", { type: "button", class: "cause", title: told, "aria-label": `${cause.at.length} ${told}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), FILTERS.some(([name]) => name === cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+  });
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
   byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
@@ -143,7 +148,7 @@ function drawFilters() {
   const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
-    D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`.slice(0, 80)])], state.cause, (v) => set({ cause: v })) : "",
+    D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`])], state.cause, (v) => set({ cause: v })) : "",
     slices.length ? select("slice", [["", "all"], ...slices], state.slice, (v) => set({ slice: v })) : ""));
 }
 
@@ -155,7 +160,7 @@ function drawMatrix() {
   body = h("div", { class: "rows", role: "table", "aria-label": "Turns by flows" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads));
   body.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
-  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, D.replies_cut_at ? ` Replies are cut after ${D.replies_cut_at} characters to keep the page small; agentlab show has them whole.` : "", D.runs.every((run) => run.gold) ? "" : " What is expected is not shown: the data set is not here, or has changed since.");
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are cut after ${D.replies_cut_at} characters to keep the page small; agentlab show has them whole.` : "", D.runs.every((run) => run.gold) ? "" : " What is expected is not shown: the data set is not here, or has changed since.");
   byId("matrix").replaceChildren(counted, h("div", { class: "scroll" }, body), end);
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
@@ -205,9 +210,9 @@ function drawRow(row) {
       boxes.push([play, said]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
       const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
-      const cut = D.causes.some((cause) => cause.kind === "cut off" && cause.rows.get(row)?.has(flow));
+      const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.kind))];
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), cut ? h("span", { class: "chip bad" }, "cut off") : ""), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });

@@ -52,11 +52,10 @@ class View:
         site = web.TCPSite(self._runner, ADDRESS, self._port)
         try:
             await site.start()
-        except OSError as problem:
+        except (OSError, OverflowError) as problem:
             await self._runner.cleanup()
-            raise ConfigError(
-                f"port {self._port} cannot be used: {problem.strerror}; --port 0 takes a free one"
-            ) from None
+            why = problem.strerror if isinstance(problem, OSError) else "there is none beyond 65535"
+            raise ConfigError(f"port {self._port} cannot be used: {why}; --port 0 takes a free one") from None
         self._port = self._runner.addresses[0][1]
         self.url = f"http://{ADDRESS}:{self._port}/"
         self._watching = asyncio.create_task(self._watch())

@@ -27,6 +27,7 @@ function refilter() {
 function derive(data) {
   D = data;
   playsOf = D.flows.map((_, flow) => all(D.plays.length).filter((play) => D.plays[play].flow === flow));
+  playedBy = playsOf.map((plays) => plays.reduce((sum, play) => sum + all(D.rows.turn.length).filter((row) => at(D.plays[play].there, row)).length, 0) || 1);
   qualities = all(D.measures.length).filter((m) => D.measures[m].quality);
   deciding = qualities.filter((m) => D.measures[m].decides);
   failedAt = indexOf("failed");

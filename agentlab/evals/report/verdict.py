@@ -18,6 +18,7 @@ from agentlab.evals.compare.measures import COSTS, brief, measure, measured
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
+from agentlab.evals.compare.statistics import NORMAL
 from agentlab.evals.results.run import Run
 
 TARGET = 0.10
@@ -63,8 +64,15 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     command = f"agentlab compare {folders}"
     ranks = (str(comparison.ranking),) if comparison.ranking else ()
     notes = (*ranks, *map(str, comparison.pairs), *_limits(comparison))
+    ahead, open_, trades = (
+        [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
+    )
+    if best is None and (len(ahead) > 1 or (ahead and open_ and not trades)):
+        if len(runs) == 1:
+            command += "".join(f" --flow {shlex.quote(pair.b)}" for pair in (*ahead, *open_))
+        return Verdict("undecided", _between(runs, ahead, open_), notes, command), comparison
     if best is None:
-        return Verdict("undecided", _undecided(comparison), notes, command), comparison
+        return Verdict("undecided", _undecided(comparison, open_, trades), notes, command), comparison
     parts = [_quality(comparison, best), *_savings(comparison, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
@@ -132,36 +140,56 @@ def _outcome(pair: Pair) -> str:
     return "open" if not readings else "b" if "B better" in readings else "a"
 
 
-def _undecided(comparison: Comparison) -> str:
-    ahead = [pair.b for pair in comparison.pairs if _outcome(pair) == "b"]
-    if len(ahead) > 1:
-        return f"Undecided between {', '.join(ahead)}: each is better than {comparison.pairs[0].a}; compare them."
-    trades = [pair for pair in comparison.pairs if _outcome(pair) == "trade"]
+def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[Pair]) -> str:
     if trades:
         pair = trades[0]
         won, lost = (_listed(pair, reading) for reading in ("B better", "B worse"))
         return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
-    open_ = [pair for pair in comparison.pairs if _outcome(pair) == "open"] or list(comparison.pairs)
+    open_ = open_ or comparison.pairs
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
-    conversations = max((d.clusters for pair in open_ for d in pair.differences), default=0)
-    between = f"between {', '.join(sides)}: {conversations} conversation{'' if conversations == 1 else 's'}"
     if not any(d.changed for pair in open_ for d in pair.differences if d.primary):
         return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
+    return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
+
+
+def _between(runs: Sequence[Run], ahead: Sequence[Pair], open_: Sequence[Pair]) -> str:
+    """Where flows beat the one they were compared with, which is the first of the run, or itself before."""
+    won = " or ".join(dict.fromkeys(_listed(pair, "B better") for pair in ahead))
+    names = [pair.b for pair in (*ahead, *open_)]
+    first = ahead[0].a if len(runs) == 1 else "in the first run"
+    who = "each" if not open_ else ", ".join(pair.b for pair in ahead)
+    told = f"Undecided between {', '.join(names)} ({who} better than {first} in {won})"
+    if len(runs) > 1:
+        return f"{told}."
+    among = compare(runs[0], flows=names)
+    return f"{told}: {_how_many_more(among, among.pairs)}."
+
+
+def _conversations(count: int) -> str:
+    return f"{count} conversation{'' if count == 1 else 's'}"
+
+
+def _how_many_more(comparison: Comparison, pairs: Sequence[Pair]) -> str:
+    """How many conversations there are, and how many it takes to see a difference in quality."""
+    conversations = max((d.clusters for pair in pairs for d in pair.differences), default=0)
+    played = _conversations(conversations)
     needed = [
         conversations_to_see(pair.paired[d.measure.name], comparison.family)
-        for pair in open_
+        for pair in pairs
         for d in pair.differences
         if d.primary and d.measure not in COSTS
     ]
-    known = [count for count in needed if count]
-    more = f"; to see a difference of {TARGET:.2f} you need about {max(known)}" if known else ""
-    if known and max(known) <= conversations:
-        more = f"; a difference of {TARGET:.2f} would have been seen"
+    most = max((count for count in needed if count), default=0)
     # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n.
     least = math.ceil(math.log2(2 * max(1, comparison.family) / ALPHA))
+    told = [played]
     if conversations < least:
-        more = f"; fewer than {least} can show nothing" + (more.replace("; to", ", to") if known else "")
-    return f"Undecided {between}{more}."
+        told = [f"{played}, too few to show anything ({least} are the least)"]
+    if most > max(least, conversations):
+        told.append(f"to see a difference of {TARGET:.2f} you need about {most}")
+    elif most and conversations >= least:
+        told.append(f"a difference of {TARGET:.2f} would have been seen")
+    return "; ".join(told)
 
 
 def conversations_to_see(paired: Paired, family: int, difference: float = TARGET) -> int | None:
@@ -173,11 +201,9 @@ def conversations_to_see(paired: Paired, family: int, difference: float = TARGET
     has = paired.counts > 0
     if not paired.changed or has.sum() < 2:
         return None
-    from scipy.special import ndtri
-
     moved = paired.sums[has] / paired.counts[has]
     level = ALPHA / max(1, family) / 2
-    needed = (float(ndtri(1 - level)) + float(ndtri(POWER))) ** 2 * float(np.var(moved, ddof=1)) / difference**2
+    needed = (NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)) ** 2 * float(np.var(moved, ddof=1)) / difference**2
     # Signs cannot reject before so many conversations differ.
     needed = max(needed, math.log2(1 / level))
     digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
@@ -238,7 +264,7 @@ def _limits(comparison: Comparison) -> list[str]:
         seen = (
             f"under {brief(max(visible))}"
             if len(visible) == len(found)
-            else f"of any size ({found[0][1]} conversations)"
+            else f"of any size ({_conversations(found[0][1])})"
         )
         parts.append(f"in {name} {seen}")
     return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []

@@ -12,6 +12,7 @@ paper of its own, so it can be read in a dark theme. What is foreign is escaped.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -21,9 +22,10 @@ from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, as_markdown, paragraph, printable
 from agentlab.evals.compare.measures import brief, measure, summary_rows
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.report.content import Content
+from agentlab.evals.report.content import Content, Place
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.verdict import decide
+from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import expected
 
@@ -117,6 +119,12 @@ class Matrix:
 
     def __init__(self, content: Content, only: Only, by: str, limit: int) -> None:
         self._content, self._by, self._limit = content, by, limit
+        self._cells: list[defaultdict[Place, list[tuple[int, TurnRow]]]] = []
+        """By flow and place the epochs of it."""
+        for played in content.played:
+            self._cells.append(defaultdict(list))
+            for (conversation, turn, epoch), row in played.items():
+                self._cells[-1][conversation, turn].append((epoch, row))
         sign = 1 if measure(by).better == "higher" else -1
         found = []
         for place in content.rows:
@@ -130,11 +138,8 @@ class Matrix:
                 found.append((not failed, worst, -apart, place))
         self.places = [place for *_, place in sorted(found)]
 
-    def _cells(self, flow: int, place: tuple[str, int]) -> list[tuple[int, Any]]:
-        return [(key[2], row) for key, row in self._content.played[flow].items() if key[:2] == place]
-
-    def _mean(self, flow: int, place: tuple[str, int], name: str) -> float | None:
-        values = [self._content.values[flow][*place, epoch].get(name) for epoch, _ in self._cells(flow, place)]
+    def _mean(self, flow: int, place: Place, name: str) -> float | None:
+        values = [self._content.values[flow][*place, epoch].get(name) for epoch, _ in self._cells[flow][place]]
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
@@ -145,7 +150,7 @@ class Matrix:
             cells, asked = [], ""
             for flow in range(len(self._content.sides)):
                 said = []
-                for epoch, row in self._cells(flow, place):
+                for epoch, row in self._cells[flow][place]:
                     asked = row.user
                     value = self._content.values[flow][*place, epoch].get(self._by)
                     score = "" if value is None else f"\n{self._by} {measure(self._by).show(value)}"

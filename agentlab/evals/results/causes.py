@@ -4,10 +4,10 @@ run.causes()                    # a data frame: flow, conversation, turn, epoch,
 agentlab show RUN               # how many turns of each flow came to which cause
 
 A turn is poor where it failed, where it does not decline though it should, where a tool it calls or its arguments are
-not those expected, where its answer has less than half of the reference (`answer_correctness`), where a memory it
-should write is not written or the old one is left, where it writes what nothing asked for, or where its form is not the
-one asked for. The rules are tried in the order of `RULES`; the first that holds is the cause, so that a turn has the
-earliest step that went wrong and not all that followed from it. How well they agree with a reader's labels:
+not those expected, where its `answer_correctness` is below .5 (.3 where the reference is a paragraph), where a memory
+it should write is not written or the old one is left, where it writes what nothing asked for, or where its form is not
+the one asked for. The rules are tried in the order of `RULES`; the first that holds is the cause, so that a turn has
+the earliest step that went wrong and not all that followed from it. How well they agree with a reader's labels:
 `evals/bench/causes.py`, `results/LOG.md`.
 """
 
@@ -22,12 +22,13 @@ from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, T
 from agentlab.data.conversations import Turn
 from agentlab.evals.results.rows import Play, TurnRow
 from agentlab.evals.results.run import Run
-from agentlab.evals.scorers.correctness import content, correctness
+from agentlab.evals.scorers.correctness import correctness, is_paragraph
+from agentlab.evals.scorers.stems import content
 from agentlab.evals.scorers.words import has_reference
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
-POOR = 0.5
+POOR, POOR_PARAGRAPH = 0.5, 0.3
 LOW = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact", "format")
 """Measures of which anything below 1 makes a turn poor."""
 LIMIT = "limit reached"
@@ -82,9 +83,11 @@ class Case:
         """Whether there is a reference and the reply has less than half of it."""
         if not has_reference(self.turn):
             return False
+        references = self.turn.reference_answers
+        poor = POOR_PARAGRAPH if all(map(is_paragraph, references)) else POOR
         if "answer_correctness" in self.scores:
-            return self.low("answer_correctness", POOR)
-        return max(correctness(self.said, reference) for reference in self.turn.reference_answers) < POOR
+            return self.low("answer_correctness", poor)
+        return max(correctness(self.said, reference) for reference in references) < poor
 
     def last(self, kind: type[Event]) -> Event | None:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import MissingExtra, RunError
-from agentlab.core.shown import utf8
+from agentlab.core.shown import as_cell, utf8
 from agentlab.evals.results.rows import TurnRow, columns
 from agentlab.evals.results.run import Run
 
 ROWS_AT_ONCE = 20_000
-_TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error")
+_TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
 _FLOATS = ("wall_seconds", "latency_s", "cost_usd")
 _APART = ("reply", "totals", "phases", "scores")
 
@@ -35,8 +35,9 @@ def export(run: Run, to: str, file: Path) -> None:
 def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for _, row in run.folder.latest(TurnRow, lambda row: row):
         said = {name: value for name, value in columns(row).items() if name not in _APART}
-        category = said.get("category")
-        said["category"] = category if category is None or isinstance(category, str) else json.dumps(category)
+        for name in said.keys() & {"category", "published"}:
+            value = said[name]
+            said[name] = value if value is None or isinstance(value, str) else json.dumps(value)
         said |= {"reply": row.reply.text if row.reply else None, **row.costs()}
         for metric in metrics:
             score = (row.scores or {}).get(metric)
@@ -50,9 +51,9 @@ def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:
         writer = None
         for row in _rows(run, metrics):
             if writer is None:
-                writer = csv.DictWriter(opened, list(row))
-                writer.writeheader()
-            writer.writerow(row)
+                writer = csv.writer(opened)
+                writer.writerow(map(as_cell, row))
+            writer.writerow(map(as_cell, row.values()))
 
 
 def _write_parquet(run: Run, metrics: tuple[str, ...], file: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
-from agentlab.core.trace import Totals, Trace, billed
+from agentlab.core.trace import Costs, Totals, Trace, billed
 from agentlab.data.conversations import INGEST
 from agentlab.evals.results.rows import Play, TurnRow
 
@@ -136,10 +136,14 @@ class FlowFold:
         """Conversations with calls that were not recorded: the causes, and the first of them."""
         self.untimed = self.ungraded = 0
 
-    def take(self, trace: Trace, rows: Sequence[TurnRow], rank: int) -> None:
-        """A conversation, or what there is of it: its events, and the turns that came to an end."""
-        self.totals.add(trace.totals())
-        for phase, part in trace.phases().items():
+    def take(self, trace: Trace, rows: Sequence[TurnRow], rank: int, costs: Costs | None = None) -> None:
+        """A conversation, or what there is of it: its events, and the turns that came to an end.
+
+        `costs` are those of its events, where they are known.
+        """
+        costs = costs or Costs.of(trace.events)
+        self.totals.add(costs.totals)
+        for phase, part in costs.phases.items():
             self.phases[phase].add(part)
         self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
         self.bill(trace.events)
@@ -151,9 +155,7 @@ class FlowFold:
 
     def bill(self, events: Iterable[Event]) -> None:
         """What was paid for: all that was asked for just now."""
-        for event in events:
-            if event.costed and event.origin == "live":
-                self.billed.add(billed([event]))
+        self.billed.add(billed(events))
 
     def abandon(self, events: Sequence[Event]) -> None:
         """A take that a later one replaced: nothing counts it but the bill."""
@@ -220,8 +222,8 @@ class Fold:
         self._ranks = {name: rank for rank, name in enumerate(sorted({*conversations}))}
         self.flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
 
-    def take(self, trace: Trace, rows: Sequence[TurnRow]) -> None:
-        self.flows[trace.flow].take(trace, rows, self._ranks.get(trace.conversation, 0))
+    def take(self, trace: Trace, rows: Sequence[TurnRow], costs: Costs | None = None) -> None:
+        self.flows[trace.flow].take(trace, rows, self._ranks.get(trace.conversation, 0), costs)
 
     def merge(self, flows: Mapping[str, FlowFold]) -> None:
         for label, flow in flows.items():

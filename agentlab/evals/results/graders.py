@@ -35,8 +35,6 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
     """
     found = {}
-    # Scorers share modules, and reading one anew for each of them was most of the work.
-    read = functools.cache(_Source)
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
@@ -51,7 +49,7 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
         while waiting:
             file = waiting.pop()
             if file not in sources:
-                sources[file] = read(file)
+                sources[file] = _source(Path(file).read_text(encoding="utf-8"))
                 waiting += sources[file].imported
         parts: list[Any] = sorted(statement for source in sources.values() for statement in source.statements)
         if any(source.embeds for source in sources.values()):
@@ -78,7 +76,8 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
     """
     why = {
-        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations",
+        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations, and"
+        " make the baseline of a set that has grown again with `agentlab gate RUN --baseline FILE --update`",
         "graders": "the graders differ ({}), so the scores mean different things; grade both alike with"
         " `agentlab score RUN` (--scorer names one), a baseline then with `agentlab gate RUN --baseline FILE --update`",
     }
@@ -98,9 +97,9 @@ def _class(scorer: Any) -> type[Any]:
 class _Source:
     """What a module defines and does, each piece as JSON, and the files of `PACKAGES` it imports."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, text: str) -> None:
         with _PARSING:
-            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+            tree = ast.parse(text)
         nodes = list(ast.walk(tree))
         self.statements = [json.dumps(statement) for statement in _canonical(tree.body)]
         self.embeds = any(getattr(node, "attr", None) == "embed" for node in nodes)
@@ -108,7 +107,17 @@ class _Source:
         for node in nodes:
             if isinstance(node, ast.ImportFrom):
                 names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-        self.imported = [file for file in map(_file, names) if file]
+        self._names = names
+
+    @property
+    def imported(self) -> list[str]:
+        return [file for file in map(_file, self._names) if file]
+
+
+@functools.lru_cache(maxsize=256)
+def _source(text: str) -> _Source:
+    """Scorers share modules, and a run asks for all of them twice."""
+    return _Source(text)
 
 
 def _file(name: str) -> str | None:

@@ -17,7 +17,7 @@ from agentlab.core.errors import NotRecorded, RunError
 from agentlab.core.events import Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.core.trace import Trace, by_phase, check_conservation, critical_path
+from agentlab.core.trace import Costs, Trace, check_conservation, critical_path
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.fold import UNGRADED
 from agentlab.evals.results.rows import Graded, TurnRow
@@ -31,30 +31,38 @@ THREADS = 2
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
-    """What a turn row says of the events of its turn, beside their totals."""
+    """What a turn row says of the events of its turn."""
+    costs = Costs.of(events)
     recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
     away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
     return {
+        "totals": costs.totals,
         "latency_s": critical_path(events),
         "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
         "memory_unavailable": int(away),
-        "phases": phase_sums(by_phase(events)),
+        "phases": phase_sums(costs.phases),
     }
 
 
 def fault_of(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
     """Where the events of a conversation do not add up to its totals, or to those of its turns; "" if they do."""
+    return checked_costs(trace, rows, ended=ended)[1]
+
+
+def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tuple[Costs | None, str]:
+    """What all events of a conversation came to, where that was worked out, and the fault there is."""
     answered = {row.turn for row in rows}
     # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
     whole = [event for event in trace.events if ended or event.turn in answered]
     try:
-        check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+        costs = check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
     except RunError as problem:
-        return str(problem)
+        return None, str(problem)
+    fault = ""
     for row in rows:
-        if not trace.totals(row.turn).agrees_with(row.totals):
-            return f"turn {row.turn} of {row.conversation} does not add up to its calls"
-    return ""
+        if not costs.of_turn(row.turn).agrees_with(row.totals):
+            fault = fault or f"turn {row.turn} of {row.conversation} does not add up to its calls"
+    return (costs if len(whole) == len(trace.events) else None), fault
 
 
 class NotSaid(Exception):
@@ -119,13 +127,10 @@ class Grader:
         """
         if self.failure is not None:
             return None
-        if not any(scorer.metrics(conversation.turns[row.turn]) for scorer in self._scorers):
+        turn = conversation.turns[row.turn]
+        scorers = [scorer for scorer in self._scorers if scorer.metrics(turn)]
+        if not scorers:
             return {}
-        return await self._grade_in_pool(conversation, row, trace, filled)
-
-    async def _grade_in_pool(
-        self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event]
-    ) -> dict[str, Graded] | None:
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
@@ -142,9 +147,8 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        turn = conversation.turns[row.turn]
         try:
-            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, self._scorers, outcome)
+            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, scorers, outcome)
         except RunError as failure:
             self.failure = failure
             return None

@@ -142,11 +142,13 @@ class TurnFigures(_Turn, frozen=True, kw_only=True):
     flow: str
     conversation: str
     turn: int
+    category: Any = UNSET
     epoch: int
     take: int
     error: str | None
     totals: Totals
     latency_s: float | None
+    wall_seconds: float | None = None
     retrieval_steps: int | UnsetType | None = UNSET
     scores: dict[str, Value] | None = None
 
@@ -249,6 +251,10 @@ class Quarantined(Struct, frozen=True):
     conversation: str
     epoch: int
     cause: str
+
+
+def place_of(apart: Quarantined) -> Play:
+    return apart.flow, apart.conversation, apart.epoch
 
 
 class Summary(Struct, frozen=True, kw_only=True):

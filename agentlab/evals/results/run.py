@@ -26,7 +26,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
-from agentlab.data.datasets import load_dataset, name_of
+from agentlab.data.datasets import Dataset, load_dataset, name_of
 from agentlab.evals.results.memories import MemoryView
 from agentlab.evals.results.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
 from agentlab.evals.run.folder import RunFolder
@@ -56,7 +56,9 @@ class Page(Protocol):
 class Run:
     """What is in a run folder; nothing is kept that the rows do not say."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, datasets: Sequence[Dataset] | None = None) -> None:
+        """`datasets` are those it was just played with, where they are at hand."""
+        self._datasets = datasets
         self.folder = folder
         self.path = folder.path
         self.is_sealed = True
@@ -100,9 +102,10 @@ class Run:
         """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
         spec, known = self.folder.header["spec"], self.folder.header["datasets"]
         found: dict[str, Conversation] = {}
-        for path in spec["datasets"]:
+        for place, path in enumerate(spec["datasets"]):
             with contextlib.suppress(DatasetError, OSError):
-                dataset = load_dataset(path).take(spec["limit"], spec.get("sample"))
+                played = self._datasets[place] if self._datasets else None
+                dataset = played or load_dataset(path).take(spec["limit"], spec.get("sample"))
                 if dataset.digest == known.get(dataset.name, {}).get("sha256"):
                     found |= {name_of(dataset, each, spec["datasets"]): each for each in dataset.conversations}
         return found

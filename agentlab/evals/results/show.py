@@ -23,7 +23,7 @@ NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
 PRINTED_WIDTH = 120
 """Of a conversation that is printed by Python, or shown in a notebook."""
-HEADLINES = ("answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
+HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
 """The measure each kind of data set is about; between 0 and 1."""
 
 

@@ -11,23 +11,27 @@ from msgspec import UNSET
 
 from agentlab.core.events import PHASES
 from agentlab.core.trace import Totals, add_up
-from agentlab.evals.compare.statistics import by_cluster, mean_intervals
-from agentlab.evals.results.fold import FlowFold, Fold
+from agentlab.evals.compare.statistics import by_cluster, mean_intervals, quantile
+from agentlab.evals.results.fold import FlowFold
 from agentlab.evals.results.reuse import reuse
 from agentlab.evals.results.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
 
 
-def summarise(header: Mapping[str, Any], fold: Fold, *, complete: bool, secrets: int = 0) -> Summary:
+def summarise(
+    header: Mapping[str, Any], played: Mapping[str, FlowFold], *, complete: bool, secrets: int = 0
+) -> Summary:
+    """`played` are the sums of each flow that has any."""
     spec = header["spec"]
-    reused = reuse([*fold.flows.values()], spec["mode"])
+    reused = reuse([*played.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
-    flows = {label: fold.flows[label] for label in (flow["label"] or flow["flow"] for flow in spec["flows"])}
+    labels = [flow["label"] or flow["flow"] for flow in spec["flows"]]
+    flows = {label: played[label] for label in labels if label in played}
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
         datasets=list(header["datasets"]),
         conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
-        turns=sum(flow.counts["turns"] for flow in fold.flows.values()),
+        turns=sum(flow.counts["turns"] for flow in played.values()),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
         recordings=reused,
@@ -52,8 +56,8 @@ def _summarise_flow(flow: FlowFold) -> FlowSummary:
         billed={name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
         latency_s={
             "mean": float(np.mean(latencies)),
-            "p50": float(np.quantile(latencies, 0.5)),
-            "p95": float(np.quantile(latencies, 0.95)),
+            "p50": quantile(latencies, 0.5),
+            "p95": quantile(latencies, 0.95),
         },
         phases=phase_sums({phase: part.totals for phase, part in flow.phases.items()}),
         scores=_summarise_scores(flow),

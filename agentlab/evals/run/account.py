@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event
 from agentlab.core.messages import from_json
-from agentlab.core.trace import Trace
+from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import INGEST, Conversation
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.results.fold import Fold
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
-from agentlab.evals.results.grading import Grader, costs_of, fault_of
-from agentlab.evals.results.rows import BEGUN_AGAIN, Play, TurnRow
+from agentlab.evals.results.grading import Grader, checked_costs, costs_of, fault_of
+from agentlab.evals.results.rows import BEGUN_AGAIN, Play, Quarantined, TurnRow, place_of
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import TURNS, RunFolder
 from agentlab.evals.run.ledger import Lines
@@ -86,6 +86,11 @@ class Account:
         return self._finished
 
     @property
+    def set_apart(self) -> list[Quarantined]:
+        """The quarantined conversations, in an order that does not depend on when they ended."""
+        return sorted((Quarantined(*play, cause=cause) for play, cause in self.quarantined.items()), key=place_of)
+
+    @property
     def is_complete(self) -> bool:
         return self._left == 0 and not self.quarantined
 
@@ -140,7 +145,6 @@ class Account:
             reply=played.reply,
             error=played.error,
             wall_seconds=took,
-            totals=trace.totals(played.number),
             **costs_of(events),
         )
         row = await self._graded(row, play.conversation, trace)
@@ -158,8 +162,7 @@ class Account:
             self._fold(play, ended=False)
         for play in self._cut:
             trace, rows = self._trace_of(play), self._rows_of(play)
-            self._set_apart(trace, rows, ended=False)
-            self.fold.take(trace, rows)
+            self.fold.take(trace, rows, self._checked(trace, rows, ended=False))
         if self._grader.failure is not None:
             raise self._grader.failure
 
@@ -170,17 +173,19 @@ class Account:
 
     def _fold(self, play: Play, *, ended: bool) -> None:
         trace, rows = self._open.pop(play), self._answered.pop(play, [])
-        self._set_apart(trace, rows, ended=ended)
-        self.fold.take(trace, rows)
+        self.fold.take(trace, rows, self._checked(trace, rows, ended=ended))
         trace.listeners.append(self._late)
 
     def _late(self, trace: Trace, event: Event) -> None:
         """Of a task that a flow left behind: no turn counts it."""
         self._quarantine(trace, "something came after its last turn had ended, which no turn counts")
 
-    def _set_apart(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> None:
-        if fault := fault_of(trace, rows, ended=ended):
+    def _checked(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> Costs | None:
+        """What the conversation came to; it is set apart where that does not add up."""
+        costs, fault = checked_costs(trace, rows, ended=ended)
+        if fault:
             self._quarantine(trace, fault)
+        return costs
 
     def _quarantine(self, trace: Trace, why: str) -> None:
         play = trace.flow, trace.conversation, trace.epoch

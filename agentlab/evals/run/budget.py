@@ -26,8 +26,10 @@ WRITE_CALLS_GUESSED = 2
 class Estimate:
     """What a run will take, as far as it can be known before; None where it cannot."""
 
+    flows: int
     conversations: int
     turns: int
+    """Both over all flows and epochs."""
     llm_calls: float
     at_least: bool
     """True where a flow does not say how often it asks (`CALLS_PER_TURN`): one call a turn is then assumed."""
@@ -39,7 +41,8 @@ class Estimate:
 
     def __str__(self) -> str:
         calls = f"{'at least' if self.at_least else 'about'} {self.llm_calls:.0f}"
-        what = f"{self.conversations} conversations, {self.turns} turns, {calls} model calls"
+        flows = f" over {self.flows} flows" if self.flows > 1 else ""
+        what = f"{self.conversations} conversations, {self.turns} turns{flows}, {calls} model calls"
         if self.mode == "replay":
             return f"{what}, all from recordings: no model is asked, nothing is billed"
         minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
@@ -72,6 +75,7 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
         return found
 
     return Estimate(
+        flows=len(bench.variants),
         conversations=conversations,
         turns=turns * len(bench.variants),
         llm_calls=sum(calls),
@@ -89,13 +93,15 @@ class Budget:
     def __init__(self, limits: BudgetSpec, is_over: Callable[[], bool] = lambda: False) -> None:
         """`is_over` says whether somebody else, who counts, wants no more conversations to begin."""
         self._limits = limits
+        self.is_limited = limits != BudgetSpec()
+        """Whether anything has to be counted."""
         self._is_over = is_over
         self._sum = Sum()
         self._began = time.monotonic()
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
-        if event.costed and event.origin == "live":
+        if self.is_limited and event.costed and event.origin == "live":
             self.pay(billed([event]))
 
     def pay(self, totals: Totals) -> None:
@@ -105,6 +111,8 @@ class Budget:
     def is_spent(self) -> bool:
         if self._is_over():
             return True
+        if not self.is_limited:
+            return False
         usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
         totals = self._sum.totals
         paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))

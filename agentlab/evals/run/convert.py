@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from pathlib import Path
 
 from agentlab.core.errors import RunError
+from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.run.folder import RunFolder, locked
 
@@ -28,7 +29,7 @@ def convert(run: Path, out: Path) -> RunFolder:
         new.flush()
         for _, row in old.latest(TurnRow, lambda row: row):
             new.append_turn(row)
-        if (run / "run.log").exists():
-            shutil.copyfile(run / "run.log", out / "run.log")
+        with contextlib.suppress(OSError):
+            replace_file(out / "run.log", read_bytes(run / "run.log", LARGE, links=False))
         new.write_json("summary.json", summary)
     return new

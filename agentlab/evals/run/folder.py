@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from agentlab.core import secrets
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall
-from agentlab.core.files import Appended, cut_unfinished_line, read_bytes, remove_leftovers, replace_file
+from agentlab.core.files import Appended, cut_unfinished_line, open_log, read_bytes, remove_leftovers, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.shown import LogFormatter
 from agentlab.core.strict_json import parse_json
@@ -77,11 +77,14 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run; raises RunError where it is none, or of a format this version cannot read."""
         folder = cls(path)
+        for place in (path / "shards", path / "judges", *path.glob("shards/*"), *path.glob("judges/*")):
+            if place.is_symlink():
+                raise RunError(f"{place} cannot be used: it is a link; put the folder itself in its place")
         header = folder.header
         form = header.get("format") if isinstance(header, dict) else None
         if type(form) is int and form not in READABLE:
             known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
-            raise RunError(f"{path}: this is run format {form}, agentlab reads formats {known}")
+            raise RunError(f"{path / 'run.json'}: this is run format {form}, agentlab reads formats {known}")
         try:
             from_json(Header, header)
         except ValueError as problem:
@@ -90,13 +93,17 @@ class RunFolder:
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
+        summary = self.read_json("summary.json", "") if name == "run.json" and self.summary_file.exists() else None
+        if summary is not None:
+            self.unseal()
         with self._writing(name):
             text = _without_secrets(encode(content, indent=2), indent=2)
             if name == "summary.json":
                 text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
+                self._is_open = False
             replace_file(self.path / name, text + "\n")
-            if name == "run.json" and self.summary_file.exists():
-                self.write_json("summary.json", self.read_json("summary.json", ""))
+        if summary is not None:
+            self.write_json("summary.json", summary)
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
@@ -185,10 +192,10 @@ class RunFolder:
 
         With `regrade` the summary may have been: it is about to be made anew.
         """
-        summary = self.read_json("summary.json", "") if self.summary_file.exists() else None
-        return summary is not None and check_seal(
-            self.path, summary, self.header, self._sealed_files(), regrade=regrade
-        )
+        if not self.summary_file.exists():
+            return False
+        summary = self.read_json("summary.json", "")
+        return check_seal(self.path, summary, self.header, self._sealed_files(), regrade=regrade)
 
     @property
     def header(self) -> dict[str, Any]:
@@ -249,8 +256,7 @@ class RunFolder:
         if self.header["format"] < FORMAT:
             from agentlab.evals.run.older import turn_rows
 
-            rows = turn_rows(self.files(TURNS), self.files("scores.jsonl"), self.ledger)
-            yield from (from_json(kind, row) for row in rows)
+            yield from turn_rows(kind, self.files(TURNS), self.files("scores.jsonl"), self.ledger)
             return
         for file in self.files(TURNS):
             yield from rows_of(file, lambda content: from_json(kind, content), kind)
@@ -306,6 +312,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
+    def _open(self) -> Any:
+        return open_log(Path(self.baseFilename))
+
     def emit(self, record: logging.LogRecord) -> None:
         if self.stream is None or self.stream.tell() < MOST_LOGGED:
             super().emit(record)
@@ -323,7 +332,7 @@ def run_log() -> Iterator[Callable[[Path], None]]:
 
     def write_to(folder: Path) -> None:
         try:
-            file = _LogFile(folder / "run.log", encoding="utf-8")
+            file = _LogFile(folder / "run.log")
         except OSError as problem:
             raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
         file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -24,10 +24,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
-from agentlab.core.files import open_file
+from agentlab.core.files import lines_of, open_file
 from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, to_json
+from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play
 
@@ -51,8 +53,11 @@ class LedgerRows:
         """The event, after what its request names and was not written yet."""
         rows: list[dict[str, Any]] = []
 
+        known = self._known
+
         def named(kind: str, parts: Sequence[Any]) -> list[str]:
-            return [self._hash(kind, part, rows) for part in parts]
+            # Most parts of a request were in the last one.
+            return [found[1] if (found := known.get(id(part))) else self._hash(kind, part, rows) for part in parts]
 
         def told(value: Any) -> Any:
             if not isinstance(value, Request):
@@ -70,15 +75,14 @@ class LedgerRows:
         return [*rows, {**self._where, **row}]
 
     def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
-        if id(part) not in self._known:
-            value = to_json(part)
-            told = json.dumps([kind, value]).encode()
-            digest = hashlib.blake2b(told, digest_size=16).hexdigest()
-            if digest not in self._written:
-                self._written.add(digest)
-                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
-            self._known[id(part)] = part, digest
-        return self._known[id(part)][1]
+        value = to_json(part)
+        told = json.dumps([kind, value]).encode()
+        digest = hashlib.blake2b(told, digest_size=16).hexdigest()
+        if digest not in self._written:
+            self._written.add(digest)
+            rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
+        self._known[id(part)] = part, digest
+        return digest
 
 
 class _Place(Struct):
@@ -109,19 +113,22 @@ def _placed_rows(file: Path, read: Callable[[Any], _Row], kind: type[_Row]) -> I
         return
     decoder = msgspec.json.Decoder(kind)
     place = 0
-    with open_file(file, links=False) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                row = decoder.decode(line)
-            except (ValueError, RecursionError):
+    try:
+        with open_file(file, links=False) as lines:
+            for number, line in enumerate(lines_of(lines), 1):
+                if not line.endswith(b"\n"):
+                    return
                 try:
-                    row = read(json.loads(line))
-                except (KeyError, ValueError, RecursionError) as problem:
-                    raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
-            yield place, row
-            place += len(line)
+                    row = decoder.decode(line)
+                except (ValueError, RecursionError):
+                    try:
+                        row = read(parse_json(line))
+                    except (KeyError, ValueError) as problem:
+                        raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
+                yield place, row
+                place += len(line)
+    except (OSError, ValueError) as problem:
+        raise RunError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 
 
 class Lines:
@@ -152,7 +159,7 @@ class Lines:
                 for place in own:
                     lines.seek(place)
                     try:
-                        yield json.loads(lines.readline())
+                        yield codec.loads(lines.readline())
                     except ValueError as problem:
                         raise RunError(f"{file}: at byte {place}: {problem}") from None
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from agentlab.core.errors import RunError
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.grading import costs_of
 from agentlab.evals.results.rows import Play, ScoreRow
 from agentlab.evals.run.ledger import rows_of
 
+_Turn = TypeVar("_Turn")
 
-def turn_rows(turns: Sequence[Path], scored: Sequence[Path], ledger: Mapping[Play, Trace]) -> Iterator[dict[str, Any]]:
+
+def turn_rows(
+    kind: type[_Turn], turns: Sequence[Path], scored: Sequence[Path], ledger: Mapping[Play, Trace]
+) -> Iterator[_Turn]:
     """The lines of the files `turns`, each with its costs and scores; raises RunError where one is broken."""
     scores: defaultdict[tuple[str, str, int, int], dict[str, Any]] = defaultdict(dict)
     for file in scored:
@@ -22,13 +27,11 @@ def turn_rows(turns: Sequence[Path], scored: Sequence[Path], ledger: Mapping[Pla
             of = scores[score.flow, score.conversation, score.epoch, score.turn]
             of[score.metric] = {"value": score.value, "reason": score.reason}
     for file in turns:
-        for row in rows_of(file, _as_dict, dict):
-            play = row["flow"], row["conversation"], row["epoch"]
-            trace = ledger[play] if play in ledger else Trace(*play)
-            yield {**row, **costs_of(trace.of_turn(row["turn"])), "scores": scores[*play, row["turn"]]}
-
-
-def _as_dict(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    return content
+        for row in rows_of(file, lambda content: from_json(dict, content), dict):
+            try:
+                play = row["flow"], row["conversation"], row["epoch"]
+                trace = ledger[play] if play in ledger else Trace(*play)
+                costs = costs_of(trace.of_turn(row["turn"]))
+                yield from_json(kind, {**costs, **row, "scores": scores[*play, row["turn"]]})
+            except (KeyError, ValueError, TypeError) as problem:
+                raise RunError(f"{file}: a turn cannot be read: {type(problem).__name__}: {problem}") from None

@@ -12,9 +12,10 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from agentlab.core.errors import Retryable, RunError
 from agentlab.core.events import Notice
@@ -27,6 +28,8 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question
+from agentlab.evals.results.fold import FlowFold
+from agentlab.evals.results.rows import Quarantined
 from agentlab.evals.run.account import Account
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder
@@ -41,6 +44,8 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
+SECONDS_OF_LIMITS = 0.1
+"""How long what progress says of limits holds."""
 
 
 class _Stopped(Exception):
@@ -80,6 +85,19 @@ class Share:
 
 
 EVERYTHING = Share()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What came of a run, or of a share of it, which a worker sends back."""
+
+    flows: Mapping[str, FlowFold]
+    is_complete: bool
+    quarantined: Sequence[Quarantined] = ()
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By model, as a summary tells them."""
+    problem: str | None = None
+    """What ended it, in a line."""
 
 
 class Player:
@@ -183,6 +201,16 @@ class Player:
         self.account.close()
 
     @property
+    def played(self) -> Played:
+        """What came of it so far."""
+        return Played(
+            flows=dict(self.account.fold.flows),
+            is_complete=self.account.is_complete,
+            quarantined=self.account.set_apart,
+            limits={name: limits.summary() for name, limits in self._bench.limits().items()},
+        )
+
+    @property
     def _is_down(self) -> bool:
         return self._unanswered >= MOST_UNANSWERED
 
@@ -273,6 +301,8 @@ class Player:
 
     def _check_room(self, session: Session, played: PlayedTurn) -> None:
         """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
+        if played.failure is None and session.memory is None:
+            return
         events = session.trace.of_turn(played.number)
         away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
         for why in (played.failure, *away):
@@ -293,6 +323,7 @@ class Pace:
         self._on_progress = on_progress
         self._done = self._failed = 0
         self._ends: deque[float] = deque(maxlen=33)
+        self._told, self._told_at = "", -SECONDS_OF_LIMITS
 
     def begin(self) -> None:
         self._ends.append(time.perf_counter())
@@ -309,7 +340,9 @@ class Pace:
             self._report(f"indexing: {done} of {total} passages")
 
     def _report(self, label: str) -> None:
-        turns = len(self._ends) - 1
+        turns, now = len(self._ends) - 1, time.perf_counter()
+        if now - self._told_at >= SECONDS_OF_LIMITS or self._done == self._total:
+            self._told, self._told_at = self._limits(), now
         left = (self._ends[-1] - self._ends[0]) / turns * (self._total - self._done) if turns > 0 else None
         self._on_progress(
             RunProgress(
@@ -318,7 +351,7 @@ class Pace:
                 failed=self._failed,
                 seconds_left=left,
                 label=label,
-                limits=self._limits(),
+                limits=self._told,
             )
         )
 

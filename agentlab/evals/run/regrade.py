@@ -45,4 +45,4 @@ async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader
         if fault := fault_of(trace, rows, ended=complete):
             raise RunError(f"{folder.path}: {fault}; --resume plays it again")
         fold.take(trace, rows)
-    folder.write_json("summary.json", summarise(folder.header, fold, complete=complete, secrets=folder.secrets()))
+    folder.write_json("summary.json", summarise(folder.header, fold.flows, complete=complete, secrets=folder.secrets()))

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
-from agentlab.evals.results.rows import Quarantined
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.executors import opener
@@ -86,14 +85,10 @@ async def run(
             if opened is None:
                 player = Player(bench, datasets, folder, on_progress, on_event, fork=fork)
                 await player.play_all(watch)
-                fold, is_complete = player.account.fold, player.account.is_complete
-                apart = [Quarantined(*play, cause=cause) for play, cause in player.account.quarantined.items()]
+                played = player.played
             else:
-                fold, is_complete = await play_in_shards(bench, datasets, folder, opened, on_progress)
-                apart = []
-            found = summarise(folder.header, fold, complete=is_complete, secrets=folder.secrets())
-            found = replace(found, quarantined=apart or UNSET)
-            if limits := {name: limits.summary() for name, limits in bench.limits().items()}:
-                found = replace(found, limits=limits)
+                played = await play_in_shards(bench, datasets, folder, opened, on_progress)
+            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
+            found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)
-            return Run(folder)
+            return Run(folder, datasets)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,17 @@ import msgspec
 from msgspec import Struct
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
+from agentlab.core.files import replace_file
 from agentlab.core.messages import Usage
 from agentlab.core.trace import Totals
 from agentlab.data.datasets import Dataset
-from agentlab.evals.results.fold import FlowFold, Fold
+from agentlab.evals.results.fold import Fold
+from agentlab.evals.results.rows import place_of
 from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.executors import Executor, Opener
 from agentlab.evals.run.folder import CALLS, TURNS, RunFolder, locked, run_log
 from agentlab.evals.run.opening import open_folder
-from agentlab.evals.run.player import Pace, Player, RunProgress, Share
+from agentlab.evals.run.player import Pace, Played, Player, RunProgress, Share
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
@@ -54,16 +56,6 @@ class Shard:
     @property
     def folder(self) -> Path:
         return Path(self.run) / "shards" / f"{self.number:04}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """What a worker gives back."""
-
-    flows: dict[str, FlowFold]
-    is_complete: bool
-    problem: str | None = None
-    """What ended it, in a line."""
 
 
 def play_shard(shard: Shard) -> Played:
@@ -95,7 +87,7 @@ async def _play(bench: Workbench, shard: Shard) -> Played:
         if playing.cancelled():
             raise RunError("the run was interrupted")
         await playing
-        return Played(flows=dict(player.account.fold.flows), is_complete=player.account.is_complete)
+        return player.played
 
 
 def _says(file: Path, word: str) -> bool:
@@ -111,8 +103,8 @@ async def play_in_shards(
     folder: RunFolder,
     opened: Opener,
     on_progress: Callable[[RunProgress], None],
-) -> tuple[Fold, bool]:
-    """Play all shards of a run; its sums, and whether it is complete.
+) -> Played:
+    """Play all shards of a run; what they came to.
 
     Raises RunError for what ended a shard, and where workers die again and again; `--resume` goes on.
     """
@@ -135,7 +127,7 @@ async def play_in_shards(
         raise AssertionError("unreachable")
     except BaseException:
         with contextlib.suppress(OSError):
-            stop.write_text(NOW, encoding="utf-8")
+            replace_file(stop, NOW)
         raise
 
 
@@ -180,32 +172,37 @@ class _Driver:
                 for variant in self._bench.variants:
                     await self._bench.index(dataset.documents, variant.retrieval, self._pace.report_indexing)
 
-    async def play(self, executor: Executor, stop: Path) -> tuple[Fold, bool]:
+    async def play(self, executor: Executor, stop: Path) -> Played:
         """Raises BrokenExecutor where a worker died; what is done is kept."""
+        self._pace.begin()
+        self._look(stop)
         futures = {
             shard.number: executor.submit(play_shard, shard)
             for shard in self._shards
             if shard.number not in self._played
         }
-        self._pace.begin()
         while futures:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            self._look()
-            if self._budget.is_spent and not stop.exists():
-                stop.write_text(SPENT, encoding="utf-8")
+            self._look(stop)
             for number in [number for number, future in futures.items() if future.done()]:
                 played = _result(futures.pop(number))
                 if played.problem is not None:
                     raise RunError(played.problem)
                 self._played[number] = played
-        self._look()
+        self._look(stop)
         fold = Fold(())
-        for _, played in sorted(self._played.items()):
+        all_played = [played for _, played in sorted(self._played.items())]
+        for played in all_played:
             fold.merge(played.flows)
-        return fold, all(played.is_complete for played in self._played.values())
+        return Played(
+            flows=fold.flows,
+            is_complete=all(played.is_complete for played in all_played),
+            quarantined=sorted((apart for played in all_played for apart in played.quarantined), key=place_of),
+            limits=_of_all([played.limits for played in all_played]),
+        )
 
-    def _look(self) -> None:
-        """Count what the workers have written since the last look."""
+    def _look(self, stop: Path) -> None:
+        """Count what was written since the last look, and have no more begun where the budget is spent."""
         for file in self._folder.files(TURNS):
             for row in self._fresh(file, _Turn):
                 self._pace.turn_done(row.error is not None, f"{row.flow} · {row.conversation}")
@@ -221,6 +218,8 @@ class _Driver:
                             cost_usd=event.cost_usd,
                         )
                     )
+        if self._budget.is_spent and not stop.exists():
+            replace_file(stop, SPENT)
 
     def _fresh(self, file: Path, kind: type[Any]) -> list[Any]:
         """The whole lines that were added since it was asked last."""
@@ -233,6 +232,16 @@ class _Driver:
             with contextlib.suppress(ValueError):
                 found.append(msgspec.json.decode(line, type=kind))
         return found
+
+
+def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """What was answered, refused and waited in all; and for each worker, which keeps to its own, all it has to say."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        told = [part[name] for part in parts if name in part]
+        sums = {what: round(sum(each[what] for each in told), 3) for what in ("answered", "refused", "waited_s")}
+        found[name] = {**sums, "workers": [dict(each) for each in told]}
+    return found
 
 
 def _share(limit: LimitSpec, parts: int) -> LimitSpec:

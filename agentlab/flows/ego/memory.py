@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from agentlab.core.files import data_folder
 from agentlab.core.messages import Fact
 from agentlab.core.scratch import folder_of
 from agentlab.core.slot import Slot
@@ -126,11 +126,9 @@ class EgoMemory:
         stored = _selected(self.long.entries(), settings)
         known = self.known(query, among=stored) if settings.relevance else stored[-RECENT:]
         entries: list[Shown] = [*short, *((entry, shortened(entry)) for entry in known)]
-        if not entries:
-            return ""
-        if not settings.relevance:
+        if not entries or not settings.relevance:
             session.notify("subsystemMessage", f"{len(entries)} entries", title="memory: retrieved")
-            return numbered_lines(entries)
+            return numbered_lines(entries) if entries else ""
         values = {
             "short_term": numbered_lines(short),
             "long_term": numbered_lines(entries[len(short) :], len(short) + 1),
@@ -173,18 +171,18 @@ class EgoMemory:
 
 def _open_memory(session: Session) -> EgoMemory:
     """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
-    if session.folder is None:
-        folder = folder_of(session)
-    else:
-        folder = data_folder(session.settings.data) / "memory" if session.settings.data else session.folder
+    folder = session.folder or folder_of(session)
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
     memory = EgoMemory(short, long, uuid.uuid4().hex[:12])
     if earlier := short.entries():
         stored = session.load_conversation()
-        said = {message.text for message in stored if message.role == "user"}
-        heard = [entry for entry in earlier if kind_of(entry) in SAID and entry.text in said]
-        if heard:
-            memory.session_id = heard[-1].facts.get("session", "")
+        said = Counter(message.text for message in stored if message.role == "user")
+        heard = [entry for entry in earlier if kind_of(entry) in SAID]
+        last = next((entry for entry in reversed(heard) if entry.text in said), None)
+        own = last.facts.get("session", "") if last is not None else ""
+        # A fork does not know what was said after the turn where it leaves the conversation.
+        if last is not None and Counter(entry.text for entry in heard if entry.facts.get("session", "") == own) <= said:
+            memory.session_id = own
             session.kept(CURSOR).position = len(stored)
         short.remove(earlier[:-MOST_SHORT_TERM])
     return memory

@@ -56,7 +56,7 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
     specs: dict[str, ToolSpec] = {}
     problems = []
     for number, row in enumerate(rows[:MOST], 1):
-        name = row.get("name")
+        name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str) or not name or plain(name, _NAME) != name or "\n" in name:
             problems.append(f"{source}: tool {number} is left out: it has no name that can be used")
         elif name in specs:
