@@ -111,6 +111,8 @@ def test_the_reference_has_every_command_and_every_key(site):
     assert all(f"agentlab {file.stem}" in commands for file in (ROOT / "agentlab/cli/help").glob("*.txt"))
     spec = (site / "reference" / "spec.html").read_text(encoding="utf-8")
     assert all(f"<code>{key}</code>" in spec for key in Spec.model_fields)
+    measures = (site / "reference" / "measures.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in measures for name in plugins.names("evals.scorers"))
 
 
 @pytest.fixture

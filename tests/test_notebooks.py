@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import bleach
 import nbformat
 import pytest
 
@@ -12,6 +13,7 @@ from support.places import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_BYTES = 1_500_000
+KEPT = {"table", "thead", "tbody", "tr", "th", "td", "img", "p", "div", "span", "details", "summary", "pre", "strong"}
 
 
 def test_there_are_six_in_order():
@@ -32,14 +34,25 @@ def test_a_notebook_says_what_one_learns_and_how_long_it_takes_and_holds_what_it
     assert not [output for cell in code for output in cell.outputs if output.output_type == "error"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_without_a_kernel_the_page_has_its_tables(path: Path):
+def test_without_a_kernel_and_a_network_the_page_has_its_tables_and_pictures(path: Path):
     from nbconvert import HTMLExporter
 
-    page, _ = HTMLExporter().from_filename(str(path))
-    tables = page.count("<table")
-    assert tables >= 2, "a table for a table, not the name of an object"
+    page, _ = HTMLExporter(template_name="basic").from_filename(str(path))
+    assert page.count("<table") >= 2, "a table for a table, not the name of an object"
+    sources = re.findall(r"<img[^>]* src=\"([^\"]*)", page)
+    assert sources and all(source.startswith("data:image/svg+xml;base64,") for source in sources), "nothing is fetched"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_is_left_where_scripts_and_styles_are_dropped_are_pictures_and_tables(path: Path):
+    """As on GitHub."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    shown = [output.data for cell in cells for output in cell.outputs if "data" in output]
+    pages = [re.sub(r"<(script|style).*?</\1>", "", data.get("text/html", ""), flags=re.DOTALL) for data in shown]
+    left = bleach.clean("".join(pages), KEPT, {"img": ["src", "alt"]}, {"data"}, strip=True)
+    assert left.count('<img src="data:image/svg+xml;base64,') >= 1
+    assert "<table>" in left or any("| ---" in data.get("text/markdown", "") for data in shown)
 
 
 def test_the_flow_lab_keeps_its_columns_and_the_chat():

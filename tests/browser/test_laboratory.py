@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agentlab.cli.parser import main
+
 pytestmark = pytest.mark.browser
 
 SETUP = dedent(
@@ -52,11 +54,33 @@ area => {
 """
 
 
+PLAIN = """
+import agentlab as al
+
+async def respond(turn, session):
+    return al.Reply(text=(await session.complete(turn.text)).text)
+"""
+
+
+def gated(home: Path, flow: str, *replies: str) -> list[int]:
+    """Exit codes of the gate: of the first reply, which makes the baseline, and of each that is held against it."""
+    (home / "plain.py").write_text(PLAIN)
+    codes = []
+    for number, reply in enumerate(replies):
+        (home / "model.yaml").write_text(json.dumps({"replies": [reply], "loop": True}))
+        model = ["--model", "scripted/model.yaml", "--set", "embedder=hashing/hashing-64", "--out", f"r{number}"]
+        assert main(["run", "--dataset", "datasets/from_chat", "--flow", flow, *model]) == 0
+        codes.append(main(["gate", f"r{number}", "--baseline", "base.jsonl", *([] if number else ["--update"])]))
+    return codes
+
+
 def window(chat: Any) -> Any:
     return chat.page.locator(".agentlab-window")
 
 
-def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later(open_chat, jupyter):
+def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later_that_the_gate_sees(
+    open_chat, jupyter, monkeypatch, capsys
+):
     chat = open_chat(SETUP, CHAT)
     page = chat.page
     page.get_by_label("beside").select_option("second")
@@ -92,6 +116,10 @@ def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later(open_chat, jupy
     assert chat.text("who", 3) == "second on scripted"
     said = chat.run_cell("len(chat.chat.said)")
     assert said == "2", "the turn before the fork, and this one"
+
+    monkeypatch.chdir(jupyter.folder)
+    assert gated(Path(), "./plain.py", "2.44 m", "2.44 m", "Second, shorter.") == [0, 0, 3]
+    assert "1 -> 0, turn 0 of case-001" in capsys.readouterr().out
 
 
 def test_sending_scrolls_to_the_end_and_a_narrow_dark_page_can_be_read(open_chat):

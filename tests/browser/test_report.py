@@ -148,7 +148,7 @@ def test_the_planted_line_is_found_from_the_first_screen_in_at_most_four_clicks(
 
 def test_a_run_whose_flows_are_alike_points_at_no_cause(show):
     page = show("planted")
-    page.locator("#forest .difference", has_text="answer_f1").click()
+    page.locator("#forest .difference", has_text="answer_correctness").click()
     assert page.inner_text("#matrix .note").startswith("72 of 72"), "equal on every turn: nothing flipped"
     assert page.locator(".weak").count() == 1, "only what is behind is pointed at"
 

@@ -11,8 +11,6 @@ import pytest
 from agentlab.core.errors import AgentlabError, MemoryUnavailable
 from support.memories import NOW, Backend, add, ask, ids, texts, vector
 
-DATABASES = {"sqlite": "memory.sqlite", "textfile": "", "chroma": "chroma.sqlite3"}
-
 
 def damage(file: Path, how: str) -> None:
     match how:
@@ -24,7 +22,8 @@ def damage(file: Path, how: str) -> None:
             file.write_bytes(os.urandom(file.stat().st_size))
         case "middle":
             content = bytearray(file.read_bytes())
-            content[4096:] = os.urandom(len(content) - 4096)
+            half = min(4096, len(content) // 2)
+            content[half:] = os.urandom(len(content) - half)
             file.write_bytes(content)
         case "gone":
             file.unlink()
@@ -62,6 +61,27 @@ async def test_sqlite(tmp_path, how, when):
     except AgentlabError as told:
         assert "memory.sqlite" in str(told) and "\n" not in str(told)
     await memory.close()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", ["memory.txt", "memory.vectors"])
+async def test_textfile(tmp_path, name, how):
+    backend, new_id = Backend("textfile", tmp_path, None), ids()
+    memory = backend.open()
+    for text in ("Ann lives in Rome", "Bob has two sisters"):
+        await add(memory, text, new_id)
+    await memory.close()
+    damage(tmp_path / name, how)
+    try:
+        memory = backend.open()
+        for work in (texts(memory), add(memory, "new", new_id), ask(memory, "Rome")):
+            try:
+                await work
+            except MemoryUnavailable as told:
+                assert "\n" not in str(told)
+        await memory.close()
+    except AgentlabError as told:
+        assert "memory.txt" in str(told) and "\n" not in str(told)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +128,8 @@ async def filled_chroma(tmp_path: Path) -> Backend:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, how", [("chroma.sqlite3", "empty"), ("data_level0.bin", "random"), ("header.bin", "random")]
+    "name, how",
+    [("chroma.sqlite3", "empty"), ("data_level0.bin", "random"), ("header.bin", "random"), ("length.bin", "pipe")],
 )
 async def test_chroma_before_it_is_opened(tmp_path, name, how):
     backend = await filled_chroma(tmp_path)

@@ -12,6 +12,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.results.run import open_run
+from support.full_disk import FullDisk
 from support.places import TESTS
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
@@ -145,3 +146,29 @@ def test_an_edited_baseline_is_refused_and_one_laid_out_anew_is_not(tmp_path):
         read_baseline(tmp_path / "b.jsonl")
     (tmp_path / "b.jsonl").write_text(content.replace('": ', '":'))
     read_baseline(tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json"])
+def test_a_header_that_is_half_way_written_is_no_edit(finished, tmp_path, capsys, name):
+    with pytest.MonkeyPatch.context() as patched:
+        FullDisk(patched, name)
+        assert main(["score", str(finished)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
+    assert open_run(finished).is_sealed
+
+
+def test_rows_after_a_second_summary_break_its_seal_too(finished):
+    folder = open_run(finished).folder
+    row, *_ = folder.turns()
+    for _ in range(2):
+        folder.append_turn(row)
+        assert not folder.summary_file.exists()
+        folder.write_json("summary.json", {})
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "{}", '{"seal": 1}'])
+def test_a_summary_that_is_none_is_refused_by_name(finished, content):
+    (finished / "summary.json").write_text(content)
+    with pytest.raises(RunError, match=r"summary\.json lost its seal"):
+        open_run(finished)

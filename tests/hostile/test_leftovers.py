@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from agentlab.core.errors import ToolError
 from agentlab.core.scratch import PREFIX
 from agentlab.tools.mcp import client, launch
 from agentlab.tools.mcp.config import server_config
-from support.small_runs import write_set
+from support.small_runs import opened, write_set
 
 WAITS = '''"""Remembers a secret, starts, and waits."""
 import asyncio, os, pathlib, sys
@@ -93,6 +95,21 @@ def test_what_a_kill_left_is_removed_by_the_next_process_and_what_is_in_use_is_n
         assert first.exists(), "its process lives"
         one.communicate("\n")
     assert left_in(tmp_path) == [f"{PREFIX}of-somebody-else"]
+
+
+def test_whoever_opens_a_laboratory_removes_what_was_left_and_keeps_its_mark_to_the_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{PREFIX}left"
+    (left / "memory").mkdir(parents=True)
+    (left / "memory" / "memory.txt").write_text("the secret of Ann")
+    (left / ".alive").touch()
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda folder, **options: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            opened(write_set(tmp_path / "colours", 1))
+        assert (left / ".alive").exists(), "or nobody would know that it may go"
+    opened(tmp_path / "colours").close()
+    assert not left.exists()
 
 
 def launched(tmp_path: Path, code: str, most: int = 2**28) -> subprocess.Popen[bytes]:

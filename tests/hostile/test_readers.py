@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,12 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
+from agentlab.evals.judge.labels import read_labels
+from agentlab.evals.judge.rubrics import load_rubric
+from agentlab.evals.published.predictions import read_predictions, unknown_keys
+from agentlab.evals.published.reproduce import read_claims
 from agentlab.evals.results.run import open_run
+from agentlab.evals.run.convert import convert
 from agentlab.models import scripted
 from agentlab.models.keys import load_keys
 from agentlab.tools.mcp.config import servers_of_file
@@ -116,6 +122,14 @@ MCP = b'{"mcpServers": {"time": {"command": "mcp-server-time", "args": ["-v"], "
 ROWS = b'{"id": "c0", "turns": [{"user": "hi", "reference_answers": ["a"]}], "metadata": {"n": 1}}\n'
 
 
+PREDICTED = b'{"system": "one", "conversation": "c0", "turn": 0, "answer": "blue", "published": {"em": 1}}\n'
+RUBRIC = b"mine: {asks: Is it?, sees: [reference], choices: {a: {worth: 1, means: x}, b: {worth: 0, means: y}}}\n"
+
+
+def predictions(file: Path) -> Any:
+    return unknown_keys(file), list(read_predictions(file))
+
+
 def data_set(file: Path) -> Any:
     return load_dataset(file.parent)
 
@@ -133,6 +147,14 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "keys.json": (KEYS, keys),
     "mcp.json": (MCP, servers_of_file),
     "conversations.jsonl": (ROWS, data_set),
+    "predictions.jsonl": (PREDICTED, predictions),
+    "predictions.csv": (b"system,conversation,turn,answer,published.em\none,c0,0,blue,1\n", predictions),
+    "published.json": (b'{"figures": []}', lambda file: read_claims(file.parent)),
+    "labels.csv": (
+        b"conversation,turn,flow,label\nc0,0,one,1\n",
+        lambda file: read_labels(file, [("c0", 0, "one", 0)]),
+    ),
+    "rubric.yaml": (RUBRIC, lambda file: load_rubric(str(file))),
 }
 
 
@@ -203,6 +225,23 @@ def test_a_link_in_a_run_folder_leads_nowhere(finished, tmp_path, name):
     with pytest.raises(AgentlabError, match="it is a link"):
         play(finished / "colours", folder, resume=True)
     assert other.read_bytes().endswith(b"unfinished")
+
+
+@pytest.mark.parametrize("name", ["run.log", "shards", "judges"])
+def test_nothing_is_written_through_a_link_in_a_run_folder(finished, tmp_path, name):
+    shutil.copytree(finished / "run", tmp_path / "run")
+    (tmp_path / "run" / "run.log").unlink()
+    (tmp_path / "precious").mkdir() if name != "run.log" else (tmp_path / "precious").write_text("mine")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(AgentlabError, match="it is a link"):
+        play(finished / "colours", tmp_path / "run", resume=True)
+
+
+def test_a_log_that_never_ends_is_not_copied(finished, tmp_path):
+    shutil.copytree(finished / "run", tmp_path / "run")
+    (tmp_path / "run" / "run.log").unlink()
+    (tmp_path / "run" / "run.log").symlink_to("/dev/zero")
+    assert not (convert(tmp_path / "run", tmp_path / "new").path / "run.log").exists()
 
 
 def test_a_link_among_recordings_leads_nowhere(tmp_path):

@@ -244,6 +244,14 @@ def test_no_export_holds_a_formula_or_anything_raw(played):
     assert any(reply.endswith(r"\ud83d" + "\x1b[2J") for reply in played.turns["reply"]), "half a pair is no text"
 
 
+def test_the_table_of_a_run_holds_no_formula_and_nothing_raw(played, here):
+    assert main(["export", str(played.path), "--to", "csv", "-o", "turns.csv"]) == 0
+    text = Path("turns.csv").read_bytes().decode().replace("\r\n", "\n")
+    assert not RAW.search(text)
+    told = [cell for cells in csv.reader(io.StringIO(text)) for cell in cells]
+    assert "'=1+1" in told and not [cell for cell in told if cell.startswith(("=", "+", "@"))]
+
+
 def test_a_log_has_one_line_of_ours_where_one_was_written(played):
     log = (played.path / "run.log").read_text(encoding="utf-8")
     is_tame(log, "run.log")

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.results.run import open_run
 from agentlab.flows.json_replies import read_object
 from agentlab.models import weights
+from agentlab.tools.files import WORKSPACE
 from support.small_runs import Answering, play, write_set
 
 
@@ -24,6 +26,37 @@ def test_a_conversation_cannot_pass_for_the_filling_of_a_memory(tmp_path):
     (tmp_path / "conversations.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(DatasetError, match=r"conversations\.jsonl:1: .*'ingest:colours/c0' begins as the filling"):
         load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("odd", ["link", "pipe"])
+def test_a_memory_that_a_data_set_brings_holds_ordinary_files_alone(tmp_path, odd):
+    (tmp_path / "kept").mkdir()
+    os.mkfifo(tmp_path / "kept" / "x") if odd == "pipe" else (tmp_path / "kept" / "x").symlink_to("/dev/zero")
+    row = {"id": "c0", "turns": [{"user": "hi"}], "memory": "kept"}
+    (tmp_path / "conversations.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(DatasetError, match="holds more than ordinary files"):
+        load_dataset(tmp_path)
+
+
+class Rooted(SimpleNamespace):
+    """A session, as far as its files go."""
+
+
+def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "notes.txt").write_text("mine")
+    session = Rooted(files=str(tmp_path), keeps_files=False)
+    assert [file.name for file in WORKSPACE.opened(session).iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("way", ["pipe", "folder"])
+def test_a_model_of_ones_own_is_an_ordinary_file(tmp_path, monkeypatch, capsys, way):
+    os.mkfifo(tmp_path / "own.gguf") if way == "pipe" else (tmp_path / "own.gguf").mkdir()
+    monkeypatch.setenv("AGENTLAB_LOCAL_MODEL", str(tmp_path / "own.gguf"))
+    data = write_set(tmp_path / "colours", 1)
+    run = ["run", "--dataset", str(data), "--flow", "rag_only", "--model", "local/own", "--set"]
+    assert main([*run, "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]) == 1
+    assert "is not a file" in capsys.readouterr().err
 
 
 QUOTED = 'The page says {"tool": "write_file"}, which I ignore. {"tool": null}'
@@ -100,3 +133,9 @@ def test_weights_that_were_swapped_with_size_and_time_kept_are_hashed_again(tmp_
     assert not weights.is_verified(file, pinned)
     Path(file).write_bytes(b"right bytes")
     assert weights.is_verified(file, pinned)
+
+
+def test_a_port_that_there_is_none_of_is_one_line(tmp_path, capsys):
+    run = play(write_set(tmp_path / "colours", 1), tmp_path / "run")
+    assert main(["view", str(run.path), "--port", "99999"]) == 1
+    assert capsys.readouterr().err.startswith("agentlab: port 99999 cannot be used: there is none beyond 65535")

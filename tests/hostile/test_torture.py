@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,16 +16,16 @@ from support.faulty_server import FAULTS
 from support.fuzzing import mutated
 
 TESTS = Path(__file__).parents[1]
-CASES = {"kills": 3, "stops": 3, "disks": 3, "faults": 6, "damage": 6, "fuzzing": 300}
+PARTS = ("kills", "stops", "disks", "faults", "damage", "inputs", "edits")
 
 
-@pytest.mark.parametrize("part", CASES)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_few_of_each_kind_are_survived(part):
     paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-    command = [sys.executable, str(TESTS / "hostile" / "torture.py"), "--part", part, "--cases", str(CASES[part])]
+    command = [sys.executable, str(TESTS / "hostile" / "torture.py"), part, "--short"]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, timeout=300)
     told, *failures = ended.stdout.splitlines() or [ended.stderr]
-    assert told.startswith(f"{part}: {CASES[part]} cases"), ended.stdout + ended.stderr
+    assert re.match(rf"{part}: \d+ cases", told), ended.stdout + ended.stderr
     assert not failures and not ended.returncode, ended.stdout + ended.stderr
 
 

@@ -1,135 +1,118 @@
-"""Kills, stops, starves, deceives and damages runs, and feeds garbage to every reader; prints and writes what survived.
+"""Kills, stops, starves, deceives, damages and edits runs, and feeds garbage to every reader; writes what survived.
 
-    make torture                                                    # all of it; the table goes to results/survival.md
-    PYTHONPATH=tests python tests/hostile/torture.py --part kills --cases 6     # one part, as `make test` does it
+    make torture                                                  # all of it; the table goes to results/survival.md
+    PYTHONPATH=tests python tests/hostile/torture.py kills disks  # these parts; their rows of the table are made anew
+    PYTHONPATH=tests python tests/hostile/torture.py --short      # a few cases of each, as `make test` does it
 
-Each part is a driver in tests/support that counts its cases and names what failed. The exit code is the number of
-failures, 100 at the most.
+Each part is a driver in tests/support that counts its cases and names what failed. What a part found is kept in
+results/torture.json, so that they may be run one after another. The exit code is the number of failures, 100 at most.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from support.forks import PRELOADED
-from support.interruptions import SET_UPS, SetUp, interrupted
 
 SEED = 20261123
-RESULTS = Path(__file__).parents[2] / "results" / "survival.md"
-
-
-@dataclass
-class Tally:
-    part: str
-    cases: int = 0
-    unit: str = ""
-    failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    until: float = float("inf")
-    """No case is begun after that."""
-
-
-def interruptions(how: str) -> Callable[[Tally, int, Path, random.Random], None]:
-    def work(tally: Tally, cases: int, folder: Path, chance: random.Random) -> None:
-        tally.unit = "a run disturbed so often, over five set-ups"
-        for number, name in enumerate(list(SET_UPS)[: max(1, cases // 3)]):
-            set_up = SetUp(folder / str(number), name)
-            share = cases // len(SET_UPS) + (number < cases % len(SET_UPS)) if cases >= 3 * len(SET_UPS) else 3
-            while share > 0 and tally.cases < cases and time.monotonic() < tally.until:
-                times = min(share, 4)
-                tally.failures += [f"{name}: {failure}" for failure in interrupted(set_up, how, chance, times)]
-                tally.cases += times
-                share -= times
-
-    return work
-
-
-def other(name: str) -> Callable[[Tally, int, Path, random.Random], None]:
-    def work(tally: Tally, cases: int, folder: Path, chance: random.Random) -> None:
-        found: Iterator[str | None]
-        tally.unit, found = import_module(f"support.{name}").play(cases, folder, chance)
-        for failure in found:
-            tally.cases += 1
-            if failure is not None:
-                tally.failures.append(failure)
-            if time.monotonic() > tally.until:
-                return
-
-    return work
-
-
+RESULTS = Path(__file__).parents[2] / "results"
+KEPT, TABLE = RESULTS / "torture.json", RESULTS / "survival.md"
 PARTS = {
-    "kills": (interruptions("SIGKILL"), 100),
-    "stops": (interruptions("SIGTERM"), 20),
-    "disks": (interruptions("full disk"), 30),
-    "faults": (other("server_faults"), 200),
-    "damage": (other("damage"), 120),
-    "fuzzing": (other("fuzzing"), 100_000),
+    # Part: its driver in tests/support, cases, and cases of a short run.
+    "kills": ("interruptions", 100, 3),
+    "stops": ("interruptions", 30, 3),
+    "disks": ("interruptions", 40, 4),
+    "faults": ("server_faults", 200, 6),
+    "damage": ("damage", 120, 6),
+    "inputs": ("fuzzing", 100_000, 300),
+    "edits": ("edits", 5_000, 200),
+    "strings": ("sinks", 0, 0),
 }
+FAILED = """A case failed where anything of this is not so: no traceback, no hang (2 s of the processor for an input),
+at most one line of error, no process above 500 MB (faults and inputs; 600 for damage), the run goes on with
+`--resume`, nothing finished is repeated, no fact is left in a temporary folder, and in the end all numbers are those of
+an undisturbed run."""
+
+
+def played(part: str, cases: int, seed: int) -> dict[str, Any]:
+    """What became of a part: how many cases of what, how many seconds, and what failed how often."""
+    began, count = time.monotonic(), 0
+    failures: Counter[str] = Counter()
+    # Not a TemporaryDirectory: each child would delete that at its end.
+    folder = Path(tempfile.mkdtemp(prefix="torture-"))
+    try:
+        unit, found = import_module(f"support.{PARTS[part][0]}").play(
+            cases, folder, random.Random(f"{seed}/{part}"), part
+        )
+        for failure in found:
+            count += 1
+            if failure is not None:
+                failures[failure] += 1
+    except KeyboardInterrupt:
+        unit = f"{unit}; broken off"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"cases": count, "of": unit, "seconds": round(time.monotonic() - began), "failures": dict(failures)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; nothing is written then")
-    parser.add_argument("--cases", type=int, help="how many of each (default: from 20 stops to 100,000 inputs)")
-    parser.add_argument("--most-seconds", type=float, default=900.0, help="of a part (default: 900)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--short", action="store_true", help="a few cases of each; nothing is written then")
     parser.add_argument("--seed", type=int, default=SEED)
     chosen = parser.parse_args()
+    if unknown := set(chosen.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(unknown)}")
     for module in PRELOADED:
         import_module(module)
-    tallies = []
-    for name in chosen.part or PARTS:
-        work, cases = PARTS[name]
-        began = time.monotonic()
-        tally = Tally(name, until=began + chosen.most_seconds)
-        # Not a TemporaryDirectory: each child would delete that at its end.
-        folder = Path(tempfile.mkdtemp(prefix="torture-"))
-        try:
-            work(tally, chosen.cases or cases, folder, random.Random(f"{chosen.seed}/{name}"))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        tally.seconds = time.monotonic() - began
-        tallies.append(tally)
-        print("\n".join(_lines(tally)), flush=True)
-    if not chosen.part:
-        RESULTS.write_text(_table(tallies, chosen.seed, chosen.most_seconds), encoding="utf-8")
-    return min(100, sum(len(tally.failures) for tally in tallies))
+    # Ctrl-C, or `kill -INT`, ends the part that is at work, and what it has found is kept.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    failed = 0
+    for part in chosen.parts or PARTS:
+        found = played(part, PARTS[part][2 if chosen.short else 1], chosen.seed)
+        failed += sum(found["failures"].values())
+        print("\n".join(lines(part, found)), flush=True)
+        if not chosen.short:
+            kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+            KEPT.write_text(json.dumps({**kept, part: {**found, "seed": chosen.seed}}, indent=1))
+            TABLE.write_text(table(json.loads(KEPT.read_text())), encoding="utf-8")
+    return min(100, failed)
 
 
-def _lines(tally: Tally) -> Iterator[str]:
-    yield f"{tally.part}: {tally.cases} cases ({tally.unit}), {len(tally.failures)} failed, {tally.seconds:.0f} s"
-    for failure, times in Counter(tally.failures).most_common(40):
+def lines(part: str, found: dict[str, Any]) -> Iterator[str]:
+    failed = sum(found["failures"].values())
+    yield f"{part}: {found['cases']} cases ({found['of']}), {failed} failed, {found['seconds']} s"
+    for failure, times in list(found["failures"].items())[:40]:
         yield f"    {times} x {failure}"
 
 
-def _table(tallies: list[Tally], seed: int, most_seconds: float) -> str:
-    rows = [f"| {t.part} | {t.cases} | {t.unit} | {len(t.failures)} | {t.seconds:.0f} |" for t in tallies]
-    told = [f"* {t.part}: {times} x {what}" for t in tallies for what, times in Counter(t.failures).most_common(20)]
+def table(kept: dict[str, Any]) -> str:
+    parts = [(part, kept[part]) for part in PARTS if part in kept]
+    rows = [
+        f"| {part} | {found['cases']:,} | {found['of']} | {sum(found['failures'].values())} | {found['seconds']} |"
+        for part, found in parts
+    ]
+    told = [
+        f"* {part}: {times} x {what}" for part, found in parts for what, times in list(found["failures"].items())[:20]
+    ]
+    seeds = ", ".join(map(str, sorted({found["seed"] for _, found in parts})))
     return "\n".join(
         [
-            "# What survives",
-            "",
-            f"`make torture`, seed {seed}. A case failed where anything of this is not so: no traceback, no hang, no",
-            "process above 500 MB, at most one line of error, the run goes on with `--resume`, nothing finished is",
-            "repeated, and in the end all numbers are those of an undisturbed run.",
-            "",
-            f"A part begins no case after {most_seconds:.0f} s: `cases` is how many there were until then.",
-            "",
-            "| part | cases | of | failed | seconds |",
-            "| --- | ---: | --- | ---: | ---: |",
-            *rows,
-            "",
-            *(["What failed:", "", *told, ""] if told else []),
+            *("# What survives", "", f"`make torture`, seed {seeds}. {FAILED}".replace("\n", " "), ""),
+            *("| part | cases | of | failed | seconds |", "| --- | ---: | --- | ---: | ---: |", *rows, ""),
+            *(["What failed:", "", *told, ""] if told else ["Nothing failed.", ""]),
         ]
     )
 

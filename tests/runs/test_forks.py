@@ -95,7 +95,7 @@ def test_a_fork_goes_on_under_another_flow_and_again_next_time(typed):
     assert "tools goes on after" in typed("/quit", flow="tools")
 
 
-@pytest.mark.parametrize(("line", "told"), [("/fork", "name the turn"), ("/fork x", "name the turn"), ("/fork 7", "1")])
+@pytest.mark.parametrize(("line", "told"), [("/fork", "1  How wide?"), ("/fork x", "name the turn"), ("/fork 7", "1")])
 def test_a_fork_from_nowhere_is_a_line_and_the_chat_goes_on(typed, line, told):
     shown = typed("How wide?", line, "How high?", "/quit")
     assert told in shown and "reply 1" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -157,6 +158,7 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
         ("system,conversation,turn,answer\na,q0,zero,blue\n", ":2: turn: 'zero' is not a number"),
         ("system,conversation,turn,answer,seconds\na,q0,0,blue,nan\n", ":2: seconds: 'nan' is not a number"),
         ("", "the column system is missing"),
+        ("x" * 200_000, "the column system is missing"),
     ],
 )
 def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_path):
@@ -201,3 +203,20 @@ def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_question
     assert "B worse" in shown
     assert "not known of both: LLM calls / turn" in shown
     assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"
+
+
+def test_what_has_no_calls_cannot_be_had_elsewhere(folder, capsys):
+    assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["reprice", "run", "--prefill", "100"]) == 1
+    assert capsys.readouterr().err == "agentlab: run holds no calls, so none can be had elsewhere\n"
+
+
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_what_a_source_noted_is_json_in_a_table(folder, to):
+    parquet = pytest.importorskip("pyarrow.parquet") if to == "parquet" else None
+    assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
+    assert main(["export", "run", "--to", to, "--out", "turns"]) == 0
+    with Path("turns").open() as opened:
+        rows = list(csv.DictReader(opened)) if parquet is None else parquet.read_table("turns").to_pylist()
+    assert {row["published"] for row in rows} == {"{}", '{"em": 0, "route": "once"}'}

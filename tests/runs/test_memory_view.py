@@ -22,11 +22,13 @@ FACTS = {
 
 
 class Anchored:
-    """Believes the oldest of what it is told about living somewhere, else the first."""
+    """Believes the oldest of what it is told about the matter, or the newest."""
 
-    name, parallel = "anchored", None
+    parallel = None
 
-    def __init__(self) -> None:
+    def __init__(self, believes: int = 0) -> None:
+        self.name = f"anchored{believes}"
+        self.believes = believes
         self.asked = 0
 
     async def complete(self, request, emit) -> Completion:
@@ -34,14 +36,26 @@ class Anchored:
         context, _, question = request.messages[-1].text.rpartition("]\n")
         topic = "lives" if "live" in question else "cat"
         told = [text for _, text in FACTS.values() if text in context and topic in text]
-        return Completion(message=Message(role="agent", text=told[0] if told else "I do not know."))
+        return Completion(message=Message(role="agent", text=told[self.believes] if told else "I do not know."))
 
     async def close(self) -> None:
         pass
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Run:
+def run(memory_set: None) -> Run:
+    return recorded(Anchored())
+
+
+def recorded(model: Anchored) -> Run:
+    flow = {"flow": "coordinator", "tools": [], "gate": "words"}
+    spec = {"memory": "sqlite", "mode": "record", "recordings": "rec", "embedder": "hashing/hashing-64"}
+    with al.Lab(datasets=["stale"], flows=[flow], model=model, **spec) as lab:
+        return lab.run_sync(out=model.name)
+
+
+@pytest.fixture
+def memory_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("stale")
     folder.mkdir()
@@ -58,21 +72,32 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Run:
     ]
     (folder / "sessions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sessions))
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
-    flow = {"flow": "coordinator", "tools": [], "gate": "words"}
-    spec = {"memory": "sqlite", "mode": "record", "recordings": "rec", "embedder": "hashing/hashing-64"}
-    with al.Lab(datasets=["stale"], flows=[flow], model=Anchored(), **spec) as lab:
-        return lab.run_sync(out="run")
 
 
 def test_the_stale_fact_is_worth_less_than_nothing_and_the_needed_one_more(run):
     model = Anchored()
-    worth = fact_worth(run, model=model).set_index(["conversation", "fact"])["worth"]
-    assert worth["q1", "s-old"] < 0 and worth["q2", "s-cat"] > 0
-    assert list(worth[worth < 0].index) == [("q1", "s-old")]
-    assert 0 < model.asked <= len(worth), "one call for each fact that was read, and none for the rest"
+    found = fact_worth(run, model=model).set_index("fact")
+    assert found.loc["s-old", "worth"] < 0 < found.loc["s-cat", "worth"] and set(found["conversation"]) == {"m"}
+    assert dict(found["delete"]) == {"s-old": "misled", "s-new": "", "s-cat": ""}
+    assert 0 < model.asked <= found["reads"].sum(), "one call for each question that read a fact, and none for the rest"
+    asked = model.asked
     again = fact_worth(run, model=model, mode="replay", out="again")
-    assert list(again["worth"]) == sorted(worth)
-    assert model.asked <= len(worth), "what a replay needs is recorded now"
+    assert list(again["worth"]) == list(found["worth"])
+    assert type(again).__name__ == "Frame", "what facts say is shown and never carried out"
+    assert model.asked == asked, "what a replay needs is recorded now"
+
+
+def test_a_stale_fact_that_did_no_harm_yet_is_superseded_unless_the_question_tells_the_two_apart(
+    memory_set, monkeypatch
+):
+    run = recorded(Anchored(believes=-1))
+    found = fact_worth(run, model=Anchored(believes=-1)).set_index("fact")
+    assert found.loc["s-old", "worth"] == 0, "without it the answer is the same"
+    assert dict(found["delete"]) == {"s-old": "superseded", "s-new": "", "s-cat": ""}
+    assert found.loc["s-old", "newer"] == "s-new" and found.loc["s-old", "alike"] > 0.6
+    monkeypatch.setattr("agentlab.lab.worth.AS_NEAR", 0.0)
+    apart = fact_worth(run, model=Anchored(believes=-1), mode="replay").set_index("fact")
+    assert apart.loc["s-old", "apart"] > 0 and apart.loc["s-old", "delete"] == ""
 
 
 def test_worth_says_what_it_cannot_do(run):
@@ -118,3 +143,22 @@ def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys
     assert "was not recorded" in capsys.readouterr().err
     with pytest.raises(AgentlabError):
         open_run("run").memory("a", "rag")
+
+
+def test_the_command_says_which_facts_to_delete(tmp_path, monkeypatch, own_home, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("set").mkdir()
+    told = [("I live in Bern, in the Lorraine.", "I see."), ("I live in Basel now, in the Gundeli.", "I see.")]
+    turns = [
+        {"user": user, "reference_answers": [right], "session": f"2026-0{month}-01"}
+        for month, (user, right) in enumerate([*told, ("Where do I live now?", "Basel")], 1)
+    ]
+    Path("set/conversations.jsonl").write_text(json.dumps({"id": "a", "turns": turns}) + "\n")
+    Path("model.yaml").write_text(json.dumps({"replies": ["You live in Basel."], "loop": True}))
+    settings = ["embedder=hashing/hashing-64", "memory=sqlite", "recordings=rec"]
+    spec = ["--dataset", "set", "--flow", "coordinator", "--model", "scripted/model.yaml"]
+    assert main(["run", *spec, *(f"--set={key}" for key in settings), "--mode", "record", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["memory", "run", "--worth"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 of 2 facts that were read to be deleted" in shown and shown.count("superseded") == 2

@@ -86,7 +86,7 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("/trace", "nothing was said yet"),
         ("/save", "nothing to save"),
         ("/canvas", "there is no canvas yet"),
-        ("/memory", "nothing is remembered"),
+        ("/memory", "rag_only has no memory"),
         ("/help", "/quit    end the chat"),
         ("^C", "Ctrl-D or /quit ends the chat"),
         ("", "7.32 m"),

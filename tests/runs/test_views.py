@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -45,6 +46,13 @@ def outputs(shell: Any, run: Run, cell: str) -> list[dict[str, str]]:
     return [output.data for output in captured.outputs]
 
 
+def drawn(data: dict[str, str]) -> str:
+    """The SVG of a picture."""
+    found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', data["text/html"])
+    assert found is not None
+    return base64.b64decode(found[1]).decode()
+
+
 def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(shell, run):
     told, pareto, forest = outputs(shell, run, "run")
     assert told["text/markdown"].startswith("**Ship rag_only: better in refusal_accuracy")
@@ -54,9 +62,9 @@ def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(s
     assert "refusal_accuracy (n=24)" in cells and "0.75 [0.54, 0.92]" in cells
     assert f"Ship {WHOLE}" in told["text/plain"] and "nan" not in told["text/plain"].lower()
     for picture in (pareto, forest):
-        assert set(picture) == {"image/svg+xml", "text/plain"}
+        assert set(picture) == {"text/html", "text/plain"}
         assert "n=" in picture["text/plain"]
-    assert "-0.25 worse" in forest["image/svg+xml"] and "refusal_accuracy" in forest["image/svg+xml"]
+    assert "-0.25 worse" in drawn(forest) and "refusal_accuracy" in drawn(forest)
 
 
 def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):
@@ -134,7 +142,11 @@ def test_attacks_are_text_in_every_view(shell, tmp_path, own_home):
         for data in shown
         if "text/markdown" in data
     ]
-    texts += [data[kind] for data in shown for kind in ("text/html", "image/svg+xml") if kind in data]
+    pages = [data["text/html"] for data in shown if "text/html" in data]
+    texts += [
+        drawn(data) if "<img" in data["text/html"] else data["text/html"] for data in shown if "text/html" in data
+    ]
+    assert not any("<img" in page.removeprefix("<img") for page in pages), "one picture is one image"
     assert len(texts) == 5 and any("window.struck" in text for text in texts)
     for text in texts:
         assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", text)

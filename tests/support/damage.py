@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def chat(folder: Path, memory: str, *questions: str, between: Callable[[], None]
     return 0
 
 
-def play(cases: int, folder: Path, chance: random.Random) -> tuple[str, Iterator[str | None]]:
+def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:
     unit = (
         f"{len(WAYS)} ways of damaging a file of {', '.join(MEMORIES)} or a chat's history, before a chat or within it"
     )
@@ -109,6 +110,7 @@ def play(cases: int, folder: Path, chance: random.Random) -> tuple[str, Iterator
 
 
 def _cases(cases: int, folder: Path, chance: random.Random) -> Iterator[str | None]:
+    import_module("chromadb")  # once, not in every child
     whole = {}
     for memory in MEMORIES:
         whole[memory] = folder / memory
@@ -133,7 +135,7 @@ def _cases(cases: int, folder: Path, chance: random.Random) -> Iterator[str | No
             lambda w=work, m=memory, d=damage, inside=within: chat(
                 w, m, "a?", "b?", "c?", between=d if inside else _nothing
             ),  # type: ignore[misc]
-            most_seconds=20,
+            most_seconds=120,
         )
         when = "within a chat" if within else "before a chat"
         yield None if _is_fine(ended) else f"{memory}, {file.name} {way} {when}: {ended}"

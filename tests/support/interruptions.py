@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +17,21 @@ from typing import Any
 
 from agentlab.cli.parser import main
 from agentlab.evals.results.run import open_run
-from support.forks import files_in, in_child
+from support.forks import Ended, files_in, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEASURED = {"latency_s", "phases", "billed"}
 """What a second sitting may change: times, and what was paid for twice."""
+PLACES = {
+    "the run folder": "cut",
+    "the recordings": "recordings",
+    "the temporary folder, memories": "tmp",
+    "caches": "home",
+}
+PAGE, ROOMY = 4, 2**18
+"""Kilobytes: what a file system takes at once, and enough."""
+MOST_TIMES = 4
+"""That a run is disturbed before it is resumed to its end."""
 FLOW = '''"""Searches, asks twice, remembers."""
 import asyncio
 import agentlab as al
@@ -77,7 +91,8 @@ class SetUp:
         assert ended.code == 0, ended.said
         self.seconds = ended.seconds
         self.whole = outcome(folder / "whole")
-        self.largest = max((folder / "whole" / name).stat().st_size for name in files_in(folder / "whole"))
+        self.lines = [place for name in ("turns", "calls") for place in _lines(folder / "whole" / f"{name}.jsonl")]
+        """Where the lines of its rows begin and end, in bytes."""
         self.take_away("recordings")
 
     def run(self, out: str, *more: str) -> int:
@@ -88,10 +103,17 @@ class SetUp:
         return main(["run", "spec.yaml", "--out", out, *more])
 
     def take_away(self, *names: str) -> None:
-        import shutil
-
+        """What is in these folders, which may be where a disk is mounted."""
         for name in names:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            for inside in (self.folder / name).glob("*"):
+                shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
+
+
+def _lines(file: Path) -> Iterator[tuple[int, int]]:
+    begin = 0
+    for line in file.read_bytes().splitlines(keepends=True):
+        yield begin, begin + len(line)
+        begin += len(line)
 
 
 def outcome(out: Path) -> dict[str, Any]:
@@ -112,37 +134,102 @@ def finished(out: Path) -> list[str]:
     return [line for line in file.read_text().split("\n")[:-1] if line] if file.exists() else []
 
 
-def interrupted(set_up: SetUp, how: str, chance: random.Random, times: int) -> Iterator[str]:
-    """Disturb one run `times` times, resume it to its end, and say what is not as if nothing had been."""
+def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:
+    unit = f"disturbances of runs of {len(SET_UPS)} set-ups"
+    disks = Disks() if part == "disks" else None
+    places = f", or in {', '.join(PLACES)}" if disks and disks.own else ""
+    how = {
+        "kills": "SIGKILL",
+        "stops": "SIGTERM, every third SIGHUP",
+        "disks": f"full disks before, within or after a line{places}",
+    }
+    return f"{unit}: {how[part]}", _cases(cases, folder, chance, part, disks)
+
+
+def _cases(cases: int, folder: Path, chance: random.Random, part: str, disks: Disks | None) -> Iterator[str | None]:
+    names = list(SET_UPS)[: max(1, cases // 3)]
+    set_ups = [SetUp(folder / str(number), name) for number, name in enumerate(names)]
+    done = 0
+    while done < cases:
+        set_up = set_ups[done // MOST_TIMES % len(set_ups)]
+        numbers = range(done, min(cases, done + MOST_TIMES))
+        with disks.under(set_up) if disks else contextlib.nullcontext():
+            failures = list(_interrupted(set_up, numbers, chance, part, disks))
+        yield from (f"{set_up.name}: {failure}" for failure in failures)
+        yield from [None] * (len(numbers) - len(failures))
+        done = numbers.stop
+
+
+def _interrupted(set_up: SetUp, numbers: range, chance: random.Random, part: str, disks: Disks | None) -> Iterator[str]:
+    """Disturb one run again and again, resume it to its end, and say what is not as if nothing had been."""
     out = set_up.folder / "cut"
     set_up.take_away("cut", "recordings")
     kept: list[str] = []
-    for _ in range(times):
-        options: dict[str, Any] = {}
-        if how == "full disk":
-            options["most_bytes_a_file"] = int(chance.choice([0, 1, chance.random() * set_up.largest]))
+    for number in numbers:
+        if disks is not None:
+            ended = disks.fill(set_up, number, chance)
         else:
-            options |= {"send": {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}[how]}
-            options |= {"after": chance.random() * set_up.seconds}
-        ended = in_child(lambda: set_up.run("cut", "--resume"), **options)
-        if ended.hung or (how == "full disk" and not ended.is_clean) or "Traceback" in ended.said:
-            yield f"{how}: {ended}"
+            send = signal.SIGKILL if part == "kills" else signal.SIGHUP if number % 3 == 2 else signal.SIGTERM
+            after = chance.random() * set_up.seconds
+            ended = in_child(lambda: set_up.run("cut", "--resume"), send=send, after=after)
+        if ended.hung or (disks is not None and not ended.is_clean) or "Traceback" in ended.said:
+            yield f"{ended}"
         rows = finished(out)
         if rows[: len(kept)] != kept:
-            yield f"{how}: a finished turn is gone or was changed"
+            yield "a finished turn is gone or was changed"
         kept = rows
     ended = in_child(lambda: set_up.run("cut", "--resume"))
     if ended.code != 0:
-        yield f"{how}: it cannot be resumed: {ended}"
+        yield f"it cannot be resumed: {ended}"
         return
     if finished(out)[: len(kept)] != kept:
-        yield f"{how}: a finished turn was repeated"
+        yield "a finished turn was repeated"
     found = outcome(out)
     differ = [part for part, value in set_up.whole.items() if found[part] != value]
     if differ:
-        yield f"{how}: {', '.join(differ)} differ from the undisturbed run"
+        yield f"{', '.join(differ)} differ from the undisturbed run"
     left = [file for file in files_in(set_up.temporary) if not file.endswith(".lock")]
     if left:
-        yield f"{how}: {len(left)} files left in the temporary folder, such as {left[0]}"
+        yield f"{len(left)} files left in the temporary folder, such as {left[0]}"
         set_up.take_away("tmp")
-        set_up.temporary.mkdir()
+
+
+class Disks:
+    """Disks that are full: a limit on the size of files, to the byte, or, for root, small file systems of their own."""
+
+    def __init__(self) -> None:
+        # Mounts that nobody else sees, and that end with this process.
+        self.own = not os.geteuid() and not ctypes.CDLL(None).unshare(0x00020000)
+        self.own = self.own and not _mount("--make-rprivate", "/")
+
+    @contextlib.contextmanager
+    def under(self, set_up: SetUp) -> Iterator[None]:
+        places = [set_up.folder / name for name in PLACES.values()] if self.own else []
+        for place in places:
+            place.mkdir(exist_ok=True)
+            assert not _mount("-t", "tmpfs", "-o", f"size={ROOMY}k", "torture", str(place))
+        try:
+            yield
+        finally:
+            for place in places:
+                subprocess.run(["umount", str(place)], check=True)
+
+    def fill(self, set_up: SetUp, number: int, chance: random.Random) -> Ended:
+        """A run on such a disk; afterwards there is room again."""
+        work, turn = lambda: set_up.run("cut", "--resume"), number // 2
+        if not self.own or number % 2:
+            begin, end = chance.choice(set_up.lines)
+            most = (begin, chance.randint(begin + 1, end - 1), end)[turn % 3]
+            return in_child(work, most_bytes_a_file=most)
+        place = set_up.folder / list(PLACES.values())[turn % len(PLACES)]
+        used = shutil.disk_usage(place).used // 1024
+        room = used + PAGE * chance.choice([0, 1, 2, chance.randint(0, 60)])
+        assert not _mount("-o", f"remount,size={room or PAGE}k", str(place))
+        try:
+            return in_child(work)
+        finally:
+            assert not _mount("-o", f"remount,size={ROOMY}k", str(place))
+
+
+def _mount(*arguments: str) -> int:
+    return subprocess.run(["mount", *arguments], capture_output=True).returncode

@@ -14,7 +14,7 @@ import agentlab as al
 from agentlab.models import openai_connection
 from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel
-from agentlab.wire import retries
+from agentlab.wire import limits, retries
 from support.faulty_server import FAULTS, FaultyServer
 from support.forks import in_child
 from support.rules_set import DOCUMENTS, write_set
@@ -28,6 +28,7 @@ PRICES = 'dated: "2026"\nmodels:\n  openai/m: {input: 2, output: 10}\n'
 def run(url: str, folder: Path, out: str, **spec: Any) -> int:
     """In a child: prints what became of the run as JSON."""
     openai_connection.SILENCE_SECONDS, retries.BACK_OFF, retries.LONGEST = ANSWER_SECONDS, 0.0, 0.2
+    limits.LONGEST_PAUSE = 0.2
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
     model = OpenAIModel("m", base_url=url, keys=KeyRing(["key-of-a-test"]), timeout=ANSWER_SECONDS)
     given = {"datasets": [str(folder / "set")], "embedder": "hashing/hashing-64", "prices": str(folder / "prices.yaml")}
@@ -47,7 +48,7 @@ def run(url: str, folder: Path, out: str, **spec: Any) -> int:
     return 0
 
 
-def play(cases: int, folder: Path, chance: random.Random) -> tuple[str, Iterator[str | None]]:
+def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:
     kinds = list(enumerate(FAULTS))
     mixed = max(4, cases // 4)
     chosen = kinds if cases >= len(FAULTS) else chance.sample(kinds, max(1, cases - 2))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentlab.cli.parser import main
 from support.fake_openai import USAGE, serving, text
@@ -41,6 +44,28 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert "unknown conversation of this run 'example-9'. Did you mean 'example-" in capsys.readouterr().err
     assert main(["list", "runs"]) == 0
     assert "complete" in capsys.readouterr().out
+
+
+def test_the_workflow_of_a_new_project_gates_what_is_recorded_and_by_hand_what_is_not(project, capsys, monkeypatch):
+    workflow = yaml.safe_load(Path(".github/workflows/evals.yml").read_text())
+    spec = yaml.safe_load(Path("evals/flows.yaml").read_text())
+    spec |= {"flows": ["rag_only"], "model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
+    Path("evals/flows.yaml").write_text(yaml.safe_dump(spec))
+    assert main(["run", "--mode", "record", "--out", "results/first"]) == 0
+    assert main(["gate", "results/first", "--baseline", "evals/baselines/first.jsonl", "--update"]) == 0
+
+    def steps_of(name: str) -> list[int]:
+        job = workflow["jobs"][name]
+        monkeypatch.setenv("AGENTLAB_MODE", job["env"]["AGENTLAB_MODE"])
+        commands = [shlex.split(step["run"]) for step in job["steps"] if step.get("run", "").startswith("agentlab ")]
+        codes = [main(command[1:]) for command in commands]
+        shutil.rmtree("results")
+        return codes
+
+    assert steps_of("replay") == [0, 0] and "unchanged: " in capsys.readouterr().out
+    Path("evals/flows.yaml").write_text(yaml.safe_dump(spec | {"generation": {"max_tokens": 64}}))
+    assert steps_of("replay") == [1, 1] and "not recorded" in capsys.readouterr().err
+    assert steps_of("live") == [0] and "all 2 conversations were played" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -138,7 +163,7 @@ def test_a_server_that_is_not_there_fails_every_turn_and_loses_none(project, cap
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     arguments = ["--flow", "rag_only", "--limit", "1", "--set", "embedder=hashing/hashing-64", "--out", "results/x"]
     assert main(["run", "--model", "openai/any", *arguments]) == 1
-    assert "2 (2)" in capsys.readouterr().out
+    assert "2 of 2 turns failed" in capsys.readouterr().out
     summary = json.loads(Path("results/x/summary.json").read_text())
     assert (summary["flows"]["rag_only"]["turns"], summary["flows"]["rag_only"]["errors"]) == (2, 2)
 

@@ -128,7 +128,7 @@ def test_run_prints_the_same_table_and_the_next_commands_last(runs, capsys, monk
     ran = printed(capsys, monkeypatch, 80, "run", "--dataset", "set", *offline, "--out", "results/a b")
     again = printed(capsys, monkeypatch, 80, "show", "results/a b")
     assert ran.endswith(again)
-    assert "agentlab show 'results/a b' c03  # the worst: turn 0, answer_f1 0.00 in my_flow" in again
+    assert "agentlab show 'results/a b' c03  # the worst: turn 0, answer_correctness 0.00 in my_flow" in again
     assert "exact_match" not in again and "0 everywhere: " in again and "embedding calls / turn" in again
     full = printed(capsys, monkeypatch, 80, "show", "results/a b", "--all")
     assert "exact_match (n=14)" in full and "--all" not in full and "2 more measures" not in full

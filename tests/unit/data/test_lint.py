@@ -98,6 +98,7 @@ def call(**more: object) -> dict:
         ([one("a", {"user": "x", "unanswerable": True, "relevant_doc_ids": ["d"]})], "'d' is relevant all the same"),
         ([one("a", {"user": "x", "needs_document_lookup": False, "relevant_doc_ids": ["d"]})], "none is, but 'd'"),
         ([one("a", {"user": "x"})], "turn 0 of a: nothing is expected of the reply"),
+        ([one("a", asked(" ", "Red"))], "turn 0 of a: user: nothing is said"),
         ([one("a", asked("x", "..."))], "'...' has no word that a reply could share"),
         ([one("a", call(), tools=[TOOL])], "book needs day, of which no value is accepted"),
         ([one("a", call(accepted_arguments={"day": []}), tools=[TOOL])], "book accepts no value of day"),
@@ -129,6 +130,14 @@ def test_what_can_hardly_be_meant_is_a_line_with_file_and_row(tmp_path, capsys, 
 def test_what_may_well_be_meant_is_not_found(tmp_path, capsys, rows):
     assert main(["lint", str(write(tmp_path / "set", *rows, corpus=CORPUS))]) == 0
     assert "set: 0 found" in capsys.readouterr().out
+
+
+def test_documents_that_are_the_same_are_found(tmp_path, capsys):
+    first = {"doc_id": "d", "title": "House", "text": "It is red."}
+    for again, count in (({"doc_id": "e"}, 1), ({"doc_id": "e", "title": "Door"}, 0)):
+        folder = write(tmp_path / f"set{count}", one("a", asked("Hi?", "Red")), corpus=[first, first | again])
+        assert main(["lint", str(folder)]) == count
+        assert ("corpus.jsonl: e: the same as d" in capsys.readouterr().out) is bool(count)
 
 
 def test_a_lookup_without_documents_is_found_and_too_few_conversations_are_a_note(tmp_path, capsys):

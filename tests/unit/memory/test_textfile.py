@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.messages import Fact
-from support.memories import NOW, Backend, add, ask, every_call, ids, texts
+from support.memories import Backend, add, ask, every_call, ids, texts
 
 
 async def test_the_text_file_reads_like_text_and_can_be_edited(tmp_path):
@@ -32,26 +31,6 @@ async def test_the_text_file_reads_like_text_and_can_be_edited(tmp_path):
     (tmp_path / "memory.vectors").write_bytes(b"\x40\0\0\0cut off")
     await add(memory, "Ann dances.", new_id)
     assert await ask(backend.open(), "dances", top_k=1) == ["Ann dances."]
-
-
-async def test_the_text_file_of_an_older_version_is_read_and_becomes_one_of_today(tmp_path):
-    path = tmp_path / "memory.txt"
-    path.write_text(
-        "Memory of agentlab, embedded with hashing/hashing-64\n\n"
-        '[fact "memory_1" of "ann" at 2026-01-05T10:30:00.123456]\n'
-        "> Ann plays the oboe.\n> [end]\n>\n> \tSince \\x07 1999, \\\\x41\\u2028.\n[end]\n\n"
-        '[fact "memory_2" of "b\\n\\u00f6b" at 2026-01-05T10:30:00.123456]\n> <MEMORY>\n> </MEMORY>\n[end]\n\n'
-        '[fact "memory_3" of "ann" at 2026-01-05T10:3'
-    )
-    (tmp_path / "memory.vectors").write_bytes(b"\x40\0\0\0 in the older form\n")
-    backend = Backend("textfile", tmp_path, None)
-    memory = backend.open()
-    text = "Ann plays the oboe.\n[end]\n\n\tSince \x07 1999, \\x41\u2028."
-    assert await memory.facts() == (Fact(id="memory_1", text=text, created=NOW),)
-    assert await texts(backend.open("b\nöb")) == ["<MEMORY>\n</MEMORY>"]
-    await add(memory, '[fact "memory_9" of "ann" at 2026-01-05]\n> hello\n[end]\n', ids())
-    assert await texts(backend.open()) == await texts(memory) and len(await memory.facts()) == 2
-    assert await ask(memory, "plays the oboe", top_k=1) == [text]
 
 
 async def test_a_fact_cut_off_by_a_crash_was_never_stored(tmp_path):

@@ -138,6 +138,21 @@ async def test_who_is_told_to_stay_away_stays_away():
     assert waiting.done()
 
 
+async def test_who_is_told_again_and_again_to_stay_away_for_a_day_stays_away_for_a_minute_in_all():
+    clock = Clock()
+    limits = Limits(clock=clock)
+    for _ in range(3):
+        await limits.enter("a")
+        limits.leave(refused=86_400.0, sent=clock.now)
+        clock.now += 60
+    limits.leave(refused=0.0) if (await let(limits)).done() else pytest.fail("it still waits")
+    await limits.enter("a")
+    limits.leave(answered=True)
+    await limits.enter("a")
+    limits.leave(refused=86_400.0, sent=clock.now)
+    assert not (await let(limits)).done(), "after an answer a refusal is a new one"
+
+
 async def test_one_who_leaves_the_line_leaves_a_place():
     limits = Limits(concurrent=1, clock=Clock())
     await limits.enter("a")

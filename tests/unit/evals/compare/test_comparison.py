@@ -205,7 +205,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     assert cheap.p_adjusted >= cheap.p
     (open_,) = answers(compare(run, flows=["dear", "poor"]), not_worse={"answer_f1": 0.25})
     assert open_.reading == "undecided"
-    assert f"undecided, {open_.more} more conversations would tell: poor against dear" in str(open_)
+    assert "undecided, 1 more conversation would tell: poor against dear" in str(open_)
     (back,) = answers(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
     assert back.reading == "no"
     assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)

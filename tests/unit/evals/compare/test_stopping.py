@@ -11,6 +11,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import write_baseline
+from agentlab.evals.compare.report import lines
 from agentlab.evals.compare.sequential import alarms, bound, evidence, evidence_of_loss, planned_looks
 from agentlab.evals.results.run import open_run
 from tests.support.small_runs import Answering, opened, play, write_set
@@ -42,9 +43,17 @@ def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(bef
     assert verdict.result == "regression" and "answer_f1 of answering 1.000 -> 0.000" in str(verdict)
     order = run.folder.header["sequential"]["order"]
     assert sorted(order) == [f"c{c:02}" for c in range(60)] != order
-    assert played(run) == {*order[:11]}
-    assert "stopped after 11 of 60 conversations" in verdict.stopped
-    assert "saved 49 conversations, 98 model calls" in verdict.stopped
+    assert played(run) == {*order[:12]}
+    assert "stopped after 12 of 60 conversations" in verdict.stopped
+    assert "saved 48 conversations, 96 model calls" in verdict.stopped
+
+
+def test_of_a_run_that_was_stopped_the_lines_say_what_is_worse_and_count_the_rest(before, tmp_path):
+    flow = Answering(wrong=EVERY, calls=lambda turn: 1 + (int(turn[0][1:]) % 5 == 0))
+    _, verdict = gate(before, tmp_path / "run", flow)
+    said = lines(verdict)
+    assert said[2].startswith("answer_f1 of answering 1.000 -> 0.000: worse beyond margin")
+    assert said[3] == "also deciding: 1 undecided"
 
 
 def test_a_change_that_changes_nothing_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
@@ -63,7 +72,7 @@ def test_what_is_lost_within_a_margin_passes_and_beyond_it_is_a_regression(befor
     half = [(name, turn) for name, turn in EVERY if int(name[1:]) % 2]
     _, verdict = gate(before, tmp_path / "half", Answering(wrong=half))
     assert verdict.result == "regression"
-    assert 11 <= len(played(open_run(tmp_path / "half"))) < 60
+    assert 12 <= len(played(open_run(tmp_path / "half"))) < 60
 
 
 class Late(Answering):
@@ -94,7 +103,7 @@ def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before
     assert verdict.result == "regression" and verdict.stopped == straight.stopped
     assert all(row in run.folder.turns() for row in kept[:8])
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
-    assert len(again.folder.turns()) == 22 and str(same) == str(verdict)
+    assert len(again.folder.turns()) == 24 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"seed": 1}, {"margins": {"answer_f1": 0.2}}):
         with pytest.raises(RunError, match="was not the same in that run"):
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
@@ -146,19 +155,24 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
     assert main([*sequential, "b"]) == 2
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first.startswith("regression: answer_f1 of flow 1.000 -> 0.000")
-    assert second.startswith("stopped after 11 of 60 conversations, alarm looked for 1 of 5 times; saved 49")
+    assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 8 times; saved 48")
     assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second
     assert main(["gate", "a", "--sequential", "--baseline", "base.jsonl"]) == 1
     assert "--sequential runs a spec" in capsys.readouterr().err
+    assert main(["gate", "spec.yaml", "--baseline", "base.jsonl"]) == 1
+    assert "add --sequential to run that spec" in capsys.readouterr().err
+    for option, value in (("--mode", "replay"), ("--looks", "3"), ("--order-seed", "3")):
+        assert main(["gate", "a", "--baseline", "base.jsonl", option, value]) == 1
+        assert f"{option} is for flows that are run now; add --sequential" in capsys.readouterr().err
     assert main([*sequential, "c", "--looks", "0"]) == 1
     assert "looks is 0" in capsys.readouterr().err
 
 
 def test_looks_begin_early_and_end_with_the_last_conversation():
-    assert planned_looks(60, 5, 0.05) == [11, 17, 26, 39, 60]
-    assert planned_looks(240, 5, 0.05)[0] < 24 and planned_looks(240, 5, 0.05)[-1] == 240
+    assert planned_looks(60, 8, 0.05) == [12, 15, 19, 23, 29, 36, 45, 60]
+    assert planned_looks(1000, 8, 0.05)[0] == 12 and planned_looks(1000, 8, 0.05)[-2:] == [750, 1000]
     assert planned_looks(5, 5, 0.05) == [5] and planned_looks(60, 1, 0.05) == [60]
-    assert planned_looks(60, 5, 0.001)[0] > 11, "a stricter gate begins later"
+    assert planned_looks(60, 5, 0.001)[0] > 12, "a stricter gate begins later"
 
 
 def test_what_a_look_finds_depends_on_nothing_that_comes_later():
@@ -166,9 +180,21 @@ def test_what_a_look_finds_depends_on_nothing_that_comes_later():
     sums = random.normal(0.4, 1, (40, 6))
     # An alarm of the first look is an alarm of all: whoever crosses there does not cross again.
     sums[:12, 0] = 5.0
-    assert alarms(sums[:12], [12], 40, 0.05)[1]
-    assert not alarms(sums[:18], [12, 18], 40, 0.05)[1]
-    assert not alarms(np.zeros((12, 3)), [12], 40, 0.05)[1]
+    whole = [*alarms(sums, [12, 18, 40], 40, 0.05)]
+    assert [raised for _, raised in whole[:2]] == [True, False]
+    for number, looks in enumerate(([12], [12, 18])):
+        *_, (p, raised) = alarms(sums[: looks[-1]], looks, 40, 0.05)
+        assert (p == whole[number][0]).all() and raised is whole[number][1]
+    assert not any(raised for _, raised in alarms(np.zeros((12, 3)), [12], 40, 0.05))
+
+
+@pytest.mark.slow
+def test_at_most_alpha_of_runs_in_which_nothing_changed_raise_an_alarm_at_any_look():
+    random, looks = np.random.default_rng(5), planned_looks(24, 8, 0.05)
+    runs = [random.normal(0, 1, (24, 12)) * random.lognormal(0, 1, (24, 12)) for _ in range(300)]
+    raised = [any(alarm for _, alarm in alarms(sums, looks, 24, 0.05)) for sums in runs]
+    # At most .05, and two standard errors; not nearly never, either.
+    assert 0.01 < sum(raised) / 300 <= 0.075
 
 
 def test_bets_exclude_what_is_far_and_nothing_where_nothing_is_known():

@@ -67,6 +67,11 @@ def test_many_conversations_pass_and_a_break_among_them_is_a_break():
     assert found.verdict == "worse beyond margin"
 
 
+def test_turns_that_moved_both_ways_alike_are_as_good_on_average():
+    (open_,), _ = judge(columns(a=[0.5] * 6), columns(a=[0.4, 0.6] * 3), {}, 0.05, ["a"])
+    assert (open_.loss, open_.verdict) == (0, "undecided") and ": as good on average, at most" in open_.why
+
+
 def test_one_unknown_turn_makes_the_measure_unknown():
     known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
     (tokens,), _ = judge(known, partly, {}, 0.05, ["input_tokens"])

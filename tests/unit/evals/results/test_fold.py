@@ -105,7 +105,7 @@ def test_neither_order_nor_shares_change_a_byte_of_the_summary(chance: random.Ra
         whole = Fold(())
         for fold in folds:
             whole.merge(fold.flows)
-        return encode(summarise(HEADER, whole, complete=True))
+        return encode(summarise(HEADER, whole.flows, complete=True))
 
     expected = summary(conversations, 1)
     chance.shuffle(conversations)

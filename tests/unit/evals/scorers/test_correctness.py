@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import correctness, ranking, reply_format, rouge
+from agentlab.evals.compare.measures import primary_family
+from agentlab.evals.scorers import correctness, groundedness, ranking, reply_format, rouge
 from support.scoring import found, outcome, values
 
 
@@ -61,6 +62,36 @@ def test_a_part_scores_its_share_and_the_best_reference_counts():
     assert graded("in May 2023", "7 May 2023") == 0.5, "vaguer than what was asked"
     assert graded("Paris", "London", "Paris") == 1
     assert correctness.metrics(Turn(user="?", reference_answers=["x"], unanswerable=True)) == ()
+
+
+def test_a_paragraph_is_not_answered_by_saying_more():
+    paragraph = "Yes, since lists are mutable, " + " ".join(f"word{n}" for n in range(30))
+    assert graded(paragraph, paragraph) == 1
+    assert graded("Yes.", paragraph) < 0.1, "what follows is asked for, too"
+    assert graded(paragraph + " and" * 100, paragraph) < graded(paragraph, paragraph)
+    assert graded("The documents do not say.", paragraph) == 0
+
+
+def test_correctness_decides_where_it_is_graded_and_f1_where_it_is_not():
+    whole = {("c", 0, 0): {"llm_calls": 1.0, "answer_f1": 0.2, "answer_correctness": 1.0, "tool_f1": 0.5}}
+    assert primary_family([whole]) == ("answer_correctness", "tool_f1", "llm_calls")
+    without = {("c", 0, 0): {"llm_calls": 1.0, "answer_f1": 0.2, "tool_f1": 0.5}}
+    assert primary_family([without]) == ("answer_f1", "tool_f1", "llm_calls")
+
+
+def test_what_is_said_stands_in_the_passages_or_it_does_not():
+    turn = Turn(user="How heavy is the ball?", relevant_doc_ids=["ball"])
+    passages = (found("ball", text="The ball weighs between 410 and 450 g at kick-off."),)
+
+    def grounded(said: str, **more):
+        return groundedness.score(turn, outcome(said, **more))["groundedness"]
+
+    assert grounded("It weighs 410 to 450 g [1].", events=passages).value == 1
+    made_up = grounded("It weighs 410 to 450 g. Napoleon invented kites in Paris.", events=passages)
+    assert made_up.value == 0.5 and "Napoleon" in made_up.reason
+    assert grounded("It weighs 410 to 450 g.").value == 0, "nothing was found that it could stand on"
+    assert grounded("The documents do not say.").value == 1, "claims nothing"
+    assert groundedness.metrics(Turn(user="Thanks!")) == ()
 
 
 def test_rouge_l_takes_the_nearest_reference():

@@ -26,6 +26,16 @@ async def test_arguments_that_were_cut_off_are_called_that(reason, named):
     assert ("the reply was cut off after 12 tokens" in told) == named
 
 
+@pytest.mark.parametrize(("reason", "kept"), [("length", 1_100), ("stop", 5_000)])
+async def test_arguments_without_end_do_not_fill_every_prompt_to_come(reason, kept):
+    text = '{"content": "' + "a" * 5_000 + ("" if reason == "length" else '"}')
+    write = Tool("write_file", "Written.")
+    session, model = setup(chatbox, [choose("write_file"), stopped(text, reason), NONE, "Done."], write)
+    await chatbox.respond(ANN, session)
+    told = model.requests[-1].messages[-1].text
+    assert (told.count("a") >= kept) == (reason == "stop"), "what was written to a file is kept whole"
+
+
 async def test_a_choice_that_was_cut_off_is_called_that():
     session, _ = setup(chatbox, [stopped('{"tool": "wri', "length"), "Done."], Tool("write_file"))
     await chatbox.respond(ANN, session)

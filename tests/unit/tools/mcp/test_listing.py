@@ -28,6 +28,7 @@ def test_what_cannot_be_used_is_left_out_and_what_is_too_long_is_cut():
         "s: long: its description is cut to 2,000 visible characters",
     )
     assert accepted("s", [listing_row(spec) for spec in specs]) == (specs, ()), "what was accepted once is as it stands"
+    assert accepted("s", [None]) == ((), ("s: tool 1 is left out: it has no name that can be used",))
 
 
 def deep() -> dict[str, Any]:

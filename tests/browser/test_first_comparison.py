@@ -1,0 +1,54 @@
+"""From `make lab` to a first comparison of one's own, with what the notebooks say and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from support.jupyter import READY, RUN_CELL, STARTING, JupyterServer
+from support.places import ROOT
+
+pytestmark = pytest.mark.browser
+OUTPUT = ".jp-OutputArea-output"
+RUN_ALL = "void window.jupyterapp.commands.execute('notebook:run-all-cells')"
+DONE = """
+() => {
+  const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(cell => cell.model.type === 'code');
+  const idle = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle';
+  return idle && cells.every(cell => cell.model.executionCount > 0);
+}
+"""
+OWN = """
+async def short(turn, session):
+    passages = await session.retrieve(turn.text, top_k=1)
+    completion = await session.complete(f"In three words, from this: {passages[0]}. {turn.text}")
+    return al.Reply(text=" ".join(completion.text.split()[-3:]))
+
+draft = Draft.open(home / "library")
+draft.add([Turn(user="For how long may I keep books?", reference_answers=["four weeks"], relevant_doc_ids=["loans"])])
+draft.save()
+own = al.Lab(flows=[terse, short], datasets=[home / "library"], model=model, embedder="hashing/hashing-256")
+run = await own.run(out=home / "mine")
+run
+"""
+
+
+@pytest.mark.parametrize("name", ["01_quick_tour", "06_your_own"])
+def test_a_notebook_runs_and_a_cell_of_ones_own_compares_two_flows(jupyter: JupyterServer, browser: Any, name: str):
+    for folder in ("notebooks", "datasets", "evals"):
+        if not (jupyter.folder / folder).exists():
+            shutil.copytree(ROOT / folder, jupyter.folder / folder, ignore=shutil.ignore_patterns("*.lock"))
+    page = browser.new_page(viewport={"width": 1100, "height": 900})
+    page.goto(f"{jupyter.url}/doc/tree/notebooks/{name}.ipynb")
+    page.wait_for_function(READY, timeout=STARTING)
+    page.evaluate(RUN_ALL)
+    page.wait_for_function(DONE, timeout=3 * STARTING)
+    assert page.locator(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    assert page.locator(f"{OUTPUT} img[src^='data:image/svg']").count() >= 1
+    if name == "06_your_own":
+        shown = page.evaluate(RUN_CELL, OWN)
+        assert "short" in shown and "conversations" in shown
+        assert page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.is_visible()
+    page.close()

@@ -1,0 +1,46 @@
+"""Execute the notebooks anew and keep of them what is the same next time.
+
+python tests/support/notebooks.py [NAME ...]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+LIVE_ONLY = "application/vnd.jupyter.widget-view+json"
+"""A widget without its kernel is an empty frame; beside it stands its text."""
+
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def execute(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, resources={"metadata": {"path": str(FOLDER)}}, store_widget_state=False, record_timing=False
+    )
+    client.execute()
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:02}"
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(LIVE_ONLY, None)
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    notebook.nbformat_minor = 5
+    nbformat.write(notebook, path)
+
+
+def main() -> None:
+    for path in sorted(FOLDER.glob("*.ipynb")):
+        if not sys.argv[1:] or path.stem in sys.argv[1:]:
+            begun = time.monotonic()
+            execute(path)
+            print(f"{path.name}: {time.monotonic() - begun:.0f} s, {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

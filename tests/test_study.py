@@ -1,0 +1,38 @@
+"""The reference study's specs fit each other and the sets of the repository; what was planned is what would be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentlab.core import plugins
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.compare.measures import COSTS, measure
+from agentlab.workbench.spec import load_spec
+from support.places import ROOT
+
+SPECS = sorted((ROOT / "evals" / "study").glob("*.yaml"))
+PLAN = (ROOT / "results" / "study_plan.md").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
+def test_a_table_is_of_a_whole_set_on_one_model_and_says_what_decides(file):
+    spec = load_spec(file)
+    assert spec.name == f"study_{file.stem}" and list(spec.datasets) == [f"datasets/{file.stem}"]
+    assert (spec.model, spec.limit) == ("local/qwen2.5-coder-1.5b", None)
+    assert spec.primary[0] == "answer_correctness" and len(spec.flows) > 2
+    (planned,) = [line for line in PLAN if line.startswith(f"| {file.stem} |")]
+    assert f" at {spec.generation.max_tokens} |" in planned, "replies are as long as they were when it was planned"
+    assert int(planned.split("|")[5]) == (len(spec.flows) - 1) * len(spec.primary)
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in SPECS if (ROOT / "datasets" / file.stem).exists()], ids=lambda f: f.stem
+)
+def test_what_decides_is_graded_on_our_own_sets(file):
+    data = load_dataset(Path(ROOT / "datasets" / file.stem))
+    turns = [turn for conversation in data.conversations for turn in conversation.turns if turn.scored]
+    scorers = [plugins.resolve("evals.scorers", name) for name in plugins.names("evals.scorers")]
+    graded = {metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn)}
+    assert {name for name in load_spec(file).primary if measure(name) not in COSTS} <= graded
