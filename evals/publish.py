@@ -28,8 +28,9 @@ def section(run: Run, phases: bool) -> list[str]:
         "",
         f"`{command}`",
         "",
-        f"{summary['model']}, {summary['conversations']} conversations drawn with seed {spec['sample']},"
-        f" {each[0].turns} graded turns a flow.",
+        f"{summary['model']}, {summary['conversations']} conversations"
+        + (f" drawn with seed {spec['sample']}" if spec["sample"] is not None else "")
+        + f", {each[0].turns} graded turns a flow.",
         "",
         f"| | {' | '.join(flows)} |",
         f"| --- |{' ---: |' * len(flows)}",
@@ -63,6 +64,10 @@ def _by_phase(flows: dict[str, Any]) -> list[str]:
 
 def _command(spec: dict[str, Any]) -> str:
     """What makes the run again: a spec of evals/ that names its data, or one that is told which public set to play."""
+    study = Path("evals/study") / f"{spec['name'].removeprefix('study_')}.yaml"
+    if study.is_file() and spec["name"].startswith("study_"):
+        sets = Path(spec["datasets"][0]).parent
+        return "make study" if sets == Path("datasets") else f"make study SETS={sets}"
     recorded = Path("evals/recorded") / f"{spec['name']}.yaml"
     if recorded.is_file():
         return f"agentlab run {recorded} --mode replay"

@@ -15,6 +15,8 @@ from agentlab.evals.results.causes import causes
 from agentlab.evals.results.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "causes.jsonl"
+SEEN = "first"
+"""The sample that was read before the rules were written; they were written with it in view."""
 NONE = "right"
 """The label of a turn that a measure calls poor and a reader does not."""
 
@@ -43,6 +45,7 @@ def main() -> None:
         pairs[label["sample"]].append(pair)
         if pair[0] != pair[1]:
             print(f"{' '.join(map(str, place))}: by rule {pair[0]}, by reading {pair[1]}")
+    pairs["held out"] = [pair for sample, both in pairs.items() if sample != SEEN for pair in both]
     for sample, both in pairs.items():
         same = sum(a == b for a, b in both)
         print(f"{sample} sample: {same} of {len(both)} turns agree ({same / len(both):.2f}), kappa {kappa(both):.2f}")

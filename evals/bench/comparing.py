@@ -49,7 +49,7 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
             "limit": None,
             "epochs": epochs,
         },
-        "datasets": {"simulated": {"sha256": "0"}},
+        "datasets": {"simulated": {"sha256": "0", "conversations": conversations}},
         "graders": {"answer": "0"},
         "models": {"simulated": "simulated"},
     }

@@ -1,20 +1,27 @@
-"""Does deletion replay find what is stale in a memory? Planted stale facts, found with which precision and recall.
+"""Which facts should be deleted? Planted stale facts, found by deletion replay with which precision and recall.
 
-    python evals/bench/fact_worth.py [--limit N] [--keep DIR]
+    python evals/bench/fact_worth.py [--reader first|words|last | --model MODEL] [--limit N] [--keep DIR]
 
-From `datasets/memory` (facts told, corrected and asked for): every question whose answer was corrected at some time is
-asked of a memory that holds all facts in force, and beside them the one that was corrected, as if the correction had
-been added and the old fact never taken away. That one is planted. Scripted readers stand in for the model, so that
-only the replay is measured, not how a model reads:
+Each conversation of `datasets/memory` (facts told, corrected and asked for) is a memory that holds all that was ever
+told, as if corrections had been added and nothing taken away: what was corrected is planted. It is asked every
+question that what is in force in the end answers. Scripted readers stand in for the model, so that the finding is
+measured, not how one model reads:
 
     first    of what it was brought, what is about the same matter as the nearest fact (half of the words), and of that
              what it was told first: it always believes the old
+    last     the same, and of that what it was told last: a stale fact never does harm
     words    what shares most words with the question, and of two that share as many what it was told first: it
              believes the old now and then, and is misled by other things, too
 
-An answer is right where all words of a reference are in it. Each fact that was read is deleted in turn, and found is
-what has a worth below 0. Recall is said twice: of all that was planted, and of what did harm, which is to say that the
-answer was another one without it. What never changes an answer is worth 0, and no deletion can find it.
+An answer is right where all words of a reference are in it. Each fact that was read is deleted in turn. Three ways of
+finding are held against what was planted, the facts that were never read among them:
+
+    misled       worth below 0: an answer was better without it
+    alike        a newer fact is alike, whatever replay says: what needs no replay
+    delete       what `fact_worth` says should be deleted: misled, or superseded and no answer the worse
+
+The two thresholds are chosen (most F1, and of equals the strictest) on one half of the conversations and measured on
+the other, and the other way round; "held out" are both measured halves together.
 """
 
 from __future__ import annotations
@@ -22,9 +29,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Request, Usage
@@ -33,7 +44,12 @@ from agentlab.lab.worth import fact_worth
 
 FOLDER = Path(__file__).parents[2] / "datasets" / "memory"
 PLANTED = "planted"
-_TOLD = re.compile(r"(\d{4}-\d\d-\d\d), user: (.*?)(?=; \d{4}-\d\d-\d\d, user: |$)", re.DOTALL)
+GRID = [
+    (alike, apart)
+    for alike in (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
+    for apart in (0.05, 0.1, 0.15, 0.2, 2.0)
+]
+_TOLD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d), user: (.*?)(?=; \d{4}-\d\d-\d\d \d\d:\d\d, user: |$)", re.DOTALL)
 
 SCORER = '''"""Whether all words of a reference were said."""
 
@@ -73,7 +89,8 @@ class Reader:
             told = [fact for fact in told if len(words(fact[1]) & shared) == most]
         elif told:
             told = [fact for fact in told if same_matter(fact[1], told[0][1])]
-        said = min(told, default=("", "-"))[1]
+        believed = max if self.name == "last" else min
+        said = believed(told, default=("", "-"))[1]
         usage = Usage(input_tokens=len(asked.split()), output_tokens=len(said.split()), cached_tokens=0)
         return Completion(message=Message(role="agent", text=said), usage=usage)
 
@@ -91,73 +108,133 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"[0-9]+|[a-z]{4,}", text.lower()))
 
 
-def planted_questions(limit: int | None) -> Iterator[tuple[str, list[tuple[str, str, str]], dict]]:
-    """(id, facts as (id, date, text), the question's row) for every question about something that was corrected."""
+def memories(limit: int | None) -> Iterator[tuple[str, list[tuple[str, str, str]], list[dict[str, Any]]]]:
+    """By conversation: its id, every fact it ever told as (id, date, text), those corrected since called planted, and
+    the questions that what is in force in the end answers."""
     for line in (FOLDER / "conversations.jsonl").read_text(encoding="utf-8").splitlines()[:limit]:
         talk = Conversation.model_validate(json.loads(line))
-        in_force: dict[str, str] = {}
-        corrected: dict[str, tuple[str, str]] = {}
+        told: dict[str, str] = {}
+        gone: set[str | None] = set()
         for number, turn in enumerate(talk.turns):
-            evidence = turn.metadata.get("evidence", [])
-            stale = [corrected[text] for text in evidence if text in corrected]
-            if stale and turn.reference_answers:
-                name = f"{talk.id}-{number:02}"
-                facts = [(f"{name}-{n}", date, text) for n, (text, date) in enumerate(in_force.items())]
-                facts += [(f"{name}-{PLANTED}-{n}", date, text) for n, (text, date) in enumerate(stale)]
-                row = {"id": name, "question": turn.user, "reference_answers": turn.reference_answers}
-                yield name, sorted(facts, key=lambda fact: fact[1]), row
             for kept in turn.expected_memory or ():
-                if kept.op == "none" or kept.content is None:
-                    continue
-                if kept.op == "update" and kept.replaces in in_force:
-                    corrected[kept.content] = (kept.replaces, in_force.pop(kept.replaces))
-                in_force[kept.content] = str(turn.session)
+                if kept.op != "none" and kept.content is not None:
+                    told[kept.content] = f"{turn.session} {number // 60 + 8:02}:{number % 60:02}"
+                    gone.add(kept.replaces)
+        facts = [
+            (f"{talk.id}-{PLANTED if text in gone else 'fact'}-{number}", date, text)
+            for number, (text, date) in enumerate(told.items())
+        ]
+        asked = [
+            {"id": f"{talk.id}-{number:02}", "question": turn.user, "reference_answers": turn.reference_answers}
+            for number, turn in enumerate(talk.turns)
+            if turn.reference_answers and not gone & set(turn.metadata.get("evidence", []))
+        ]
+        if asked:
+            yield talk.id, facts, asked
+
+
+def write(folder: Path, limit: int | None) -> tuple[int, set[str]]:
+    """The memory set; how many questions it has, and the planted facts."""
+    folder.mkdir(parents=True)
+    sessions, questions, planted = [], [], set()
+    for name, facts, asked in memories(limit):
+        for number, (fact, date, text) in enumerate(facts):
+            session = {"conversation_id": name, "session_id": f"{name}-s{number}", "date": date, "speakers": ["user"]}
+            sessions.append(session | {"turns": [{"id": fact, "speaker": "user", "text": text}]})
+            planted |= {fact} if PLANTED in fact else set()
+        for row in asked:
+            row |= {"conversation_id": name, "category": "stale", "unanswerable": False, "evidence_ids": []}
+            questions.append(row | {"source": "datasets/memory", "licence": "Apache-2.0"})
+    for file, rows in (("sessions", sessions), ("questions", questions)):
+        (folder / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(questions), planted
+
+
+Counts = tuple[int, int, int]
+"""Found and planted, found, planted."""
+
+
+def count(found: pd.Series, worth: pd.DataFrame, planted: set[str]) -> Counts:
+    return len(planted & set(worth.loc[found, "fact"])), int(found.sum()), len(planted)
+
+
+def shown(*counts: Counts) -> str:
+    hits, found, planted = map(sum, zip(*counts, strict=True))
+    return (
+        f"precision {hits / max(1, found):.2f} ({hits} of {found}), recall {hits / planted:.2f} ({hits} of {planted})"
+    )
+
+
+def deleted(worth: pd.DataFrame, alike: float, apart: float) -> pd.Series:
+    return (worth["worth"] < 0) | ((worth["worth"] == 0) & (worth["alike"] >= alike) & (worth["apart"] <= apart))
+
+
+def only_alike(worth: pd.DataFrame, alike: float, _: float) -> pd.Series:
+    return worth["alike"] >= alike
+
+
+Half = tuple[pd.DataFrame, set[str]]
+
+
+def best_on(half: Half, rule: Callable[..., pd.Series]) -> tuple[float, float]:
+    def f1(thresholds: tuple[float, float]) -> float:
+        hits, found, there = count(rule(half[0], *thresholds), *half)
+        return round(2 * hits / (found + there), 9)
+
+    return max(GRID, key=lambda thresholds: (f1(thresholds), thresholds[0], -thresholds[1]))
+
+
+def held_out(rule: Callable[..., pd.Series], worth: pd.DataFrame, planted: set[str]) -> str:
+    def half(odd: int) -> Half:
+        mine = worth["fact"].str[7:10].astype(int) % 2 == odd
+        return worth[mine], {fact for fact in planted if int(fact[7:10]) % 2 == odd}
+
+    one, other = half(0), half(1)
+    chosen = [best_on(other, rule), best_on(one, rule)]
+    measured = [count(rule(of[0], *best), *of) for of, best in zip((one, other), chosen, strict=True)]
+    return f"{shown(*measured)}; thresholds {chosen[0]} and {chosen[1]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, help="conversations of the data set")
-    parser.add_argument("--reader", choices=["first", "words"], default="first")
-    parser.add_argument("--measure", choices=["said", "answer_f1"], default="said")
-    parser.add_argument("--keep", type=Path, help="where the runs are kept")
+    parser.add_argument("--reader", choices=["first", "words", "last"], default="first")
+    parser.add_argument("--model", help="a model in place of the reader")
+    parser.add_argument("--keep", type=Path, help="where the runs are kept, and taken up again")
     arguments = parser.parse_args()
     home = arguments.keep or Path(tempfile.mkdtemp(prefix="agentlab-"))
     folder = home / "stale"
-    folder.mkdir(parents=True)
-    sessions, questions = [], []
-    for name, facts, row in planted_questions(arguments.limit):
-        for number, (fact, date, text) in enumerate(facts):
-            turn = {"id": fact, "speaker": "user", "text": text}
-            sessions.append(
-                {"conversation_id": name, "session_id": f"{name}-s{number}", "date": date, "speakers": ["user"]}
-                | {"turns": [turn]}
-            )
-        row |= {"conversation_id": name, "category": "stale", "unanswerable": False, "evidence_ids": []}
-        questions.append(row | {"source": "datasets/memory", "licence": "Apache-2.0"})
-    for file, rows in (("sessions", sessions), ("questions", questions)):
-        (folder / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    flow = {"flow": "coordinator", "tools": [], "gate": "words"}
-    Path(home / "said.py").write_text(SCORER, encoding="utf-8")
-    spec = {
+    shutil.rmtree(folder, ignore_errors=True)
+    questions, planted = write(folder, arguments.limit)
+    (home / "said.py").write_text(SCORER, encoding="utf-8")
+    for old in ("run", "worth"):
+        shutil.rmtree(home / old, ignore_errors=True)
+    given = {} if arguments.model else {"model": Reader(arguments.reader)}
+    spec: dict[str, Any] = {
         "scorers": ["answer", str(home / "said.py")],
         "datasets": [str(folder)],
-        "flows": [flow],
+        "flows": [{"flow": "coordinator", "tools": [], "gate": "words"}],
         "memory": "sqlite",
         "recordings": str(home / "rec"),
+        "generation": {"max_tokens": 48},
     }
-    with al.Lab(model=Reader(arguments.reader), mode="record", concurrency=4, **spec) as lab:
+    with al.Lab(mode="auto", concurrency=4, **spec, **(given or {"model": arguments.model})) as lab:
         run = lab.run_sync(out=home / "run")
-    worth = fact_worth(run, measure=arguments.measure, out=home / "worth", model=Reader(arguments.reader))
-    is_planted = worth["fact"].str.contains(PLANTED)
-    found, harmed = worth["worth"] < 0, worth["worth"] != 0
-    harmful = is_planted & (worth["worth"].abs() > 0)
-    hits = (found & is_planted).sum()
-    planted = sum(PLANTED in fact for _, facts, _ in planted_questions(arguments.limit) for fact, *_ in facts)
-    print(f"{len(questions)} questions, {planted} planted; {is_planted.sum()} of them read; {len(worth)} facts read")
-    print(f"changed an answer: {harmed.sum()} facts, {harmful.sum()} of them planted; worth below 0: {found.sum()}")
-    print(f"precision {hits / max(1, found.sum()):.3f}")
-    print(f"recall of the harmful {hits / max(1, harmful.sum()):.3f}, of all planted {hits / planted:.3f}")
-    print(worth.loc[found & ~is_planted, ["conversation", "text", "worth"]].to_string())
+    worth = fact_worth(run, measure="said", out=home / "worth", **given)
+    harmful = {fact for fact in worth.loc[worth["worth"] != 0, "fact"] if fact in planted}
+    misled = worth["worth"] < 0
+    print(
+        f"{questions} questions; {len(worth)} facts read, {len(planted & set(worth['fact']))} of {len(planted)} planted"
+    )
+    print(f"misled             {shown(count(misled, worth, planted))}; of the {len(harmful)} that changed an answer:")
+    print(f"                   {shown(count(misled, worth, harmful))}")
+    print(f"alike, held out    {held_out(only_alike, worth, planted)}")
+    print(f"delete, held out   {held_out(deleted, worth, planted)}")
+    print(f"delete, as it is   {shown(count(worth['delete'] != '', worth, planted))}")
+    for kind in ("misled", "superseded"):
+        print(f"  {kind:16} {shown(count(worth['delete'] == kind, worth, planted))}")
+    wrong = worth[(worth["delete"] != "") & ~worth["fact"].isin(planted)]
+    print(wrong[["text", "worth", "delete", "alike", "apart"]].to_string())
 
 
 if __name__ == "__main__":

@@ -173,6 +173,12 @@ def serving(**options: float) -> Iterator[str]:
         process.communicate()
 
 
+def held(found: float, target: float, *, least: bool = False) -> str:
+    """A figure beside the most, or the least, that it may be; all.py lists those that miss it."""
+    missed = found < target if least else found > target
+    return f"{found:.2f} (at {'least' if least else 'most'} {target:g}{', **missed**' if missed else ''})"
+
+
 def counts(address: str) -> dict[str, float]:
     """How many requests were answered and refused, and in how many seconds."""
     with urllib.request.urlopen(f"{address}/counts") as told:  # noqa: S310 - our own server

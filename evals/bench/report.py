@@ -5,7 +5,8 @@
 The pages of all recorded specs, as `make gate` leaves their runs, and a large one: the turns of
 evals/recorded/assistant.yaml, replayed by its five flows and multiplied, each copy with words of its own in questions,
 replies and prompts, so that no two are deflated as one. Opening is timed from the navigation to the first replies on
-the screen, filters from the press to the next frame that is painted. Needs the extra `browser` and a Chromium.
+the screen, filters from the press to the next frame that is painted, each by the clock and by what the page's main
+thread computed. Needs the extra `browser` and a Chromium.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -93,28 +94,49 @@ def timed(page: Any, action: str) -> float:
     return spent
 
 
-def look(browser: Any, file: Path) -> Iterator[tuple[str, float]]:
+def processor_seconds(page: Any) -> Callable[[], float]:
+    """What the page's main thread has computed so far, which a busy machine does not stretch."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    return lambda: next(
+        each["value"] for each in session.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration"
+    )
+
+
+def look(browser: Any, file: Path) -> Iterator[tuple[str, float, float]]:
+    """What was done, and what it took on the clock and on the processor."""
     opened = []
     for _ in range(3):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        spent = processor_seconds(page)
         began = time.perf_counter()
         page.goto(file.resolve().as_uri())
         page.wait_for_selector("#matrix .reply:not(:has-text('…'))")
-        opened.append(time.perf_counter() - began)
+        opened.append((time.perf_counter() - began, spent()))
         if len(opened) < 3:
             page.close()
-    yield "opens in, s", median(opened)
+    yield "opens in, s", median(wall for wall, _ in opened), median(own for _, own in opened)
+
+    def repeated(what: str, action: str) -> tuple[str, float, float]:
+        walls, own = [], []
+        for _ in range(3):
+            page.wait_for_timeout(300)
+            before = spent()
+            walls.append(timed(page, action))
+            own.append(1000 * (spent() - before))
+        return what, median(walls), median(own)
+
     for name in FILTERS:
         button = (
             f"[...document.querySelectorAll('#filters button')].find((b) => b.textContent.startsWith('{name}')).click()"
         )
-        yield f"filter {name}, ms", median(timed(page, button) for _ in range(3))
+        yield repeated(f"filter {name}, ms", button)
     flow = "document.querySelectorAll('#plot .point')[1].dispatchEvent(new MouseEvent('click'))"
-    yield "one flow, ms", median(timed(page, flow) for _ in range(3))
+    yield repeated("one flow, ms", flow)
+    before, began = spent(), time.perf_counter()
     page.evaluate("document.querySelector('.to-trace').click()")
-    began = time.perf_counter()
     page.wait_for_selector("dialog[open] .step")
-    yield "a trace, ms", (time.perf_counter() - began) * 1000
+    yield "a trace, ms", (time.perf_counter() - began) * 1000, 1000 * (spent() - before)
     page.close()
 
 
@@ -141,8 +163,8 @@ def main() -> None:
             saved = page.save(folder / f"{name}.html")
             print(f"{name}: {run.result.turns} turns in {len(run.result.flows)} flows")
             print(f"  {'written in, s':24} {written:8.1f}\n  {'size, MB':24} {saved.stat().st_size / 1e6:8.2f}")
-            for what, value in look(browser, saved):
-                print(f"  {what:24} {value:8.2f}")
+            for what, wall, processor in look(browser, saved):
+                print(f"  {what:24} {wall:8.2f}   of the processor {processor:8.2f}")
         browser.close()
 
 

@@ -4,7 +4,9 @@
 
 Conversations of four turns in two flows on a model that answers at once, so that all that is measured is the harness.
 One process and two are run in turn, each as a process of its own. `wall` is what it took here, where others may use the
-cores too; `cores` is the CPU time of one process over that of the busier of two, which is what two free cores give.
+cores too. CPU seconds of the busiest process are what free cores would take: those of one process over those of the
+busier of two, its start and the driver's included, are held against the target. Each process starts for about half a
+second, so that under a few thousand conversations it is the start that is measured.
 
 The plan is arithmetic over bytes, CPU seconds and memory a turn, each the difference between all of the conversations
 and half of them. That it may be done is checked: it ends with an error where disk a turn differs between the two by
@@ -25,6 +27,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from loopback import held
 
 TURNS, FLOWS = 4, 2
 MODEL_SECONDS, TOKENS_IN, TOKENS_OUT = 2.0, 800, 100
@@ -100,11 +104,9 @@ def play(folder: Path, conversations: int, workers: int, out: str) -> None:
     wall = time.perf_counter() - began
     shards = [float(file.read_text()) for file in (folder / out).glob("cpu-*")]
     used = resource.getrusage(resource.RUSAGE_SELF)
-    print(
-        json.dumps(
-            {"wall": wall, "cpu": max([*shards, 0.0] if shards else [time.process_time()]), "mb": used.ru_maxrss / 1024}
-        )
-    )
+    # The driver begins and ends alone; while it waits for its workers, it counts their rows beside them.
+    cpu = max(shards) + time.process_time() if shards else time.process_time()
+    print(json.dumps({"wall": wall, "cpu": cpu, "mb": used.ru_maxrss / 1024}))
 
 
 def step(folder: Path, conversations: int, workers: int, out: str) -> dict[str, float]:
@@ -148,7 +150,7 @@ def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, kept: float) -> list[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--conversations", type=int, default=2000)
+    parser.add_argument("--conversations", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plan", type=int, default=1_000_000)
     parser.add_argument("--page", type=Path, help="write it there")
@@ -175,13 +177,13 @@ def main() -> None:
         "",
         f"`python evals/bench/scale.py --conversations {n}`: {turns:,} turns, no time of a model.",
         "",
-        "| | wall s | CPU s of the busiest | MB of the driver |",
+        "| | wall s | CPU s, one after the other | MB of the driver |",
         "| --- | ---: | ---: | ---: |",
         *(
             f"| {name} | {r['wall']:.1f} | {r['cpu']:.1f} | {r['mb']:.0f} |"
             for name, r in (("one process", one), ("two", two))
         ),
-        f"| one over two | {one['wall'] / two['wall']:.2f} | {one['cpu'] / two['cpu']:.2f} | |",
+        f"| one over two | {one['wall'] / two['wall']:.2f} | {held(one['cpu'] / two['cpu'], 1.6, least=True)} | |",
         "",
         *plan(given.plan, bytes_a_turn, cpu_a_turn, kept),
     ]

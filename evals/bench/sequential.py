@@ -1,10 +1,10 @@
 """Does the gate that stops when it knows keep its word? Simulated flows, looked at while they are run.
 
-    python evals/bench/sequential.py             # both tables, about ten minutes on one core
+    python evals/bench/sequential.py             # both tables, two minutes on one core
     python evals/bench/sequential.py --runs 500
 
 The flows are those of `gate_power.py`. In the first table every run is held against another one of the same rules, at
-five planned looks:
+the planned looks:
 
     false alarms   nothing is worse, and an alarm is raised at any look; promised: .05 at most
     found          answer_f1 of the first flow became worse by the loss, and an alarm is raised for it
@@ -32,8 +32,8 @@ from agentlab.evals.compare.measures import measure
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.sequential import alarms, evidence, evidence_of_loss, planned_looks
 from agentlab.evals.compare.signs import Flips
+from agentlab.evals.compare.stopping import LOOKS
 
-LOOKS = 5
 CASES = (
     *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),
     *((60, flows, measures, loss) for loss in (0.1, 0.2, 0.3, 1.0) for flows, measures in ((1, 4), (5, 4), (5, 11))),
@@ -60,8 +60,7 @@ def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
 def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
     """When the run stops, and of each column whether it is called worse."""
     looks = planned_looks(len(sums), LOOKS, ALPHA)
-    for place, size in enumerate(looks, 1):
-        p, raised = alarms(sums[:size], looks[:place], len(sums), ALPHA)
+    for size, (p, raised) in zip(looks, alarms(sums, looks, len(sums), ALPHA), strict=True):
         if raised:
             return size, p < ALPHA
     return len(sums), np.zeros(sums.shape[1], dtype=bool)

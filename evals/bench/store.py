@@ -4,7 +4,9 @@
 
 Conversations of four turns, one call a turn, on a model that answers at once, so that all that is measured is the
 harness. With `--mode replay` the run is recorded first, and it is the replay that is measured. Every step is a process
-of its own; `after` are seconds between the last turn and the end, `peak` is resident memory.
+of its own; `after` are seconds between the last turn and the end, `peak` is resident memory. `rows` reads the figures
+of all turns from their lines, and from Parquet, beside `json.loads` of the same lines. The targets are those of 100,000
+turns of five flows.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from loopback import held
+
 CONVERSATION = 4
 """Turns."""
+MOST_MB, MOST_AFTER, MOST_ROWS, MOST_PARQUET = 1000.0, 0.10, 0.50, 0.05
+"""Targets: memory; after the last turn, of the run; to load turn rows, of what `json.loads` takes."""
 
 
 class Talk:
@@ -94,6 +100,42 @@ def compare(folder: Path, out: str) -> dict[str, float]:
     return {}
 
 
+def rows(folder: Path, out: str) -> dict[str, float]:
+    """CPU seconds: to parse all turn rows, to load their figures, and to load those from Parquet."""
+    from pyarrow import parquet
+
+    from agentlab.evals.results.export import export
+    from agentlab.evals.results.rows import TurnFigures
+    from agentlab.evals.results.run import open_run
+
+    run = open_run(folder / out)
+    export(run, "parquet", folder / "turns.parquet")
+    columns = ["flow", "conversation", "turn", "epoch", "latency_s", "score.answer_f1"]
+
+    def parse() -> None:
+        for file in run.folder.files("turns.jsonl"):
+            with file.open("rb") as lines:
+                for line in lines:
+                    json.loads(line)
+
+    def load() -> None:
+        for _ in run.folder.latest(TurnFigures, lambda row: None):
+            pass
+
+    ways = {
+        "json": parse,
+        "rows": load,
+        "parquet": lambda: parquet.read_table(folder / "turns.parquet", columns=columns).to_pandas(),
+    }
+    ways["parquet"]()  # what it imports is nobody's turn
+    found = {}
+    for name, way in ways.items():
+        began = time.process_time()
+        way()
+        found[name] = time.process_time() - began
+    return found
+
+
 def step(name: str, *arguments: str) -> dict[str, float]:
     """Run a step as a process of its own; its wall and CPU seconds and its peak memory in MB."""
     began = time.perf_counter()
@@ -121,6 +163,7 @@ def main() -> None:
             "play": lambda: play(given.folder, "run", given.mode, given.flows, given.scorers),
             "open": lambda: read(given.folder, "run"),
             "compare": lambda: compare(given.folder, "run"),
+            "rows": lambda: rows(given.folder, "run"),
         }
         found = one[given.step]()
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -135,17 +178,23 @@ def main() -> None:
             step("record", *same)
         print(f"{given.turns} turns x {given.flows} flows, {given.mode}, {', '.join(given.scorers)}\n")
         print("| step | wall s | CPU s | peak MB |\n| --- | ---: | ---: | ---: |")
-        for name in ("play", "open", "compare"):
+        for name in ("play", "open", "compare", "rows"):
             rounds = []
             for _ in range(given.rounds):
                 if name == "play":
                     shutil.rmtree(folder / "run", ignore_errors=True)
                 rounds.append(step(name, *same))
             took = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-            print(f"| {name} | {took['wall']:.1f} | {took['cpu']:.1f} | {took['peak']:.0f} |", flush=True)
+            peak = held(took["peak"], MOST_MB) if name != "rows" else f"{took['peak']:.0f}"
+            print(f"| {name} | {took['wall']:.1f} | {took['cpu']:.1f} | {peak} |", flush=True)
             if name == "play":
-                share = took["after"] / took["run"]
-                print(f"| of it after the last turn | {took['after']:.1f} ({share:.0%}) | | |", flush=True)
+                share = held(took["after"] / took["run"], MOST_AFTER)
+                print(f"| of it after the last turn | {took['after']:.1f}; {share} of it | | |", flush=True)
+            if name == "rows":
+                print(f"| of it `json.loads` of the turn rows | | {took['json']:.2f} | |")
+                for way, most in (("rows", MOST_ROWS), ("parquet", MOST_PARQUET)):
+                    share = held(took[way] / took["json"], most)
+                    print(f"| of it their figures from {way} | | {took[way]:.2f}; {share} of that | |", flush=True)
         size = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file())
         print(f"\nrun folder: {size / 1e6:.0f} MB", flush=True)
 

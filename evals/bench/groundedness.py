@@ -1,0 +1,75 @@
+"""How far `groundedness` goes with people's ratings of faithfulness, beside what judges of the authors say.
+
+python evals/bench/groundedness.py ../shared/published/mtrag_human ../shared/datasets/mtrag_human
+
+The first folder holds answers with ratings (`published.human.faithfulness`, mean over raters) and names the passages
+that each answer was made of (`metadata.passages` of the turn); the second one holds these. Correlations are Pearson's,
+95 % by resampling conversations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentlab.evals.judge.calibration import agreement
+from agentlab.evals.scorers.groundedness import supports
+from agentlab.evals.scorers.overlap import rouge_l
+from agentlab.knowledge.citations import strip_markers
+
+STORED = {
+    "authors' judge with passages (rl_f)": "rl_f",
+    "Bert-KPrec": "Bert-KPrec",
+    "authors' judge (rb_llm)": "rb_llm",
+}
+
+
+def rows(file: Path) -> Iterator[Any]:
+    return map(json.loads, file.read_text(encoding="utf-8").splitlines())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("corpus", type=Path)
+    given = parser.parse_args()
+    turns = {conversation["id"]: conversation["turns"] for conversation in rows(given.pack / "conversations.jsonl")}
+    texts = {d["doc_id"]: f"{d['title']} {d['text']}" for d in rows(given.corpus / "corpus.jsonl")}
+    columns: dict[str, list[float]] = {
+        "groundedness": [],
+        "its least supported sentence": [],
+        "ROUGE-L of passages": [],
+    }
+    ratings, clusters = [], []
+    for row in rows(given.pack / "predictions.jsonl"):
+        turn = turns[row["conversation"]][row["turn"]]
+        passages = [texts[name] for name in turn["metadata"]["passages"]]
+        said = strip_markers(row["answer"])
+        found = supports(said, [turn["user"], *passages]).values()
+        if not passages or not found:
+            continue
+        ratings.append(statistics.mean(row["published"]["human"]["faithfulness"].values()))
+        clusters.append(row["conversation"])
+        for name, value in zip(
+            columns, (statistics.mean(found), min(found), max(rouge_l(said, p) for p in passages)), strict=False
+        ):
+            columns[name].append(value)
+        for name, key in STORED.items():
+            columns.setdefault(name, []).append(row["published"]["automatic"][key])
+    labels = (np.array(ratings)[:, None] - 1) / 3
+    print(f"{len(ratings)} answers of {len(set(clusters))} conversations, {np.mean(np.array(ratings) < 4):.2f} below 4")
+    print("| measure | mean | correlation | 95 % |\n| --- | ---: | ---: | --- |")
+    for name, values in columns.items():
+        found_ = agreement(np.array(values)[:, None], labels, clusters)
+        low, high = found_.correlation_interval or (np.nan, np.nan)
+        print(f"| {name} | {np.mean(values):.2f} | {found_.correlation:.2f} | [{low:.2f}, {high:.2f}] |")
+
+
+if __name__ == "__main__":
+    main()
