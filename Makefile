@@ -5,7 +5,7 @@ QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-others browser check gate recordings licences torture format lab notebooks docs \
+.PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences torture format lab notebooks docs \
 	bench clean
 
 help: ## list the targets
@@ -40,14 +40,17 @@ check: .venv/.dev ## lint, formatting and types
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-GATES := $(patsubst evals/recorded/%.yaml,gate-%,$(wildcard evals/recorded/*.yaml))
+# Of the study what is recorded whole, and so has a baseline.
+GATES := $(patsubst evals/recorded/%.yaml,gate-%,$(wildcard evals/recorded/*.yaml)) \
+	$(patsubst evals/baselines/%.jsonl,gate-%,$(wildcard evals/baselines/study_*.jsonl))
 
 gate: .venv/.installed ## replay the recorded conversations and hold them against the baselines: no model, no network
 	@$(MAKE) --no-print-directory --jobs 2 $(GATES)
 
+gate-%: SPEC = $(if $(filter study_%,$*),evals/study/$(*:study_%=%),evals/recorded/$*).yaml
 gate-%:
 	@mkdir -p results/gate && rm -rf results/gate/$*
-	@$(BIN)/agentlab run evals/recorded/$*.yaml --mode replay --out results/gate/$* >results/gate/$*.txt 2>&1 || \
+	@$(BIN)/agentlab run $(SPEC) --mode replay --out results/gate/$* >results/gate/$*.txt 2>&1 || \
 		{ cat results/gate/$*.txt; exit 1; }
 	@$(BIN)/agentlab gate results/gate/$* --baseline evals/baselines/$*.jsonl >results/gate/$*.txt; \
 		code=$$?; cat results/gate/$*.txt; exit $$code
@@ -55,18 +58,28 @@ gate-%:
 recordings: .venv/.installed ## ask the model for every call of evals/recorded that is not recorded yet (can be interrupted)
 	@for spec in evals/recorded/*.yaml; do $(BIN)/agentlab run $$spec --mode auto || exit $$?; done
 
+STUDY = $(BIN)/agentlab run evals/study/$(1).yaml --mode auto --resume --out results/study/$(1)
+
+study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER those of public sets too (a day; can be interrupted)
+	@$(BIN)/agentlab pull default qwen2.5-coder-1.5b
+	@for set in laws assistant research memory; do $(call STUDY,$$set) || exit $$?; done
+	@for set in $(if $(SETS),squad2 pyfaq mtrag_human); do \
+		$(call STUDY,$$set) --dataset $(SETS)/$$set --recordings results/study/recordings || exit $$?; done
+	@$(BIN)/python evals/publish.py results/study/*/ >results/study.md
+	@echo results/study.md
+
 licences: .venv/.dev ## list the licences of all dependencies; fail on one that is unknown or copyleft
 	@$(BIN)/python tests/support/licences.py
 
-torture: .venv/.dev ## kill, starve, deceive and feed garbage to runs for about 15 minutes: results/survival.md
+torture: .venv/.dev ## kill, starve, deceive, edit and feed garbage to runs for half an hour: results/survival.md
 	@$(BIN)/python tests/hostile/torture.py
 
 format: .venv/.dev ## mend what the linter can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-lab notebooks: .venv/.dev ## open the notebooks in JupyterLab
-	@$(BIN)/jupyter lab notebooks
+lab notebooks: .venv/.dev ## open the notebooks in JupyterLab, where !agentlab and its terminal find this checkout's
+	@PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 docs: .venv/.dev ## build the documentation into results/site (open index.html; no server, no network)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -156,6 +156,22 @@ def spec_page() -> str:
     return "\n".join(lines)
 
 
+def measures_page() -> str:
+    """What each scorer says of itself."""
+    lines = [
+        "# Measures",
+        "",
+        "A scorer a section, in its own words; every scorer is in `scorers: default`, and grades the turns whose data it",
+        "needs. Values lie between 0 and 1, and more is better. A scorer of your own is a file with two functions, or an",
+        "object: `scorers: [answer, ./mine.py]`.",
+        "",
+    ]
+    for name in plugins.names("evals.scorers"):
+        told = str(plugins.resolve("evals.scorers", name).__doc__).strip()
+        lines += [f"## {name}", "", told.replace("<", "&lt;"), ""]
+    return "\n".join(lines)
+
+
 def on_config(config: Any) -> Any:
     """The pages of the flows, each by its name, in the order of the table of `drawn_flows`."""
     for entry in config.nav:
@@ -167,6 +183,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     pages = {f"flows/{flow}.md": flow_page(flow) for flow in drawn_flows()}
     pages |= {"reference/cli.md": cli_page(), "reference/spec.md": spec_page()}
+    pages["reference/measures.md"] = measures_page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
