@@ -91,7 +91,7 @@ def memory(arguments: argparse.Namespace) -> None:
         if arguments.conversation is None:
             raise ConfigError("name a conversation of the run, or ask for all with --worth")
         view = run.memory(arguments.conversation, arguments.flow)
-        say(repr(view).strip("<>"))
+        say(repr(view).strip("<>").replace("MemoryView", "memory"))
         if arguments.turn is not None:
             for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
                 say(line)
@@ -99,7 +99,10 @@ def memory(arguments: argparse.Namespace) -> None:
         facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
         table = view.table_of(view.history(arguments.history) if arguments.history else facts)
     rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
-    print_table(new_console(), "", [*table.columns], rows)
+    if rows:
+        print_table(new_console(), "", [*table.columns], rows)
+    else:
+        say("there is no such fact")
 
 
 def _shown(value: Any) -> str:

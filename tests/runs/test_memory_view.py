@@ -132,8 +132,11 @@ def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys
     assert f"writes {first.fact.id}" in capsys.readouterr().out
     assert main(["memory", "run", "a", "--find", "dogs"]) == 0
     assert first.fact.id in capsys.readouterr().out
+    assert main(["memory", "run", "a", "--find", "zebra"]) == 0
+    assert capsys.readouterr().out.endswith("there is no such fact\n")
     for wrong, told in [
-        (["b"], "unknown memory of this run"),
+        (["b"], "unknown conversation of this run 'b'. Known: a"),
+        (["a", "--flow", "nobody"], "unknown flow that played a 'nobody'"),
         ([], "name a conversation"),
         (["a", "--history", "x"], "'x'"),
     ]:
