@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from agentlab.models.embedders import local
 from agentlab.models.keys import shared_ring
 from support.mongo_server import SERVER, MongoServer
 
+# A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("torture", max_examples=1000)
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
