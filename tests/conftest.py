@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from agentlab.core.protocols import Embedder
 from agentlab.models import weights
@@ -22,6 +22,13 @@ from support.mongo_server import SERVER, MongoServer
 
 # A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# How long an example takes says more about what else the machine does.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("any machine")
 settings.register_profile("torture", max_examples=1000)
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
@@ -61,6 +68,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty AGENTLAB_HOME, for tests that write caches and need no weights."""
     monkeypatch.setenv("AGENTLAB_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AGENTLAB_OFFLINE", "1")
     return tmp_path / "home"
 
 
