@@ -129,15 +129,11 @@ def fact_worth(
 
     run = run if isinstance(run, Run) else open_run(run)
     flow = flow or _only_flow(run)
-    views = {
-        name: MemoryView(name, trace.events)
-        for (label, name, epoch), trace in run.traces.items()
-        if label == flow and epoch == 0 and conversation in (None, name)
-    }
     facts: dict[Place, Remembered] = {}
-    for name, view in views.items():
-        read = (known for known in view.facts.values() if known.read)
-        facts |= {(f"{flow} without {number}", name): known for number, known in enumerate(read, 1)}
+    for (label, name, epoch), trace in run.traces.items():
+        if label == flow and epoch == 0 and conversation in (None, name):
+            read = (known for known in MemoryView(name, trace.events).facts.values() if known.read)
+            facts |= {(f"{flow} without {number}", name): known for number, known in enumerate(read, 1)}
     if not facts:
         raise RunError(f"{run.path}: {flow} read no fact there, so none can be deleted")
     labels = list(dict.fromkeys(label for label, _ in facts))
@@ -161,20 +157,19 @@ def fact_worth(
                 if (on, talk) == (label, name) and turn >= min(known.read) - 1:
                     one.lost[name, turn] = then[flow, name, turn] - now[label, name, turn]
         vectors = lab.wait(lab.embedder.embed([one.fact.text for one in found.values()]))
-    asked = {(name, turn): talks[name].turns[turn] for on, name, turn in then if on == flow and name in views}
+    graded = [(name, turn) for on, name, turn in then if on == flow and conversation in (None, name)]
     rows = []
     for one, row in zip(found.values(), (vectors @ vectors.T).tolist(), strict=True):
         near = [(alike, other) for alike, other in zip(row, found.values(), strict=True) if alike >= SAME_MATTER]
-        rows.append(one.row(near, {at: asked[at] for at in asked if memories[at[0]] == one.memory}, measure))
+        asked = {at: talks[at[0]].turns[at[1]] for at in graded if memories[at[0]] == one.memory}
+        rows.append(one.row(near, asked, measure))
     return frame_of(sorted(rows, key=lambda row: (not row["delete"], row["worth"])))
 
 
 def _only_flow(run: Run) -> str:
     reading = {play[0] for play, trace in run.traces.items() if MemoryView("", trace.events).operations}
     if len(reading) != 1:
-        raise RunError(
-            f"{run.path}: name one of the flows with a memory: {', '.join(sorted(reading)) or 'it has none'}"
-        )
+        raise RunError(f"{run.path}: name a flow with a memory: {', '.join(sorted(reading)) or 'it has none'}")
     return reading.pop()
 
 
