@@ -1,13 +1,18 @@
 """The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
 
-A turn is graded when it has ended, in a thread of its own: a scorer may compute, and the turns of other conversations
-go on meanwhile. What it says does not depend on what comes later.
+A turn is graded when it has ended, in a thread beside the loop: a scorer may compute, and the turns of other
+conversations go on meanwhile. What it says does not depend on what comes later. Turns that wait together are handed
+over and back together: two changes of threads for each would cost as much as the grading of a short reply.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +32,11 @@ from agentlab.evals.scorers import Score, TurnOutcome
 if TYPE_CHECKING:
     import numpy as np
 
+    _Grades = asyncio.Future[dict[str, Graded]]
+
 THREADS = 2
+SECONDS_TOGETHER = 0.02
+"""After so long a thread hands over what it has graded, and another one helps it."""
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -116,6 +125,9 @@ class Grader:
         self._embeds_at_once = embeds_at_once
         self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        self._waiting: deque[tuple[Callable[[], dict[str, Graded]], _Grades]] = deque()
+        self._threads = 0
+        """That grade now."""
         self.failure: RunError | None = None
 
     async def grade(
@@ -147,14 +159,54 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
+        graded: _Grades = loop.create_future()
+        self._waiting.append((functools.partial(grade, self._path, row, turn, scorers, outcome), graded))
+        if self._threads == 0:
+            self._threads = 1
+            # Only once the turns that ended together have all come here.
+            loop.call_soon(self._hand_back, loop, (), 1)
         try:
-            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, scorers, outcome)
+            return await graded
         except RunError as failure:
             self.failure = failure
             return None
 
+    def _grade_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in a thread: grades whatever waits."""
+        with contextlib.suppress(RuntimeError):  # nobody waits on a loop that has ended
+            done: list[Callable[[], None]] = []
+            began = time.monotonic()
+            while self._waiting:
+                try:
+                    work, graded = self._waiting.popleft()
+                except IndexError:  # the other thread was faster
+                    break
+                done.append(_settling(work, graded))
+                if time.monotonic() - began > SECONDS_TOGETHER:
+                    loop.call_soon_threadsafe(self._hand_back, loop, done, 0)
+                    done, began = [], time.monotonic()
+            loop.call_soon_threadsafe(self._hand_back, loop, done, 1)
+
+    def _hand_back(self, loop: asyncio.AbstractEventLoop, done: Sequence[Callable[[], None]], ended: int) -> None:
+        for settle in done:
+            settle()
+        self._threads -= ended
+        if self._waiting and self._threads < THREADS:
+            self._threads += 1
+            self._pool.submit(self._grade_waiting, loop)
+
     def close(self) -> None:
+        self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _settling(work: Callable[[], dict[str, Graded]], graded: _Grades) -> Callable[[], None]:
+    """Do `work`; how whoever waits for it is told, which is up to the loop."""
+    try:
+        tell = functools.partial(graded.set_result, work())
+    except BaseException as failure:
+        tell = functools.partial(graded.set_exception, failure)
+    return lambda: None if graded.done() else tell()
 
 
 def _graded(score: Score) -> Graded:
