@@ -8,11 +8,8 @@ over and back together: two changes of threads for each would cost as much as th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import math
-import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,11 +29,11 @@ from agentlab.evals.scorers import Score, TurnOutcome
 if TYPE_CHECKING:
     import numpy as np
 
-    _Grades = asyncio.Future[dict[str, Graded]]
-
+_Grades = dict[str, Graded]
+_Told = tuple[_Grades | None, RunError | None]
 THREADS = 2
-SECONDS_TOGETHER = 0.02
-"""After so long a thread hands over what it has graded, and another one helps it."""
+TOGETHER = 16
+"""So many turns at most: graders that compute for long have both threads work."""
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -125,9 +122,7 @@ class Grader:
         self._embeds_at_once = embeds_at_once
         self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
-        self._waiting: deque[tuple[Callable[[], dict[str, Graded]], _Grades]] = deque()
-        self._threads = 0
-        """That grade now."""
+        self._batch: list[tuple[Callable[[], _Grades], asyncio.Future[_Told]]] = []
         self.failure: RunError | None = None
 
     async def grade(
@@ -159,54 +154,32 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        graded: _Grades = loop.create_future()
-        self._waiting.append((functools.partial(grade, self._path, row, turn, scorers, outcome), graded))
-        if self._threads == 0:
-            self._threads = 1
-            # Only once the turns that ended together have all come here.
-            loop.call_soon(self._hand_back, loop, (), 1)
-        try:
-            return await graded
-        except RunError as failure:
-            self.failure = failure
-            return None
-
-    def _grade_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs in a thread: grades whatever waits."""
-        with contextlib.suppress(RuntimeError):  # nobody waits on a loop that has ended
-            done: list[Callable[[], None]] = []
-            began = time.monotonic()
-            while self._waiting:
-                try:
-                    work, graded = self._waiting.popleft()
-                except IndexError:  # the other thread was faster
-                    break
-                done.append(_settling(work, graded))
-                if time.monotonic() - began > SECONDS_TOGETHER:
-                    loop.call_soon_threadsafe(self._hand_back, loop, done, 0)
-                    done, began = [], time.monotonic()
-            loop.call_soon_threadsafe(self._hand_back, loop, done, 1)
-
-    def _hand_back(self, loop: asyncio.AbstractEventLoop, done: Sequence[Callable[[], None]], ended: int) -> None:
-        for settle in done:
-            settle()
-        self._threads -= ended
-        if self._waiting and self._threads < THREADS:
-            self._threads += 1
-            self._pool.submit(self._grade_waiting, loop)
+        batch = self._batch
+        graded: asyncio.Future[_Told] = loop.create_future()
+        batch.append((functools.partial(grade, self._path, row, turn, scorers, outcome), graded))
+        if len(batch) == 1:
+            # Those that ended together with this turn come here meanwhile.
+            await asyncio.sleep(0)
+            self._batch = [] if self._batch is batch else self._batch
+            found = await loop.run_in_executor(self._pool, lambda: [_tried(work) for work, _ in batch])
+            for (_, waiting), told in zip(batch, found, strict=True):
+                if not waiting.done():
+                    waiting.set_result(told)
+        elif len(batch) == TOGETHER:
+            self._batch = []
+        scores, failure = await graded
+        self.failure = self.failure or failure
+        return scores
 
     def close(self) -> None:
-        self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _settling(work: Callable[[], dict[str, Graded]], graded: _Grades) -> Callable[[], None]:
-    """Do `work`; how whoever waits for it is told, which is up to the loop."""
+def _tried(work: Callable[[], _Grades]) -> _Told:
     try:
-        tell = functools.partial(graded.set_result, work())
-    except BaseException as failure:
-        tell = functools.partial(graded.set_exception, failure)
-    return lambda: None if graded.done() else tell()
+        return work(), None
+    except RunError as failure:
+        return None, failure
 
 
 def _graded(score: Score) -> Graded:
