@@ -162,7 +162,7 @@ class ServerSent:
         self.is_done = False
         """True once `[DONE]` was read."""
         self._unfinished: list[bytes] = []
-        self._data: list[bytes] = []
+        self._data: bytes | None = None
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
@@ -175,11 +175,11 @@ class ServerSent:
         self._unfinished = [rest]
         found = []
         for line in lines:
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif self._data and line in (b"", b"\r"):
-                event = b"\n".join(self._data)
-                self._data.clear()
+            if line[:5] == b"data:":
+                told = line[5:].strip()
+                self._data = told if self._data is None else b"%b\n%b" % (self._data, told)
+            elif self._data is not None and line in (b"", b"\r"):
+                event, self._data = self._data, None
                 if event == b"[DONE]":
                     self.is_done = True
                     break

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
@@ -80,8 +80,8 @@ class Sum:
         self._fields = {name: Exact(start) for name, start in asdict(Totals()).items()}
 
     def add(self, totals: Totals) -> None:
-        for name, exact in self._fields.items():
-            if (number := getattr(totals, name)) != 0:
+        for exact, number in zip(self._fields.values(), astuple(totals), strict=True):
+            if number != 0:
                 exact.add(number)
 
     def merge(self, other: Sum) -> None:
@@ -147,7 +147,7 @@ class FlowFold:
         for phase, part in costs.phases.items():
             self.phases[phase].add(part)
         self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
-        if all(event.origin == "live" for event in trace.events):
+        if {event.origin for event in trace.events} == {"live"}:
             self.billed.add(costs.totals)
         else:
             self.bill(trace.events)

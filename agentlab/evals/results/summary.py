@@ -73,9 +73,12 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
             "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
             **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
         }
-        for phase in PHASES
-        if (part := parts.get(phase)) is not None
+        for phase, part in sorted(parts.items(), key=_place)
     }
+
+
+def _place(named: tuple[str, Any]) -> int:
+    return PHASES.index(named[0])
 
 
 def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
