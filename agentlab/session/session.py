@@ -8,7 +8,7 @@ Every verb appends one event to the trace, with child events for its parts. A to
 model; every other error flies on to whoever plays the turn.
 
 A model call takes five hops: whoever plays the turn (`workbench.conversation`) calls the flow's `respond`, that calls
-`Session.complete`, that `Gateway.ask`, that the adapter's `complete`, and that the provider's SDK.
+`Session.complete`, that `Gateway.ask`, that the adapter's `complete`, and that the server.
 """
 
 from __future__ import annotations

@@ -139,8 +139,7 @@ class Queued(Generic[C]):
             await close()
 
 
-class QueuedModel(Queued[Model]):
-    pass
+QueuedModel = Queued[Model]
 
 
 class QueuedEmbedder(Queued[Embedder]):
