@@ -22,14 +22,14 @@ test: .venv/.dev check gate ## run all checks and all tests, the real model incl
 		else echo "no Chromium here: make browser installs it on Debian and tests pages and notebooks in it"; fi
 	@if [ -n "$$GEMINI_API_KEY" ]; then $(BIN)/python evals/live_gemini.py; fi
 
-quick: .venv/.dev ## lint, types and the tests that need no model: about four minutes on two cores
+quick: .venv/.dev ## lint, types and the tests that need neither a model nor seconds: two minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check quick-runs quick-others
 
 quick-runs: .venv/.dev
-	@$(QUICK) tests/runs
+	@$(QUICK) tests/runs tests/unit/evals
 
 quick-others: .venv/.dev
-	@$(QUICK) tests --ignore tests/runs
+	@$(QUICK) tests --ignore tests/runs --ignore tests/unit/evals
 
 browser: .venv/.browser ## test the page of a run and the notebook chat in Chromium, installed where it is missing (Debian, as root)
 	@command -v chromium >/dev/null || apt-get install --yes chromium

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from agentlab.core.protocols import Embedder
 from agentlab.models import weights
@@ -19,6 +20,15 @@ from agentlab.models.embedders import local
 from agentlab.models.keys import shared_ring
 from support.mongo_server import SERVER, MongoServer
 
+# A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# How long an example takes says more about what else the machine does.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("any machine")
 settings.register_profile("torture", max_examples=1000)
 _connect = socket.socket.connect
 _SETTINGS = re.compile(
@@ -58,6 +68,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty AGENTLAB_HOME, for tests that write caches and need no weights."""
     monkeypatch.setenv("AGENTLAB_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AGENTLAB_OFFLINE", "1")
     return tmp_path / "home"
 
 

@@ -229,6 +229,9 @@ def chat(
     if data is not None:
         flows = [{"flow": each, "data": data} if each == "ego" else each for each in flows]
     folder = Path(memory) if memory is not None else weights.home() / "chats"
+    # Before weights are fetched, which takes minutes.
+    if documents and not Path(documents).exists():
+        raise ConfigError(f"there is no file or folder {documents} of documents")
     if mcp is not None and not Path(mcp).is_file():
         raise ConfigError(f"there is no file {mcp} of MCP servers")
     options = {"documents": documents or (), "mcp": mcp}

@@ -9,11 +9,28 @@ from typing import Any
 
 import pytest
 
-from support.jupyter import ChatPage, JupyterServer
+from support.jupyter import STARTING, ChatPage, JupyterServer
 from support.places import ROOT
 
 Open = Callable[..., ChatPage]
 PICTURES = ROOT / "results" / "browser"
+
+
+class PatientBrowser:
+    """Waits longer than usual, as a machine with other work needs it; a wait ends as soon as its event comes."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    def new_context(self, **options: Any) -> Any:
+        context = self._opened.new_context(**options)
+        context.set_default_timeout(STARTING)
+        return context
+
+    def new_page(self, **options: Any) -> Any:
+        page = self._opened.new_page(**options)
+        page.set_default_timeout(STARTING)
+        return page
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +49,7 @@ def browser() -> Iterator[Any]:
     assert program is not None, "no Chromium on the PATH: make browser installs it on Debian"
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
+        yield PatientBrowser(opened)
         opened.close()
 
 

@@ -17,6 +17,7 @@ OBOE = "An oboe is a woodwind with a double reed."
 CANVAS = "# Oboe\n\n* a **double** reed\n* [a link](http://evil.invalid/)\n\n| key | note |\n| --- | --- |\n| 1 | C |"
 ANNA, BERN = "Nice to meet you, Anna, there in Bern.", "You told me that you live in Bern."
 WITH_EGO, WITH_COORDINATOR = "ego", {"flow": "coordinator", "gate": "model", "tools": []}
+SLOWLY = "model.seconds = 0.2"  # a busy browser, too, sees how a reply grows
 SHOW = "chat = notebook.chat_widget(lab, documents=())\nchat"
 
 
@@ -51,7 +52,7 @@ def letters(text: str) -> str:
 
 
 def test_of_ego_chat_and_canvas_are_shown_during_and_after_its_reflection(open_chat):
-    chat = open_chat(EGO, SHOW)
+    chat = open_chat(EGO, SLOWLY, SHOW)
     chat.ask("What is an oboe?")
     chat.wait_for("reply", 0, "woodwind")
     chat.picture("ego-while-it-answers")
@@ -67,7 +68,7 @@ def test_of_ego_chat_and_canvas_are_shown_during_and_after_its_reflection(open_c
 
 
 def test_of_the_coordinator_the_reply_is_shown_and_no_judgement_of_it(open_chat):
-    chat = open_chat(COORDINATOR, SHOW)
+    chat = open_chat(COORDINATOR, SLOWLY, SHOW)
     chat.ask("My name is Anna and I live in Bern.")
     chat.wait_for_end(0)
     chat.wait_for("steps", 0, '{"keep": true}')
@@ -97,7 +98,7 @@ def test_two_turns_in_quick_succession_stay_apart(open_chat, cell, replies, back
 
 @pytest.mark.parametrize("cell", [EGO, COORDINATOR], ids=["ego", "coordinator"])
 def test_stop_keeps_what_was_said_and_the_chat_goes_on(open_chat, cell):
-    chat = open_chat(cell, "model.seconds = 0.4", SHOW)
+    chat = open_chat(cell, "model.seconds = 0.8", SHOW)
     chat.ask("I live in Bern and play the oboe, by the way.")
     chat.wait_for("reply", 0, "oboe" if cell is EGO else "to meet")
     chat.click("Stop")

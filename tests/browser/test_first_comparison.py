@@ -42,13 +42,13 @@ def test_a_notebook_runs_and_a_cell_of_ones_own_compares_two_flows(jupyter: Jupy
             shutil.copytree(ROOT / folder, jupyter.folder / folder, ignore=shutil.ignore_patterns("*.lock"))
     page = browser.new_page(viewport={"width": 1100, "height": 900})
     page.goto(f"{jupyter.url}/doc/tree/notebooks/{name}.ipynb")
-    page.wait_for_function(READY, timeout=STARTING)
+    page.wait_for_function(READY)
     page.evaluate(RUN_ALL)
-    page.wait_for_function(DONE, timeout=3 * STARTING)
+    page.wait_for_function(DONE, timeout=2 * STARTING)
+    page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.wait_for(state="attached")
     assert page.locator(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    assert page.locator(f"{OUTPUT} img[src^='data:image/svg']").count() >= 1
     if name == "06_your_own":
         shown = page.evaluate(RUN_CELL, OWN)
         assert "short" in shown and "conversations" in shown
-        assert page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.is_visible()
+        page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.wait_for()
     page.close()

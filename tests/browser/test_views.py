@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.jupyter import READY, STARTING, JupyterServer
+from support.jupyter import READY, JupyterServer
 from support.places import ROOT
 
 pytestmark = pytest.mark.browser
@@ -30,10 +30,10 @@ LIGHTNESS = """e => {
 def test_a_run_shows_itself_and_stays_when_the_kernel_is_gone(jupyter: JupyterServer, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 2400})
     page.goto(jupyter.write_notebook("views", CELL, "run.matrix('flipped')"))
-    page.wait_for_function(READY, timeout=STARTING)
+    page.wait_for_function(READY)
     page.evaluate(f"{RUN}('apputils:change-theme', {{theme: 'JupyterLab Dark'}})")
     page.evaluate(f"{RUN}('notebook:run-all-cells')")
-    page.wait_for_selector(f"{OUTPUT} td:has-text('That is 12 a year')", timeout=STARTING)
+    page.wait_for_selector(f"{OUTPUT} td:has-text('That is 12 a year')")
     assert page.locator(f"{OUTPUT} img[src*=svg], {OUTPUT} svg").count() == 2
     assert page.locator(f"{OUTPUT} td", has_text="refusal_accuracy (n=8)").count() == 1
     verdict = page.locator(f"{OUTPUT} strong").first
@@ -46,8 +46,8 @@ def test_a_run_shows_itself_and_stays_when_the_kernel_is_gone(jupyter: JupyterSe
     shutil.copy(jupyter.folder / "views.ipynb", jupyter.folder / "received.ipynb")
     page = browser.new_page(viewport={"width": 1000, "height": 2400})
     page.goto(f"{jupyter.url}/doc/tree/received.ipynb")
-    page.wait_for_selector(f"{OUTPUT} td:has-text('refusal_accuracy (n=8)')", timeout=STARTING)
+    page.wait_for_selector(f"{OUTPUT} td:has-text('refusal_accuracy (n=8)')")
     assert page.locator(f"{OUTPUT} strong").first.inner_text() != ""
-    assert page.locator(f"{OUTPUT} td", has_text="That is 12 a year").count() > 0
+    page.locator(f"{OUTPUT} td", has_text="That is 12 a year").first.wait_for(state="attached")
     page.close()
     assert (Path(jupyter.folder) / "views.ipynb").stat().st_size < 200_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.core.errors import AgentlabError
@@ -37,8 +37,6 @@ from support.mutations import mutated
 from support.places import TESTS
 from support.small_runs import play, write_set
 from support.unsealing import uncheck, unseal
-
-EASY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
 def use(read: Callable[[], object]) -> None:
@@ -75,7 +73,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json", "turns.jsonl", "calls.jsonl"])
 @given(data=st.data())
-@EASY
 def test_a_run_folder(finished, name, data):
     file = finished / "run" / name
     content = file.read_bytes()
@@ -87,7 +84,6 @@ def test_a_run_folder(finished, name, data):
 
 
 @given(data=st.data())
-@EASY
 def test_a_baseline(finished, data):
     edited = finished / "edited.jsonl"
     edited.write_bytes(data.draw(mutated((finished / "baseline.jsonl").read_bytes())))
@@ -95,7 +91,6 @@ def test_a_baseline(finished, data):
 
 
 @given(data=st.data())
-@EASY
 def test_recordings(tmp_path, data):
     content = (TESTS / "data" / "recordings_format_1" / "run.jsonl").read_bytes()
     (tmp_path / "run.jsonl").write_bytes(data.draw(mutated(content)))
@@ -160,7 +155,6 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@EASY
 def test_a_file_that_a_user_names(tmp_path, name, data):
     content, read = FILES[name]
     file = tmp_path / name

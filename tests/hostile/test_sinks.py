@@ -29,6 +29,7 @@ from agentlab.notebook.compare import FlowAnswer, FlowComparison
 from support.hostile_strings import FORGED, HALVES, RAW, STRINGS, Elements
 from support.small_runs import edit_header
 
+pytestmark = pytest.mark.slow
 EACH = 8
 """Conversations that are looked at one by one; the run holds all strings."""
 

@@ -19,6 +19,7 @@ TESTS = Path(__file__).parents[1]
 PARTS = ("kills", "stops", "disks", "faults", "damage", "inputs", "edits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_a_few_of_each_kind_are_survived(part):
     paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])

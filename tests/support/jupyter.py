@@ -17,8 +17,8 @@ import nbformat
 
 from support.places import TESTS
 
-STARTING = 60_000
-"""Milliseconds that a kernel, or a cell that imports agentlab, may take on a busy machine."""
+STARTING = 120_000
+"""Milliseconds that a page, a kernel, or a cell that imports agentlab, may take on a busy machine."""
 SETTLED = {
     "apputils-extension/notification": '{"fetchNews": "false"}',
     "notebook-extension/tracker": '{"autoStartDefaultKernel": true}',
@@ -34,7 +34,9 @@ async source => {
   notebook.activeCell.model.sharedModel.setSource(source);
   const cell = notebook.activeCell;
   await run('notebook:run-cell');
-  return cell.outputArea.node.querySelector('.jp-OutputArea-output').innerText.trim();
+  const output = () => cell.outputArea.node.querySelector('.jp-OutputArea-output');
+  while (!output()) await new Promise(later => setTimeout(later, 100));
+  return output().innerText.trim();
 }
 """
 WATCH = """
@@ -111,9 +113,9 @@ class ChatPage:
         self._pictures = pictures
         page.goto(address)
         page.evaluate(WATCH)
-        page.wait_for_function(READY, timeout=STARTING)
+        page.wait_for_function(READY)
         page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
-        page.get_by_placeholder("Type a message").wait_for(timeout=STARTING)
+        page.get_by_placeholder("Type a message").wait_for()
 
     def ask(self, text: str) -> None:
         box = self.page.get_by_placeholder("Type a message")
@@ -129,7 +131,7 @@ class ChatPage:
 
     def wait_for(self, name: str, turn: int, text: str) -> None:
         """Until the text stands there, as a part of what does."""
-        self.part(name, turn).filter(has_text=text).wait_for(state="attached", timeout=60_000)
+        self.part(name, turn).filter(has_text=text).wait_for(state="attached")
 
     def wait_for_end(self, turn: int) -> None:
         self.wait_for("footer", turn, "model call")

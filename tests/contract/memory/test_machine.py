@@ -153,7 +153,6 @@ def test_any_sequence_of_operations_ends_where_a_plain_list_does(name, tmp_path,
         settings=settings(
             max_examples=8 if name == "chroma" else 20,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlab.knowledge.index import DocumentIndex, Method, open_index
@@ -100,7 +100,7 @@ TEXTS = st.lists(st.sampled_from(["ball", "card", "grass", "half", "round", "nin
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=12), query=TEXTS)
 async def test_dense_ranks_as_exact_cosine_does(tmp_path: Path, texts: list[str], query: str) -> None:
     documents = [document(f"d{n}", text) for n, text in enumerate(texts)]
@@ -122,7 +122,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[Method, DocumentInde
     return {method: asyncio.run(open_index(corpus, EMBEDDER, folder=folder, method=method)) for method in METHODS}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     chosen=st.one_of(st.sets(st.integers(0, 450)), st.integers(1, 60).map(lambda step: set(range(0, 420, step)))),
     query=TEXTS,

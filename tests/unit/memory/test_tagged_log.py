@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable, ToolError
@@ -25,7 +25,6 @@ tricky = st.text(st.sampled_from([*"a<>&;/\"'\n ", "é"]), max_size=20) | st.lis
 ).map("".join)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(tricky, tricky), max_size=5))
 def test_what_is_written_is_read_whatever_it_contains(tmp_path, written):
     log = TaggedLog(tmp_path / "short_term.txt")

@@ -249,7 +249,7 @@ PATHS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(paths=st.lists(PATHS, min_size=1, max_size=4))
 def test_no_path_leads_out_of_the_workspace(paths):
     with tempfile.TemporaryDirectory() as base:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agentlab.core.errors import RecordingError
 from agentlab.wire.keys import digest, record_request
@@ -14,7 +14,6 @@ from support.places import TESTS
 from support.requests import REQUESTS, key
 
 
-@settings(deadline=None)  # a machine may be busy
 @given(REQUESTS)
 def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request_):
     folder = tmp_path_factory.mktemp("recordings")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from agentlab.cli.parser import main
 from agentlab.evals.compare.paired import sheets
@@ -51,6 +52,7 @@ def test_the_first_is_among_those_that_no_other_is_shown_to_beat():
     assert " or " in str(found) and "not told apart" in str(found)
 
 
+@pytest.mark.slow
 def test_ranks_of_alike_flows_are_rarely_told_apart_and_intervals_hold_together():
     told = missed = 0
     for seed in range(100):

@@ -20,7 +20,7 @@ def p_of(sums, *, two_sided=False):
     return Flips(np.array(sums, dtype=float)[:, None], two_sided=two_sided).test().p[0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(COLUMN, st.randoms())
 def test_a_permutation_test_is_counted_over_all_signs_and_forgets_order(sums, random):
     observed = sum(sums)
@@ -93,6 +93,7 @@ def test_two_runs_of_one_making_rarely_differ_by_the_same_on_every_turn():
         assert same.mean() <= constant_p(3) * 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["even", "uneven"])
 @pytest.mark.parametrize("size", [12, 20])
 def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size):

@@ -24,7 +24,7 @@ def interval(values, clusters):
     return mean_intervals([by_cluster(values, clusters)])[0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(ROWS)
 def test_the_interval_holds_the_mean_and_stays_within_the_range_of_the_values(rows):
     values, clusters = zip(*rows, strict=True)

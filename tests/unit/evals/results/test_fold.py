@@ -33,7 +33,6 @@ def add_up(numbers: Sequence[float | None]) -> float | None:
     return found
 
 
-@settings(deadline=None)
 @given(st.lists(NUMBERS, max_size=40), st.randoms())
 def test_a_sum_is_rounded_once(numbers: list[float], chance: random.Random) -> None:
     assert add_up(numbers) == math.fsum(numbers)
@@ -92,7 +91,7 @@ def played(flow: str, name: str, chance: random.Random) -> tuple[Trace, list[Tur
     return trace, rows
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.randoms(use_true_random=False), st.integers(1, 4))
 def test_neither_order_nor_shares_change_a_byte_of_the_summary(chance: random.Random, shards: int) -> None:
     names = [f"c{n}" for n in range(7)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlab.core.events import Decision
@@ -92,7 +92,7 @@ nonsense = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(
     st.lists(nonsense, min_size=1, max_size=12),
     st.fixed_dictionaries({name: st.booleans() for name in ("planning", "evaluation", "reflection", "relevance")}),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.core.messages import Completion, Message, Request, ToolCall, from_json, to_json
@@ -113,7 +113,6 @@ def round_of(messages: tuple[Message, ...], at: int) -> list[str]:
 async def test_every_conversation_is_accepted_and_arrives_whole():
     def run(fake: FakeGemini, complete: Callable[[Request], Completion]) -> None:
         @given(conversations)
-        @settings(deadline=None)
         def holds(messages: tuple[Message, ...]) -> None:
             complete(Request(messages=messages))
             body = fake.seen[-1]
@@ -153,7 +152,6 @@ async def test_what_the_model_said_goes_back_as_it_came():
 
     def run(fake: FakeGemini, complete: Callable[[Request], Completion]) -> None:
         @given(turns_of_the_model())
-        @settings(deadline=None)
         def holds(made: list[dict[str, Any]]) -> None:
             parts[:] = made
             message = complete(Request(messages=(USER,), tools=(SEARCH, CLOCK))).message
