@@ -16,17 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import (
-    PHASES,
-    EmbeddingCall,
-    Event,
-    Fetch,
-    MemoryOp,
-    ModelCall,
-    Search,
-    ToolRun,
-    shorten,
-)
+from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Completion
 from agentlab.core.shown import as_markdown, fenced, one_line, printable
 

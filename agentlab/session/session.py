@@ -25,13 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, cast
 
-from agentlab.core.errors import (
-    ConfigError,
-    ContextOverflow,
-    NotRecorded,
-    RecordingError,
-    ToolError,
-)
+from agentlab.core.errors import ConfigError, ContextOverflow, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.core.messages import (
     Citation,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 _Grades = dict[str, Graded]
 _Told = tuple[_Grades | None, RunError | None]
 THREADS = 2
-TOGETHER = 16
-"""So many turns at most: graders that compute for long have both threads work."""
+SECONDS_TOGETHER, MOST_TOGETHER = 0.03, 64
+"""Turns that take longer to grade are handed over one by one, so that both threads work."""
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class Grader:
         self._embeds_at_once = embeds_at_once
         self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        self._together = 8
         self._batch: list[tuple[Callable[[], _Grades], asyncio.Future[_Told]]] = []
         self.failure: RunError | None = None
 
@@ -157,16 +159,19 @@ class Grader:
         batch = self._batch
         graded: asyncio.Future[_Told] = loop.create_future()
         batch.append((functools.partial(grade, self._path, row, turn, scorers, outcome), graded))
+        if len(batch) >= self._together:
+            self._batch = []
         if len(batch) == 1:
             # Those that ended together with this turn come here meanwhile.
             await asyncio.sleep(0)
             self._batch = [] if self._batch is batch else self._batch
+            began = time.perf_counter()
             found = await loop.run_in_executor(self._pool, lambda: [_tried(work) for work, _ in batch])
+            pace = (time.perf_counter() - began) / len(batch)
+            self._together = int(min(MOST_TOGETHER, max(1, SECONDS_TOGETHER / pace)))
             for (_, waiting), told in zip(batch, found, strict=True):
                 if not waiting.done():
                     waiting.set_result(told)
-        elif len(batch) == TOGETHER:
-            self._batch = []
         scores, failure = await graded
         self.failure = self.failure or failure
         return scores
