@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -77,17 +77,17 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
-    if waiting := _waiting(run):
+    turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
+    if waiting := _waiting(run, [times for _, (_, *times) in turns]):
         print_line(console, waiting)
     _show_failures(console, run)
-    _show_next(console, run, more)
+    _show_next(console, run, worst_turn((place, bad) for place, (bad, *_) in turns), more)
 
 
-def _waiting(run: Run) -> str:
+def _waiting(run: Run, times: Iterable[Sequence[float | None]]) -> str:
     """What turns of a run that asked took by the clock, where that is half as much again as their latency, or more."""
     if run.result.mode not in ("live", "record"):
         return ""
-    times = [found for _, found in run.figures(lambda row: (row.wall_seconds, row.latency_s))]
     known = [(wall, latency) for wall, latency in times if wall is not None and latency is not None]
     wall, latency = (sum(column) / len(known) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
     if wall < max(1.5 * latency, latency + 0.1):
@@ -111,7 +111,7 @@ def _show_failures(console: Console, run: Run) -> None:
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 
-def _show_next(console: Console, run: Run, more: int) -> None:
+def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, more: int) -> None:
     """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
@@ -121,8 +121,8 @@ def _show_next(console: Console, run: Run, more: int) -> None:
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
-    if found := worst_turn(run.figures(badness)):
-        play, turn, why = found
+    if worst:
+        play, turn, why = worst
         flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
         steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
         steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))

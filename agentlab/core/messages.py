@@ -9,6 +9,7 @@ The model's own role is `agent`; each adapter translates it to its provider's wo
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -61,6 +62,12 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
 def plain_row(role: Role, text: str, name: str | None) -> dict[str, Any]:
     """A message of words alone; every request of a conversation repeats most of the last one's. Not to be changed."""
     return {"role": role} | ({"text": text} if text else {}) | ({} if name is None else {"name": name})
+
+
+@functools.lru_cache(maxsize=4096)
+def plain_json(role: Role, text: str, name: str | None) -> str:
+    """`plain_row` as `json.dumps` writes it, which is what messages are hashed by."""
+    return json.dumps(plain_row(role, text, name))
 
 
 @functools.cache

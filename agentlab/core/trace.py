@@ -7,11 +7,13 @@ read off a clock that other work shares.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
@@ -19,8 +21,7 @@ from agentlab.core.messages import Completion
 from agentlab.core.shown import as_markdown, fenced, one_line, printable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """Sums over costed events. A sum with an unknown part is None, never a smaller number.
 
     Calls, operations and seconds of a trace are always known; those of imported answers are what their source says.
@@ -66,7 +67,7 @@ def add_up(numbers: Iterable[Any]) -> Any:
     return math.fsum(numbers) if float in map(type, numbers) else sum(numbers)
 
 
-_NAMES = tuple(field.name for field in fields(Totals))
+_NAMES = Totals.__struct_fields__
 _values = attrgetter(*_NAMES)
 _NOTHING = Totals()
 _id = attrgetter("id")
@@ -172,8 +173,8 @@ class Trace:
     def totals(self, turn: int | None = None) -> Totals:
         return fold(self.events if turn is None else self.of_turn(turn))
 
-    def phases(self, turn: int | None = None) -> dict[str, Totals]:
-        return by_phase(self.events if turn is None else self.of_turn(turn))
+    def phases(self, turn: int | None = None) -> Mapping[str, Totals]:
+        return Costs.of(self.events if turn is None else self.of_turn(turn)).phases
 
     def latency(self, turn: int) -> float:
         return critical_path(self.of_turn(turn))
@@ -228,19 +229,12 @@ def seconds(count: float | None) -> str:
     return "time unknown" if count is None else f"{count:.2f} s"
 
 
-def by_phase(events: Iterable[Event]) -> dict[str, Totals]:
-    """Totals of each phase, in the order of `PHASES`. A tool's own seconds go to its children where it has any."""
-    return _by_phase(priced(list(events)))
-
-
-def _by_phase(costs: Priced) -> dict[str, Totals]:
-    found = _grouped((event.phase, price) for event, price in costs)
-    return {phase: found[phase] for phase in PHASES if phase in found}
-
-
-def _grouped(parts: Iterable[tuple[Any, Totals]]) -> dict[Any, Totals]:
+def _grouped(names: Sequence[Any], costs: Priced, total: Totals) -> dict[Any, Totals]:
+    """The sum of each group; `total` is that of all."""
+    if len({*names}) == 1:
+        return {names[0]: total}
     groups: dict[Any, list[Totals]] = defaultdict(list)
-    for name, price in parts:
+    for name, (_, price) in zip(names, costs, strict=True):
         groups[name].append(price)
     return {name: Totals.sum(prices) for name, prices in groups.items()}
 
@@ -251,14 +245,17 @@ class Costs:
 
     totals: Totals
     phases: Mapping[str, Totals]
+    """In the order of `PHASES`. A tool's own seconds go to its children where it has any."""
     turns: Mapping[int, Totals]
     """Of the turns that cost anything."""
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Costs:
         costs = priced(events)
-        turns = _grouped((event.turn, price) for event, price in costs)
-        return cls(Totals.sum(price for _, price in costs), _by_phase(costs), turns)
+        total = Totals.sum(price for _, price in costs)
+        phases = _grouped([event.phase for event, _ in costs], costs, total)
+        by_phase = {phase: phases[phase] for phase in PHASES if phase in phases}
+        return cls(total, by_phase, _grouped([event.turn for event, _ in costs], costs, total))
 
     def of_turn(self, turn: int) -> Totals:
         return self.turns.get(turn, _NOTHING)
@@ -266,27 +263,28 @@ class Costs:
 
 def check_conservation(events: Sequence[Event], where: str) -> Costs:
     """What the events came to, added up in several ways; raises RunError where these differ."""
-    seen: set[int] = set()
-    for event in events:
-        if event.id in seen:
-            raise RunError(f"{where}: event {event.id} is in the ledger twice")
-        seen.add(event.id)
+    seen = {event.id for event in events}
+    if len(seen) < len(events):
+        twice, _ = Counter(event.id for event in events).most_common(1)[0]
+        raise RunError(f"{where}: event {twice} is in the ledger twice")
     parents = {event.parent for event in events}
     if lost := parents - seen - {None}:
         orphan = next(event for event in events if event.parent in lost)
         raise RunError(f"{where}: event {orphan.id} belongs to event {orphan.parent}, which is not in the ledger")
     costs = Costs.of(events)
-    answered = [(e, e.completion.usage) for e in events if isinstance(e, ModelCall) and e.completion is not None]
+    work = [event for event in events if event.costed]
+    answered = [(e, e.completion.usage) for e in work if isinstance(e, ModelCall) and e.completion is not None]
+    others = [event for event in work if not isinstance(event, ModelCall)]
     calls = Totals(
         llm_calls=len(answered),
-        embedding_calls=sum(e.texts for e in events if isinstance(e, EmbeddingCall)),
-        tool_calls=sum(isinstance(e, ToolRun) for e in events),
-        memory_ops=sum(isinstance(e, MemoryOp) for e in events),
-        input_tokens=add_up(usage.input_tokens for _, usage in answered),
-        output_tokens=add_up(usage.output_tokens for _, usage in answered),
-        cached_tokens=add_up(usage.cached_tokens for _, usage in answered),
-        cost_usd=add_up(call.cost_usd for call, _ in answered),
-        seconds=add_up(e.seconds for e in events if e.costed and e.id not in parents),
+        embedding_calls=sum(e.texts for e in others if isinstance(e, EmbeddingCall)),
+        tool_calls=sum(isinstance(e, ToolRun) for e in others),
+        memory_ops=sum(isinstance(e, MemoryOp) for e in others),
+        input_tokens=add_up([usage.input_tokens for _, usage in answered]),
+        output_tokens=add_up([usage.output_tokens for _, usage in answered]),
+        cached_tokens=add_up([usage.cached_tokens for _, usage in answered]),
+        cost_usd=add_up([call.cost_usd for call, _ in answered]),
+        seconds=add_up([e.seconds for e in work if e.id not in parents]),
     )
     sums = {"phases": Totals.sum(costs.phases.values()), "turns": Totals.sum(costs.turns.values()), "calls": calls}
     for name, total in sums.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,8 +159,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         read, events, piece = StreamedChat(self._model), ServerSent(), b" "
         while piece and not events.is_done:
             piece = await body.read()
-            for data in events.feed(piece):
-                chunk = read_chunk(data)
+            for chunk in read_chunks(events.feed(piece)):
                 if chunk.error:
                     raise self._connection.broke_off(chunk.error, self.name)
                 read.add(chunk, emit)
@@ -217,16 +216,18 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=parsed)
 
 
-_chunks = msgspec.json.Decoder(Chunk)
+_chunks = msgspec.json.Decoder(list[Chunk])
 
 
-def read_chunk(data: bytes) -> Chunk:
-    """Raises ValueError for what is no chunk."""
+def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
+    """Raises ValueError for what is no chunk, once those before it were read."""
     try:
-        return _chunks.decode(data)
+        # All that came together at once.
+        found = _chunks.decode(b"[%b]" % b",".join(events))
     except ValueError:
-        # What msgspec refuses and servers send: NaN as a count, half a surrogate pair in a text.
-        return msgspec.convert(json.loads(data), Chunk)
+        found = []
+    # What msgspec refuses and servers send: NaN as a count, half a surrogate pair in a text.
+    return found if len(found) == len(events) else (msgspec.convert(json.loads(data), Chunk) for data in events)
 
 
 def read_usage(usage: Any) -> Usage:

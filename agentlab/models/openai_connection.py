@@ -3,13 +3,11 @@
     connection = Connection("http://127.0.0.1:8000/v1", keys, timeout=120)
     row = await connection.ask("openai/e", "embeddings", {"model": "e", "input": ["offside"]}, read)
 
-No SDK stands between. The official one costs more than all the rest of a run: its request models walk over the whole
-history in every request, its response models over every chunk of a stream, and importing it takes as long as hundreds
-of calls. Its own `post` with a ready body still costs four times what aiohttp does. Here a request is a body that is
-ready, and an answer the bytes of the server, read by whoever knows what they mean. What users of the SDK rely on stays:
-`OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`, `OPENAI_CUSTOM_HEADERS`, proxies and certificates of the
-environment. Nothing is tried twice here: the queue before every model and embedder asks again, with the next of several
-keys, what may go through later.
+No SDK stands between: the official one costs more than all the rest of a run, its own `post` four times what aiohttp
+does. Here a request is a body that is ready, and an answer the bytes of the server, read by whoever knows what they
+mean. What users of the SDK rely on stays: `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`,
+`OPENAI_CUSTOM_HEADERS`, proxies and certificates of the environment. Nothing is tried twice here: the queue before
+every model and embedder asks again, with the next of several keys, what may go through later.
 """
 
 from __future__ import annotations
@@ -162,7 +160,7 @@ class ServerSent:
         self.is_done = False
         """True once `[DONE]` was read."""
         self._unfinished: list[bytes] = []
-        self._data: list[bytes] = []
+        self._data: bytes | None = None
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
@@ -175,11 +173,11 @@ class ServerSent:
         self._unfinished = [rest]
         found = []
         for line in lines:
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif self._data and line in (b"", b"\r"):
-                event = b"\n".join(self._data)
-                self._data.clear()
+            if line[:5] == b"data:":
+                told = line[5:].strip()
+                self._data = told if self._data is None else b"%b\n%b" % (self._data, told)
+            elif self._data is not None and line in (b"", b"\r"):
+                event, self._data = self._data, None
                 if event == b"[DONE]":
                     self.is_done = True
                     break

@@ -51,9 +51,12 @@ class Clock:
         self._turn_scope = Scope()
         self._turn_task: asyncio.Task[Any] | None = None
         self._scopes: WeakKeyDictionary[asyncio.Task[Any], Scope] = WeakKeyDictionary()
+        self._has_branches = False
 
     @property
     def scope(self) -> Scope:
+        if not self._has_branches:
+            return self._turn_scope
         task = _running_task()
         if task is None or task is self._turn_task:
             return self._turn_scope
@@ -66,6 +69,7 @@ class Clock:
         if task is None or task is self._turn_task:
             self._turn_scope = scope
         else:
+            self._has_branches = True
             self._scopes[task] = scope
 
     @property

@@ -8,7 +8,7 @@ Every verb appends one event to the trace, with child events for its parts. A to
 model; every other error flies on to whoever plays the turn.
 
 A model call takes five hops: whoever plays the turn (`workbench.conversation`) calls the flow's `respond`, that calls
-`Session.complete`, that `Gateway.ask`, that the adapter's `complete`, and that the provider's SDK.
+`Session.complete`, that `Gateway.ask`, that the adapter's `complete`, and that the server.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import contextlib
 import inspect
 import json
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import ENDS_RUN, ConfigError, ContextOverflow, NotRecorded, ToolError
@@ -118,7 +119,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self.settings = settings
         self.now = now
         self.speaker = ""
-        self.random = random.Random(f"{generation.seed}/{trace.conversation}/{trace.epoch}")
+        self._seed = f"{generation.seed}/{trace.conversation}/{trace.epoch}"
         self._kept: dict[Slot[Any], Any] = {}
         self.chapter = 0  # how often the history was forgotten; a flow that keeps one of its own then does the same
         self._gateway = gateway
@@ -164,6 +165,10 @@ class Session(MemoryVerbs, BackgroundWork):
         if slot not in self._kept:
             self._kept[slot] = slot.opened(self)
         return cast("T", self._kept[slot])
+
+    @cached_property
+    def random(self) -> Random:
+        return Random(self._seed)
 
     @property
     def moment(self) -> datetime:

@@ -131,8 +131,9 @@ class Gateway:
         return self._recorded(answer, key, entry, recorded, missed)
 
     async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
-        async with self._model.slot(self._flow, _tokens(request)) as (model, waited):
-            answer = await timed(self._in_time(model.complete(request, emit)), waited)
+        answer = await self._model.ask(
+            lambda model: self._in_time(model.complete(request, emit)), self._flow, _tokens(request)
+        )
         completion, strange = checked(answer.result, self.name)
         odd[:] = [strange] if strange else []
         return Timed(completion, answer.seconds, answer.waited)
@@ -184,10 +185,6 @@ class Gateway:
         embedder, attempts = self._embedder, Attempts(self._retries)
         key = text_key("embedding", embedder.name, text, embedder.endpoint)
 
-        async def ask_once() -> Timed[np.ndarray]:
-            async with embedder.slot() as (model, waited):
-                return await timed(model.embed([text]), waited)
-
         try:
             row = self._recorder.find(key)
             if row is not None:
@@ -196,7 +193,9 @@ class Gateway:
                 raise NotRecorded(
                     f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding"
                 )
-            brought, joined = await self._recorder.flights.share(key, lambda: attempts.run(ask_once))
+            brought, joined = await self._recorder.flights.share(
+                key, lambda: attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
+            )
             entry = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
             row = self._recorder.keep(key, {**entry, "vector": packed(brought.result[0]), "seconds": brought.seconds})
         except Exception as failure:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.messages import PLAIN, Message, Request, Role, defaults_of, plain_row, to_json
+from agentlab.core.messages import PLAIN, Message, Request, Role, defaults_of, plain_json, plain_row, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
@@ -27,7 +27,11 @@ was faster changes no key."""
 
 def digest(value: Any) -> str:
     """32 hex digits of SHA-256 over `value` as JSON, in the order its keys have: a model reads them in that order."""
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+    return _hashed(json.dumps(value))
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,8 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
 @functools.lru_cache(maxsize=4096)
 def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
     # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
-    content = plain_row(role, text, name)
-    identity = digest(content)
-    return identity, {"kind": "message", "id": identity, "message": content}
+    identity = _hashed(plain_json(role, text, name))
+    return identity, {"kind": "message", "id": identity, "message": plain_row(role, text, name)}
 
 
 def _normalised(message: Message, rank: dict[str, str]) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -114,22 +114,21 @@ class Queued(Generic[C]):
                 await start()
             self._started = True
 
-    @contextlib.asynccontextmanager
-    async def slot(self, flow: str = "", tokens: int = 0) -> AsyncIterator[tuple[C, float]]:
-        """The thing itself, once it is the turn of a call of `flow`, and the seconds waited for that."""
+    async def ask(self, work: Callable[[C], Awaitable[T]], flow: str = "", tokens: int = 0) -> Timed[T]:
+        """What `work` brings of the thing itself, once it is the turn of a call of `flow`."""
         if not self._started:
             await self.start()
         queued = time.perf_counter()
         async with self._slots:
             if self.limits is None:
-                yield self.connect(), time.perf_counter() - queued
-                return
+                return await timed(work(self.connect()), time.perf_counter() - queued)
             await self.limits.enter(flow, tokens)
             sent = self.limits.now
             outcome: dict[str, Any] = {}
             try:
-                yield self.connect(), time.perf_counter() - queued
+                answer = await timed(work(self.connect()), time.perf_counter() - queued)
                 outcome = {"answered": True}
+                return answer
             except RateLimited as refusal:
                 outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0, "sent": sent}
                 raise
@@ -143,8 +142,7 @@ class Queued(Generic[C]):
             await close()
 
 
-class QueuedModel(Queued[Model]):
-    pass
+QueuedModel = Queued[Model]
 
 
 class QueuedEmbedder(Queued[Embedder]):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]
                 reply=None if row.answer is None else Reply(text=row.answer),
                 error=(row.error or "the source has no answer") if row.answer is None else None,
                 wall_seconds=None,
-                totals=Totals(**{field.name: getattr(row, field.name) for field in fields(Totals)}),
+                totals=Totals(**{name: getattr(row, name) for name in Totals.__struct_fields__}),
                 latency_s=row.seconds,
                 memory_tokens=None,
                 memory_unavailable=None,

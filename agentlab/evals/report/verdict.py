@@ -81,6 +81,8 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
 
 def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
     """`decide` for one run; raises RunError where it has not ended."""
+    if len(run.result.flows) < 2:
+        return decide([run], list(run.result.flows), {})
     means: dict[str, dict[str, float | None]] = {}
     for flow, turns in measured(run).items():
         columns: dict[str, list[float | None]] = {}

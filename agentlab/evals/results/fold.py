@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict, astuple
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
@@ -76,11 +77,11 @@ class Sum:
     """Of totals, field by field."""
 
     def __init__(self) -> None:
-        self._fields = {name: Exact(start) for name, start in vars(Totals()).items()}
+        self._fields = {name: Exact(start) for name, start in asdict(Totals()).items()}
 
     def add(self, totals: Totals) -> None:
-        for name, exact in self._fields.items():
-            if (number := getattr(totals, name)) != 0:
+        for exact, number in zip(self._fields.values(), astuple(totals), strict=True):
+            if number != 0:
                 exact.add(number)
 
     def merge(self, other: Sum) -> None:
@@ -146,7 +147,10 @@ class FlowFold:
         for phase, part in costs.phases.items():
             self.phases[phase].add(part)
         self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
-        self.bill(trace.events)
+        if {event.origin for event in trace.events} == {"live"}:
+            self.billed.add(costs.totals)
+        else:
+            self.bill(trace.events)
         self._take_reuse(trace)
         if trace.conversation.startswith(INGEST):
             self._take_ingest(trace)

@@ -85,7 +85,7 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
     def costs(self: Any) -> dict[str, Any]:
         """What the turn took, by the names under which flows are compared."""
-        found = {**vars(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        found = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
         return found if self.retrieval_steps is UNSET else found | {"retrieval_steps": self.retrieval_steps}
 
 
@@ -308,4 +308,4 @@ def encode(record: Any, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
         return columns(value)
-    return vars(value) if isinstance(value, Totals) else to_json(value)
+    return to_json(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from agentlab.core.events import PHASES
 from agentlab.core.trace import Totals, add_up
@@ -42,7 +43,7 @@ def summarise(
 
 def _summarise_flow(flow: FlowFold) -> FlowSummary:
     n = flow.counts["turns"]
-    sums: dict[str, Any] = vars(flow.totals.totals)
+    sums = asdict(flow.totals.totals)
     paid = flow.billed.totals
     latencies, _ = flow.latencies.in_order()
     return FlowSummary(
@@ -61,7 +62,7 @@ def _summarise_flow(flow: FlowFold) -> FlowSummary:
         },
         phases=phase_sums({phase: part.totals for phase, part in flow.phases.items()}),
         scores=_summarise_scores(flow),
-        ingest={**flow.ingest_counts, **vars(flow.ingest.totals)} if flow.filled else UNSET,
+        ingest={**flow.ingest_counts, **asdict(flow.ingest.totals)} if flow.filled else UNSET,
     )
 
 
@@ -72,9 +73,12 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
             "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
             **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
         }
-        for phase in PHASES
-        if (part := parts.get(phase)) is not None
+        for phase, part in sorted(parts.items(), key=_place)
     }
+
+
+def _place(named: tuple[str, Any]) -> int:
+    return PHASES.index(named[0])
 
 
 def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:

@@ -141,8 +141,10 @@ class RunFolder:
     def _append(self, name: str, lines: bytes) -> None:
         self._check()
         self.unseal()
-        with self._writing(name):
+        try:
             self._files[name].add(_lines_without_secrets(lines))
+        except OSError as problem:
+            raise self._broken(name, problem) from None
         self.__dict__.pop("ledger", None)
 
     def _check(self) -> None:
@@ -155,11 +157,14 @@ class RunFolder:
         try:
             yield
         except OSError as problem:
-            self._failure = RunError(
-                f"{self.path / name} cannot be written: {problem.strerror}; what was done is kept: once that is mended,"
-                " --resume goes on"
-            )
-            raise self._failure from None
+            raise self._broken(name, problem) from None
+
+    def _broken(self, name: str, problem: OSError) -> RunError:
+        self._failure = RunError(
+            f"{self.path / name} cannot be written: {problem.strerror}; what was done is kept: once that is mended,"
+            " --resume goes on"
+        )
+        return self._failure
 
     def unseal(self) -> None:
         """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
@@ -270,8 +275,9 @@ class RunFolder:
         """How many secrets were taken out of its rows."""
         found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
         for file in (*self.files(TURNS), *self.files(CALLS)):
-            with file.open("rb") as lines:
-                found += sum(line.count(mark) for line in lines)
+            with file.open("rb") as opened:
+                while lines := b"".join(opened.readlines(2**20)):
+                    found += lines.count(mark)
         return found
 
     @cached_property

@@ -28,7 +28,7 @@ from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, revive, to_row
 from agentlab.core.files import lines_of, open_file
-from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, to_json
+from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, plain_json, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play
@@ -76,8 +76,9 @@ class LedgerRows:
 
     def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
         value = to_json(part)
-        told = json.dumps([kind, value]).encode()
-        digest = hashlib.blake2b(told, digest_size=16).hexdigest()
+        is_plain = kind == "message" and value.keys() <= {"role", "text", "name"}
+        told = plain_json(part.role, part.text, part.name) if is_plain else json.dumps(value)
+        digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
         if digest not in self._written:
             self._written.add(digest)
             rows.append({**self._where, "kind": kind, "hash": digest, "value": value})

@@ -266,8 +266,9 @@ class Player:
             if turn.session != part and number > 0:
                 session.forget_history()
             part = turn.session
-            with contextlib.suppress(ValueError):  # not every session is named by its date
-                session.now = datetime.fromisoformat(part or "")
+            if part:
+                with contextlib.suppress(ValueError):  # not every session is named by its date
+                    session.now = datetime.fromisoformat(part)
             if not turn.scored:
                 session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                 continue

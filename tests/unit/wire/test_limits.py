@@ -177,14 +177,16 @@ async def test_a_key_with_more_left_is_taken_first():
     assert [ring.take() for _ in range(2)] == ["one", "two"]
 
 
+async def failing(failure):
+    raise failure
+
+
 async def test_the_queue_of_a_model_tells_its_limits_how_a_call_ended():
     limits = Limits(clock=Clock())
     queued = QueuedModel("slow", "", lambda: Slow(0), limits)
-    async with queued.slot("a") as (model, _):
-        await model.complete(HELLO, lambda text: None)
+    await queued.ask(lambda model: model.complete(HELLO, lambda text: None), "a")
     for failure in (RateLimited("no", "slow", 3.0), Unreachable("gone", "slow")):
         with pytest.raises(type(failure)):
-            async with queued.slot("a"):
-                raise failure
+            await queued.ask(lambda model, failure=failure: failing(failure), "a")
         limits._closed_until = 0.0
     assert (limits.answered, limits.refused, limits.in_flight) == (1, 1, 0)
