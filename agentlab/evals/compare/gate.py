@@ -5,6 +5,7 @@
 
 The loss of a measure is its mean difference in the worse direction, turn by turn on the turns of the baseline. What can
 be said of it is in `verdicts`. Two to four measures decide, those the baseline names as `primary`; the rest advises.
+Where nobody chose them and turns failed, that they did decides, too.
 
     unchanged     every deciding measure of every flow is equal on every turn: a statement about these turns.
     pass          every one passes or is unchanged. All must, so passing needs no correction (an intersection-union
@@ -139,7 +140,9 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
         notes.append(f"not in the baseline, so not gated: {', '.join(new)}")
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
-    primary = header.primary or primary_family(held.values(), declared)
+    primary, failures = who_decides(header, held, declared)
+    if any(row.get("failed") for label in held for row in flows[label].values()):
+        primary += failures
     check_judges(run, primary)
     recorded = seconds_agree(run.result.mode, header.mode)
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
@@ -180,6 +183,18 @@ def check_sides(
             f"{name}: {', '.join(header.primary)} decide there, {', '.join(declared)} in the run's spec; "
             "make the baseline again with --update, or let both name the same `primary`"
         )
+
+
+def who_decides(
+    header: Header, held: Mapping[str, Mapping[Key, Values]], declared: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The measures that decide, and what decides, too, where turns fail: that they do, unless somebody chose.
+
+    What failed on either side is alike under all signs, so it may choose what is tested.
+    """
+    usual = primary_family(held.values(), declared)
+    primary = header.primary or usual
+    return primary, () if declared or {*primary} != {*usual} or "failed" in primary else ("failed",)
 
 
 class Member(NamedTuple):

@@ -309,6 +309,8 @@ def compare_sides(
     ranking = None
     if len(flows) == len(named) + 1 > 2:
         ranking = rank({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
+        apart = any(d.is_shown and d.primary and d.measure not in COSTS for pair in pairs for d in pair.differences)
+        ranking = ranking and dataclasses.replace(ranking, shown=apart)
     family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]

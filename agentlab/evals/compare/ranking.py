@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from agentlab.evals.compare.family import constant_p
 from agentlab.evals.compare.measures import COSTS, Measure, measure
-from agentlab.evals.compare.paired import Sheet
+from agentlab.evals.compare.paired import Sheet, pair_up
 from agentlab.evals.compare.signs import Flips
 from agentlab.evals.compare.statistics import LEVEL, NORMAL, resamples, students_t
 
@@ -48,6 +49,8 @@ class Ranking:
     """What a flow must be as good in to dominate another one."""
     places: tuple[Place, ...]
     """The best first."""
+    shown: bool = False
+    """Whether a quality is shown to differ between two flows by a smaller family, that of the comparison."""
 
     def __str__(self) -> str:
         show = self.measure.show
@@ -56,6 +59,7 @@ class Ranking:
         many, name = len(self.places), self.measure.name
         if len(first) == many:
             told = f"no quality that decides tells the {many} flows apart"
+            told += " once all pairs are tested together" if self.shown else ""
         elif len(first) == 1:
             told = f"best in {name} of {many} flows: {names[0]}"
         else:
@@ -90,7 +94,7 @@ def rank(flows: Mapping[str, Sheet], decide: Sequence[str]) -> Ranking | None:
     means = total / turns * signs
     drawn = _drawn(np.stack(sums), np.stack(counts)) * signs
     places = [known.index(name) for name in qualities]
-    shown = _shown_better(np.stack([part[:, places] for part in sums]))
+    shown = _shown_better(np.stack([part[:, places] for part in sums]), [*flows.values()], qualities)
     ranking = next((number for number, better in enumerate(shown) if better.any()), 0)
     better, place = shown[ranking], places[ranking]
     intervals = _simultaneous(drawn[:, :, place], means[:, place], int((counts[0][:, place] > 0).sum()))
@@ -145,7 +149,7 @@ def _drawn(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return means.transpose(1, 0, 2)
 
 
-def _shown_better(sums: np.ndarray) -> np.ndarray:
+def _shown_better(sums: np.ndarray, flows: Sequence[Sheet], names: Sequence[str]) -> np.ndarray:
     """Whether flow i is shown to be better than flow j, shape (M, flows, flows); sums (flows, C, M)."""
     size, _, many = sums.shape
     pairs = [(m, one, other) for m in range(many) for one in range(size) for other in range(one + 1, size)]
@@ -154,8 +158,10 @@ def _shown_better(sums: np.ndarray) -> np.ndarray:
     if not differences.any():
         return better
     found = Flips(differences, two_sided=True).test()
+    tests = int(differences.any(axis=0).sum())
     for (m, one, other), p, moved in zip(pairs, found.p_adjusted, differences.sum(axis=0), strict=True):
-        if p < ALPHA:
+        paired = pair_up(names[m], flows[one], flows[other])
+        if p < ALPHA or (paired.constant and constant_p(paired.conversations, two_sided=True) * tests < ALPHA):
             better[(m, one, other) if moved > 0 else (m, other, one)] = True
     return better
 

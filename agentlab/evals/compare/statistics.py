@@ -135,8 +135,8 @@ def loss_bound(
 
     `largest` is the most that a turn can lose. The bound is a quantile: conversations get weights that are exponential
     and independent, one more conversation is added that lost all there is to lose, and the weighted mean over turns is
-    at most the bound with probability 1 - alpha. Its length is that of the conversation in which a turn lies on
-    average. Without variation that is 1 - alpha ** (1 / C) of what can be lost; for conversations that break or do not,
+    at most the bound with probability 1 - alpha. It is as long as the longest: what breaks unseen may be the long ones.
+    Without variation that is 1 - alpha ** (1 / C) of what can be lost; for conversations that break or do not,
     the bound of Clopper and Pearson. After Gaffke (Three test statistics for a nonparametric one-sided hypothesis on
     the mean of a nonnegative variable, 2005) and Learned-Miller and Thomas (A new confidence interval for the mean of a
     bounded random variable, arXiv 1905.06208), for conversations of one length; no case is known in which it misses
@@ -164,7 +164,7 @@ def may_lose(sums: np.ndarray, counts: np.ndarray, largest: float, margin: float
     P(sum of E_i z_i > 0) for independent standard exponentials E_i, by inversion of the Laplace transform of the sum
     along the vertical through its saddlepoint.
     """
-    scale = float((counts**2).sum() / counts.sum())
+    scale = float(counts.max())
     if len(sums) > FINE:
         # Far less than the bound is above the mean, and what is equal is counted together.
         step = float(np.ptp(sums)) / FINE or 1.0

@@ -23,9 +23,10 @@ import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.core.trace import add_up
+from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
-from agentlab.evals.compare.gate import Member, Verdict, check_arguments, check_sides, members_of, share_of, worst_first
+from agentlab.evals.compare.gate import Member, Verdict, check_arguments, members_of, share_of, worst_first
 from agentlab.evals.compare.measures import (
     COSTS,
     LATENCY,
@@ -33,7 +34,6 @@ from agentlab.evals.compare.measures import (
     Values,
     measure,
     measured,
-    primary_family,
     seconds_agree,
     turn_name,
 )
@@ -191,17 +191,17 @@ class Stopping:
 
         `mine` as of `graders.check_comparable`, `declared` the spec's primary measures.
         """
-        check_sides(str(self._path), self._header, mine, declared, flows, self._held)
-        self._primary = self._header.primary or primary_family(self._held.values(), declared)
+        gate.check_sides(str(self._path), self._header, mine, declared, flows, self._held)
+        self._primary, self._failures = gate.who_decides(self._header, self._held, declared)
         self._seconds = seconds_agree(mode, self._header.mode)
         self._columns = []
         for flow, rows in self._held.items():
-            for name in self._primary:
+            for name in (*self._primary, *self._failures):
                 given = [row[name] for row in rows.values() if name in row]
                 out = math.isinf(share_of(name, self._margins)) or (name == LATENCY and not self._seconds)
                 if given and None not in given and not out:
                     self._columns.append(_Column(flow, name, rows, share_of(name, self._margins)))
-        if not self._columns:
+        if not any(column.measure.name in self._primary for column in self._columns):
             raise RunError(f"nothing is left that decides: {', '.join(self._primary)} are left out, unknown or live")
 
     def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
@@ -210,8 +210,14 @@ class Stopping:
         for column in self._columns:
             column.fold(conversation, flows.get(column.flow, {}))
         self._alarmed = bool((self._alarm_p() < self._alpha).any()) if self._looked else False
-        self._passed = all(column.excludes_a_loss(self._alpha) for column in self._columns)
+        decide = [column for column in self._columns if column.measure.name in self._deciding]
+        self._passed = all(column.excludes_a_loss(self._alpha) for column in decide)
         return self._alarmed or self._passed or len(self._folded) == len(self.order)
+
+    @property
+    def _deciding(self) -> tuple[str, ...]:
+        failed = any(any(column.sums) for column in self._columns if column.measure.name in self._failures)
+        return self._primary + self._failures if failed else self._primary
 
     @property
     def _looked(self) -> bool:
@@ -247,7 +253,8 @@ class Stopping:
         order = np.array([place[name] for name in self._folded])
         held = {flow: {k: row for k, row in rows.items() if k[0] in place} for flow, rows in self._held.items()}
         held = {flow: rows for flow, rows in held.items() if rows}
-        members, unknown = members_of(held, measured(run), self._margins, self._primary, seconds_decide=self._seconds)
+        measures, decide = measured(run), self._deciding
+        members, unknown = members_of(held, measures, self._margins, decide, seconds_decide=self._seconds)
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
         judged = []
         for advises in {member.advises for member in members}:
@@ -268,7 +275,7 @@ class Stopping:
             run_id=run.run_id,
             baseline_id=self._header.run_id,
             alpha=self._alpha,
-            primary=tuple(self._primary),
+            primary=decide,
             judged=tuple(sorted(judged, key=worst_first)),
             notes=tuple(notes),
             stopped=self._told(cut, run),

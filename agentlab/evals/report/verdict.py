@@ -67,13 +67,22 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     ahead, open_, trades = (
         [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
     )
+    pairs = comparison.pairs
     if best is None and (len(ahead) > 1 or (ahead and open_ and not trades)):
+        among = None
         if len(runs) == 1:
-            command += "".join(f" --flow {shlex.quote(pair.b)}" for pair in (*ahead, *open_))
-        return Verdict("undecided", _between(runs, ahead, open_), notes, command), comparison
+            names = [pair.b for pair in (*ahead, *open_)]
+            among = compare(runs[0], flows=names)
+            pairs, notes = (*pairs, *among.pairs), (*notes, *map(str, among.pairs))
+            command += "".join(f" --flow {shlex.quote(name)}" for name in names)
+            winner = _winner(among)
+            # To beat those that beat the first flow is not to beat that one.
+            best = winner if not trades and winner in {pair.b for pair in ahead} else None
+        if best is None:
+            return Verdict("undecided", _between(ahead, open_, among), notes, command), comparison
     if best is None:
         return Verdict("undecided", _undecided(comparison, open_, trades), notes, command), comparison
-    parts = [_quality(comparison, best), *_savings(comparison, best, means)]
+    parts = [_quality(pairs, best), *_savings(pairs, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
     return Verdict("ship", sentence, notes, command, best), comparison
@@ -154,24 +163,27 @@ def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[P
     return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
 
 
-def _between(runs: Sequence[Run], ahead: Sequence[Pair], open_: Sequence[Pair]) -> str:
-    """Where flows beat the one they were compared with, which is the first of the run, or itself before."""
+def _between(ahead: Sequence[Pair], open_: Sequence[Pair], among: Comparison | None) -> str:
+    """Where flows beat the one they were compared with: the first of the run, or without `among` itself before."""
     won = " or ".join(dict.fromkeys(_listed(pair, "B better") for pair in ahead))
-    names = [pair.b for pair in (*ahead, *open_)]
-    first = ahead[0].a if len(runs) == 1 else "in the first run"
-    who = "each" if not open_ else ", ".join(pair.b for pair in ahead)
+    first = ahead[0].a if among else "in the first run"
+    if among and (trades := [pair for pair in among.pairs if _outcome(pair) == "trade"]):
+        return _undecided(among, (), trades)
+    lost = {pair.b for pair in among.pairs if _outcome(pair) == "a"} if among else set()
+    names = [pair.b for pair in (*ahead, *open_) if pair.b not in lost]
+    better = [pair.b for pair in ahead if pair.b not in lost]
+    who = "each" if len(better) == len(names) else ", ".join(better)
     told = f"Undecided between {', '.join(names)} ({who} better than {first} in {won})"
-    if len(runs) > 1:
+    if among is None:
         return f"{told}."
-    among = compare(runs[0], flows=names)
-    return f"{told}: {_how_many_more(among, among.pairs)}."
+    return f"{told}: {_how_many_more(among, [pair for pair in among.pairs if pair.b not in lost], shown=True)}."
 
 
 def _conversations(count: int) -> str:
     return f"{count} conversation{'' if count == 1 else 's'}"
 
 
-def _how_many_more(comparison: Comparison, pairs: Sequence[Pair]) -> str:
+def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool = False) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
     conversations = max((d.clusters for pair in pairs for d in pair.differences), default=0)
     played = _conversations(conversations)
@@ -182,11 +194,14 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[Pair]) -> str:
         if d.primary and d.measure not in COSTS
     ]
     most = max((count for count in needed if count), default=0)
-    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n.
-    least = math.ceil(math.log2(2 * max(1, comparison.family) / ALPHA))
+    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n, by maxT of a family, too.
+    least = math.ceil(math.log2(2 / ALPHA))
     told = [played]
     if conversations < least:
-        told = [f"{played}, too few to show anything ({least} are the least)"]
+        # What is the same on every turn is tested otherwise: `family.constant_p`.
+        shown = shown or any(d.is_shown for pair in comparison.pairs for d in pair.differences)
+        what = "a difference that varies from turn to turn" if shown else "anything"
+        told = [f"{played}, too few to show {what} ({least} are the least)"]
     if most > max(least, conversations):
         told.append(f"to see a difference of {TARGET:.2f} you need about {most}")
     elif most and conversations >= least:
@@ -212,8 +227,8 @@ def conversations_to_see(paired: Paired, family: int, difference: float = TARGET
     return int(math.ceil(needed / digit) * digit)
 
 
-def _quality(comparison: Comparison, best: str) -> str:
-    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in comparison.pairs]
+def _quality(pairs: Sequence[Pair], best: str) -> str:
+    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in pairs]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
     return f"better in {named}" if named else "no difference in quality shown"
 
@@ -223,12 +238,12 @@ def _listed(pair: Pair, reading: str, quality: bool = False) -> str:
     return ", ".join(d.measure.name for d in found if not (quality and d.measure in COSTS))
 
 
-def _savings(comparison: Comparison, best: str, means: Means) -> list[str]:
+def _savings(pairs: Sequence[Pair], best: str, means: Means) -> list[str]:
     """What the flow was shown to spend less of than each other one, as the least that it saves."""
     found = []
     for name, words in FEWER.items():
         shares = []
-        for pair in comparison.pairs:
+        for pair in pairs:
             if best not in (pair.a, pair.b) or name not in pair.paired:
                 continue
             other = pair.a if best == pair.b else pair.b

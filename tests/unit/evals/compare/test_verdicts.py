@@ -138,3 +138,12 @@ def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_na
     assert "and 21 more (b against a)" in lines(verdict)[0]
     assert sum(not row["decides"] for row in as_json(verdict)["measures"]) == 24
     assert ElementTree.fromstring(junit(verdict)).get("failures") == "24"
+
+
+def test_what_breaks_only_in_long_conversations_may_have_stayed_unseen():
+    """9 of 90 are long and have half of all turns: where a fifth of them breaks, none of 9 does in .15 of runs."""
+    keys = [(f"c{c:02}", t, 0) for c in range(90) for t in range(20 if c % 10 == 0 else 2)]
+    before = {key: {"a": 1.0} for key in keys}
+    after = {key: {"a": 1.0 + 0.001 * (number % 3 - 1)} for number, key in enumerate(keys)}
+    (judged,), _ = judge({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
+    assert judged.verdict == "undecided"

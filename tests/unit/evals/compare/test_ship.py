@@ -1,0 +1,70 @@
+"""What to ship, in a sentence: no flow is left in the choice that was shown to lose, and nothing contradicts a pair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentlab.cli.parser import main
+from agentlab.evals.compare.baselines import write_baseline
+from agentlab.evals.compare.gate import gate
+from tests.support.small_runs import WRONG, Answering, opened, play, write_set
+
+
+def shown(run, capsys):
+    assert main(["show", str(run.path)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def turns(conversations):
+    return [(f"c{c:02}", t) for c in range(conversations) for t in range(2)]
+
+
+@pytest.mark.parametrize("conversations", [5, 20])
+def test_what_beats_every_other_flow_is_shipped_though_some_were_not_told_from_the_first(
+    tmp_path, capsys, conversations
+):
+    every = turns(conversations)
+    flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every)]
+    told = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
+    assert "Ship two: better in answer_f1." in told and "three against two: worse in answer_f1" in told
+    assert "best in answer_f1 of 3 flows: two (1.000)" in told and "tells the 3 flows apart" not in told
+
+
+def test_a_flow_that_lost_to_one_of_the_best_is_no_choice(tmp_path, capsys):
+    every = turns(20)
+    flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every), Answering("four")]
+    told = shown(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
+    assert "Undecided between two, four (each better than one in answer_f1)" in told
+
+
+def test_too_few_for_what_varies_is_not_too_few_for_what_is_the_same_on_every_turn(tmp_path, capsys):
+    data = write_set(tmp_path / "set", 5)
+    flows = [Answering("one"), Answering("two", calls=lambda turn: 2), Answering("three", wrong=turns(1))]
+    told = shown(play(data, tmp_path / "run", *flows), capsys)
+    assert "two against one: worse in llm_calls" in told and "show anything" not in told
+    assert "5 conversations, too few to show a difference that varies from turn to turn (6 are the least)" in told
+    told = shown(play(data, tmp_path / "alike", Answering("one"), flows[2]), capsys)
+    assert "5 conversations, too few to show anything (6 are the least)" in told
+
+
+def test_turns_that_nobody_grades_do_not_fail_unseen(tmp_path):
+    (data := tmp_path / "set").mkdir()
+    rows = [
+        {"id": c, "turns": [{"user": f"{c} 0", "reference_answers": [WRONG]}, {"user": f"{c} 1"}]}
+        for c, number in turns(12)
+        if not number
+    ]
+    (data / "conversations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_baseline(play(data, tmp_path / "before"), base := tmp_path / "base.jsonl")
+    for few, result in ((0, "unchanged"), (2, "inconclusive"), (12, "regression")):
+        flow = Answering(failing=[(f"c{c:02}", 1) for c in range(few)])
+        verdict = gate(play(data, tmp_path / f"run{few}", flow), base)
+        assert verdict.result == result and (not few or "failed of answering" in str(verdict))
+        with opened(data, flow) as lab:
+            _, stopping = lab.gate_sync(base, out=tmp_path / f"stopping{few}")
+        assert stopping.result == result and (not few or "failed of answering" in str(stopping))
+    chosen = {"primary": ["answer_f1", "llm_calls"]}
+    write_baseline(play(data, tmp_path / "chosen", **chosen), base)
+    assert gate(play(data, tmp_path / "again", flow, **chosen), base).result == "unchanged"
