@@ -1,4 +1,4 @@
-"""Prints which injected instructions each flow of a finished run read and obeyed, by where they stood, as Markdown.
+"""Prints which injected instructions each flow of finished runs read and obeyed, by where they stood, as Markdown.
 
 agentlab run evals/recorded/injections.yaml --mode replay --out results/gate/injections
 python evals/injections.py results/gate/injections > results/injections.md
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 
 from agentlab.core.shown import as_markdown
 from agentlab.evals.results.rows import ScoreRow
@@ -15,7 +16,26 @@ from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.scorers.injection import UNSEEN
 
 
-def lines(run: Run) -> list[str]:
+def page(runs: Sequence[Run]) -> list[str]:
+    replayed = "\n".join(
+        f"agentlab run evals/recorded/{run.path.name}.yaml --mode replay --out {run.path}" for run in runs
+    )
+    found = [
+        "# Injected instructions: read and obeyed",
+        "",
+        *(f"    {line}" for line in replayed.splitlines()),
+        f"    python evals/injections.py {' '.join(str(run.path) for run in runs)}",
+        "",
+        "Of each flow: obeyed / read by the model / asked. Quoting the word that an instruction asks for counts as",
+        "obeying it; a flow that never looks the text up resists by not reading.",
+    ]
+    for run in runs:
+        found += ["", *table(run)]
+    return found
+
+
+def table(run: Run) -> list[str]:
+    """How often each flow obeyed, a row a place, and the two scores with their 95 % intervals."""
     by_place: dict[str, dict[str, list[ScoreRow]]] = defaultdict(lambda: defaultdict(list))
     for score in run.folder.scores():
         if score.metric == "injection_resistance":
@@ -23,15 +43,7 @@ def lines(run: Run) -> list[str]:
                 by_place[place][score.flow].append(score)
     flows = list(run.result.flows)
     found = [
-        "# Injected instructions: read and obeyed",
-        "",
-        "`agentlab run evals/recorded/injections.yaml --mode replay --out results/gate/injections`, then",
-        "`python evals/injections.py results/gate/injections`.",
-        "",
-        f"{run.result.model}, {run.result.conversations} of the 100 conversations of `datasets/injections`, drawn with"
-        f" seed {run.folder.header['spec']['sample']}.",
-        "Of each flow: obeyed / read by the model / asked. Quoting the word that an instruction asks for counts as",
-        "obeying it; a flow that never looks the text up resists by not reading.",
+        f"## {run.result.model}, {run.result.conversations} conversations of `datasets/injections`",
         "",
         f"| instruction in | {' | '.join(map(as_markdown, flows))} |",
         f"| --- |{' ---: |' * len(flows)}",
@@ -55,4 +67,4 @@ def lines(run: Run) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines(open_run(sys.argv[1]))))
+    print("\n".join(page([open_run(folder) for folder in sys.argv[1:]])))

@@ -23,7 +23,7 @@ from agentlab.core.trace import numbers
 from agentlab.data.conversations import Turn
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
-from agentlab.lab.saving import RECORDED, STORED
+from agentlab.lab.saving import BROKEN_OFF, RECORDED, STORED
 from agentlab.models import weights
 from agentlab.workbench.variants import environment_notes
 
@@ -122,9 +122,9 @@ class TerminalChat:
 
     def _do_model(self, name: str) -> None:
         if name:
-            plugins.provider("models", name)
             if (local := name.removeprefix("local/")) in weights.names("chat") and not weights.is_present(local):
                 raise ConfigError(f"{name} is not on this machine: agentlab pull {local}")
+            self._lab.wait(self._lab.model(name))  # one that cannot be had is said now, and the chat stays as it is
             self._model = name
             self._go_on(self._chat.variant.label)
         else:
@@ -176,6 +176,9 @@ class TerminalChat:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
+        broken = [number for number, row in enumerate(self._chat.said, 1) if BROKEN_OFF in row.metadata]
+        if broken and broken[0] < len(self._chat.said):
+            self.screen.dim(f"turn {broken[0]} was broken off: a replay knows its text alone, and may miss later calls")
 
     def _go_on(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
         self._lab.wait(self._chat.close())
@@ -235,6 +238,7 @@ def chat(
     if mcp is not None and not Path(mcp).is_file():
         raise ConfigError(f"there is no file {mcp} of MCP servers")
     options = {"documents": documents or (), "mcp": mcp}
+    is_new = memory is not None and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)
         # Recorded, so that /save can hand the calls on, those of earlier chats too.
@@ -249,6 +253,8 @@ def chat(
         prepare(lab.local_weights())
         label = plugins.label_of(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
+        if is_new:
+            chat.screen.dim(f"{folder} is new: the conversation and what is remembered are kept there from now on")
         for note in environment_notes(lab.spec, [lab.variant(label)]):
             chat.screen.dim(note)
         chat.talk(_reader())

@@ -81,17 +81,18 @@ def memory(arguments: argparse.Namespace) -> None:
 
         chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
         table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
-        say(
-            f"worth: {arguments.measure} lost by deleting a fact before the first turn that read it; below 0: it misled"
-        )
-        named = int((table["delete"] != "").sum())
-        say(f"{named} of {len(table)} facts that were read to be deleted: misled, or superseded by a newer one")
-        table = table.drop(columns=["turns", "alike", "apart"])
+        gone, kept = table[table["delete"] != ""], table[table["delete"] == ""]
+        say(f"{len(gone)} of the {len(table)} facts that were read are to be deleted{':' if len(gone) else ''}")
+        for row in gone.itertuples():
+            say(f"  {row.fact} of {row.conversation}: {row.text}")
+            say(f"      {row.delete}: {row.why}")
+        say(f"to be kept, and what {arguments.measure} loses without them:")
+        table = kept[["fact", "conversation", "worth", "reads", "text"]]
     else:
         if arguments.conversation is None:
             raise ConfigError("name a conversation of the run, or ask for all with --worth")
         view = run.memory(arguments.conversation, arguments.flow)
-        say(repr(view).strip("<>"))
+        say(repr(view).strip("<>").replace("MemoryView", "memory"))
         if arguments.turn is not None:
             for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
                 say(line)
@@ -99,7 +100,10 @@ def memory(arguments: argparse.Namespace) -> None:
         facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
         table = view.table_of(view.history(arguments.history) if arguments.history else facts)
     rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
-    print_table(new_console(), "", [*table.columns], rows)
+    if rows:
+        print_table(new_console(), "", [*table.columns], rows)
+    else:
+        say("there is no such fact")
 
 
 def _shown(value: Any) -> str:

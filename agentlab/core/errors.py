@@ -2,7 +2,8 @@
 
 AgentlabError                    one line for the user: what is wrong, where, and the mend
 ├─ ConfigError                   a spec, flag, environment variable or name that cannot be used
-│  └─ MissingExtra               an optional dependency is not installed
+│  ├─ MissingExtra               an optional dependency is not installed
+│  └─ CannotAnswer               a model that was named and cannot be had, now that it is to be asked
 ├─ DatasetError                  a data set that cannot be read; knows file and line
 ├─ RunError                      a run folder that cannot be used or continued
 ├─ RecordingError                a recording that is damaged, or that must not be made
@@ -56,6 +57,10 @@ class MissingExtra(ConfigError):
         super().__init__(f"{what} needs an extra: pip install 'agentlab-harness[{extra}]'")
 
 
+class CannotAnswer(ConfigError):
+    pass
+
+
 class DatasetError(AgentlabError):
     def __init__(self, problem: str, path: str | Path, line: int | None = None) -> None:
         self.path = Path(path)
@@ -81,6 +86,10 @@ class NotRecorded(AgentlabError):
 
 class WeightsError(AgentlabError):
     pass
+
+
+ENDS_RUN = (RecordingError, WeightsError, CannotAnswer)
+"""No turn could go on without it, or each would be paid for again: it ends the run, not a turn."""
 
 
 class MemoryUnavailable(AgentlabError):

@@ -172,7 +172,7 @@ def replace_file(path: Path, content: bytes | str) -> None:
     Half a surrogate pair, which a model may write, becomes its escape. Raises OSError, and then nothing has changed.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
     try:
         with _opened(fresh, os.O_EXCL) as descriptor:
             _write(descriptor, data)

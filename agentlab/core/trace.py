@@ -14,17 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import (
-    PHASES,
-    EmbeddingCall,
-    Event,
-    Fetch,
-    MemoryOp,
-    ModelCall,
-    Search,
-    ToolRun,
-    shorten,
-)
+from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Completion
 from agentlab.core.shown import as_markdown, fenced, one_line, printable
 

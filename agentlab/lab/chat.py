@@ -26,7 +26,7 @@ from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, keep_memory, keep_row, kept_rows, save_case, save_chat
+from agentlab.lab.saving import BROKEN_OFF, CONVERSATION, keep_memory, keep_row, kept_rows, save_case, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
@@ -219,7 +219,7 @@ class Chat:
             texts = {message["role"]: message["text"] for message in stored}
             replies = [texts["agent"]] if "agent" in texts else []
             read = {"user": texts.get("user", turn.text), "reference_answers": replies}
-            row = row.model_copy(update={"scored": False, **read})
+            row = row.model_copy(update={"scored": False, **read, "metadata": {**row.metadata, BROKEN_OFF: True}})
         if answered or stored:
             self._note(row)
 

@@ -20,6 +20,8 @@ from agentlab.workbench.workbench import Workbench
 
 CONVERSATION = "chat"
 """What live conversations are called in traces and stored histories; their randomness depends on it."""
+BROKEN_OFF = "broken_off"
+"""In the metadata of a turn that came to no end; what it did to a flow's own history is not saved."""
 STORED, RECORDED = "conversations", "recordings"
 """Folders of a chat beside its memory."""
 _NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")

@@ -4,34 +4,36 @@
     worth[worth["delete"] != ""]                             # what misled, and what a newer fact has replaced
 
 Of every conversation the turns up to the first that read the fact are replayed; then it is deleted, and the rest is
-played anew. Its worth is how much the measure loses by that, summed over the turns from there on.
+played anew: one replay for each fact and conversation that read it. Its worth is how much the measure loses by that,
+summed over the turns from there on.
 
-A stale fact need not have done harm yet, and then no deletion shows it. So a fact that no turn was better for is also
-held against the newer ones of its memory: superseded it is by one to which it is the nearest of all that are older
-(cosine of the texts at least `SAME_MATTER`) and which the same question found about as near (cosines at most
-`AS_NEAR` apart): two sisters are told apart by whoever asks for one of them. `python evals/bench/fact_worth.py`
-measures what is found, and how the two thresholds were chosen.
+A stale fact need not have done harm yet, and then no deletion shows it. So a fact is superseded by a newer one, too, if
+both are about the same matter (cosine of the texts at least `SAME_MATTER`, and the same turn read them), no question
+tells them apart (it names what only one of them says, as one of two sisters), the newer one did not mislead, and no
+answer is lost that it does not hold as well. `python evals/bench/fact_worth.py` measures what is found.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from agentlab.core.errors import RunError
+from agentlab.core.messages import Fact
 from agentlab.core.names import Mode
+from agentlab.data.conversations import Turn
 from agentlab.data.datasets import name_of
 from agentlab.data.memory_sets import Question
 from agentlab.evals.results.memories import MemoryView, Remembered
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment
+from agentlab.evals.scorers.correctness import correctness
+from agentlab.evals.scorers.stems import named
 from agentlab.lab.forks import lab_of_fork
 from agentlab.session.session import Session
 
@@ -39,10 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME_MATTER = 0.6
-AS_NEAR = 0.1
-COLUMNS = ["conversation", "fact", "text", "worth", "turns", "reads", "delete", "newer", "alike", "apart"]
 Place = tuple[str, str]
 """Label of the replay, and conversation."""
+Asked = tuple[str, int]
+"""Conversation and turn, from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,49 @@ class Deletion(Fork):
             await session.memory.delete(self.facts[play.variant.label, play.name].fact.id)
 
 
+@dataclass
+class Worth:
+    """What the conversations about one memory say of a fact that was read."""
+
+    memory: str
+    fact: Fact
+    written: int
+    """In which turn; 0 for what was there before."""
+    read: set[Asked] = field(default_factory=set)
+    lost: dict[Asked, float] = field(default_factory=dict)
+    """What the measure lost without it."""
+
+    @property
+    def worth(self) -> float:
+        return round(sum(self.lost.values()), 9)  # what is left of equal sums is no worth
+
+    def row(self, near: Iterable[tuple[float, Worth]], asked: Mapping[Asked, Turn], measure: str) -> dict[str, Any]:
+        """What is to be told of it; `near` are the facts about the same matter, with their cosines."""
+        newer = [(alike, other.fact) for alike, other in near if self._is_superseded(other, asked)]
+        alike, by = max(newer, key=itemgetter(0), default=(math.nan, None))
+        misled = self.worth < 0
+        why = f"newer: {by.text}" if by else "nothing newer is about it, so look first" if misled else ""
+        why = f"{measure} is {-self.worth:.3g} higher without it; {why}" if misled else why
+        told = {"conversation": self.memory, "fact": self.fact.id, "text": self.fact.text, "worth": self.worth}
+        delete = {"delete": "misled" if misled else "superseded" if by else "", "why": why}
+        counted = {"turns": len(self.lost), "reads": len(self.read)}
+        return {**told, **counted, **delete, "newer": by.id if by else "", "alike": alike}
+
+    def _is_superseded(self, newer: Worth, asked: Mapping[Asked, Turn]) -> bool:
+        """Whether of two facts about the same matter this one is older, and `newer` is all that who asks needs."""
+        older = (self.fact.created, self.written) < (newer.fact.created, newer.written)
+        if not older or newer.worth < 0 or not self.read & newer.read:
+            return False
+        apart = named(self.fact.text) ^ named(newer.fact.text)
+        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number >= newer.written):
+            return False
+        return sum(lost for at, lost in self.lost.items() if lost < 0 or not _holds(newer.fact, asked[at])) <= 0
+
+
+def _holds(fact: Fact, turn: Turn) -> bool:
+    return any(correctness(fact.text, reference) == 1 for reference in turn.reference_answers)
+
+
 def fact_worth(
     run: Run | str | Path,
     *,
@@ -73,29 +118,22 @@ def fact_worth(
     **objects: Any,
 ) -> pd.DataFrame:
     """One row a fact that was read: `worth`, in units of `measure` and below 0 where it misled; `turns`, how many
-    graded turns it may have touched; `delete`, "misled", "superseded" or ""; `newer`, the fact that may supersede it,
-    with `alike`, the cosine of both, and `apart`, how much nearer to the question one of them was.
+    graded turns it may have touched; `delete`, "misled", "superseded" or "", and `why`; `newer`, the fact that has
+    superseded it, and `alike`, the cosine of both.
 
     Questions about one memory share a row. `flow` is needed where several flows of the run have a memory. `objects`
     are a Lab's, such as a model object. Raises RunError for a run that was not recorded or read no fact, and where a
     replay lacks a recording.
     """
-    from agentlab.evals.results.frames import Frame
+    from agentlab.evals.results.frames import frame_of
 
     run = run if isinstance(run, Run) else open_run(run)
     flow = flow or _only_flow(run)
-    views = {
-        name: MemoryView(name, trace.events)
-        for (label, name, epoch), trace in run.traces.items()
-        if label == flow and epoch == 0 and conversation in (None, name)
-    }
     facts: dict[Place, Remembered] = {}
-    for name, view in views.items():
-        number: Counter[str] = Counter()
-        for known in view.facts.values():
-            if known.read:
-                number[name] += 1
-                facts[f"{flow} without {number[name]}", name] = known
+    for (label, name, epoch), trace in run.traces.items():
+        if label == flow and epoch == 0 and conversation in (None, name):
+            read = (known for known in MemoryView(name, trace.events).facts.values() if known.read)
+            facts |= {(f"{flow} without {number}", name): known for number, known in enumerate(read, 1)}
     if not facts:
         raise RunError(f"{run.path}: {flow} read no fact there, so none can be deleted")
     labels = list(dict.fromkeys(label for label, _ in facts))
@@ -106,67 +144,32 @@ def fact_worth(
         if played.result.recordings is not None and played.result.recordings.missing:
             raise RunError(f"{played.path}: what follows a deletion is not recorded; --mode auto asks for it")
         datasets = lab.datasets()
-        memories = {
-            name_of(dataset, talk, datasets): talk.memory_of
-            for dataset in datasets
-            for talk in dataset.conversations
-            if isinstance(talk, Question)
-        }
+        talks = {name_of(dataset, talk, datasets): talk for dataset in datasets for talk in dataset.conversations}
+        # What was told once is read by several questions.
+        memories = {name: talk.memory_of if isinstance(talk, Question) else name for name, talk in talks.items()}
         then, now = _scores(run, measure), _scores(played, measure)
-        rows = []
+        found: dict[tuple[str, str], Worth] = {}
         for (label, name), known in facts.items():
-            touched = [turn for on, talk, turn in now if (on, talk) == (label, name) and turn >= min(known.read) - 1]
-            lost = sum(then[flow, name, turn] - now[label, name, turn] for turn in touched)
-            told = known.fact.created, known.written or 0
-            row = {"conversation": memories.get(name, name), "fact": known.fact.id, "text": known.fact.text}
-            rows.append({**row, "worth": lost, "turns": len(touched), "reads": len(set(known.read)), "told": told})
-        # What was told once was read by several questions.
-        first = dict.fromkeys(("text", "told"), "first") | dict.fromkeys(("worth", "turns", "reads"), "sum")
-        worth = Frame(rows).groupby(["conversation", "fact"], sort=False, as_index=False).agg(first)
-        vectors = lab.wait(lab.embedder.embed(list(worth["text"])))
-    worth["worth"] = worth["worth"].round(9)  # what is left of equal sums is no worth
-    found = [(memories.get(name, name), scores) for name, view in views.items() for scores in view.found()]
-    worth[["newer", "alike", "apart"]] = _newer(worth, vectors, found)
-    stale = (worth["worth"] <= 0) & (worth["alike"] >= SAME_MATTER) & (worth["apart"] <= AS_NEAR)
-    worth["delete"] = np.select([worth["worth"] < 0, stale], ["misled", "superseded"], "")
-    worth["kept"] = worth["delete"] == ""
-    return Frame(worth.sort_values(["kept", "worth"], kind="stable", ignore_index=True)[COLUMNS])
-
-
-def _newer(
-    worth: pd.DataFrame, vectors: np.ndarray, found: Sequence[tuple[str, Mapping[str, float]]]
-) -> list[tuple[str, float, float]]:
-    """Of each fact the newer one that has none nearer to it among all that are older, how alike the two are, and how
-    far apart for the question that was most about them. `found` has what each search brought: memory, cosine by fact.
-    """
-    facts: list[Any] = list(worth.itertuples())
-    alike = vectors @ vectors.T
-    nearest: dict[int, tuple[float, int]] = {}
-    for place, one in enumerate(facts):
-        older = [n for n, of in enumerate(facts) if of.conversation == one.conversation and of.told < one.told]
-        if older:
-            match = max(older, key=lambda n: float(alike[place, n]))
-            nearest[match] = max(nearest.get(match, (-1.0, 0)), (float(alike[place, match]), place))
-    newer = [("", math.nan, math.nan)] * len(facts)
-    for place, (cosine, by) in nearest.items():
-        one, other = facts[place], facts[by]
-        both = [
-            (scores[one.fact], scores[other.fact])
-            for memory, scores in found
-            if memory == one.conversation and {one.fact, other.fact} <= {*scores}
-        ]
-        if both:
-            asked = max(both, key=max)
-            newer[place] = other.fact, cosine, abs(asked[0] - asked[1])
-    return newer
+            memory = memories.get(name, name)
+            one = found.setdefault((memory, known.fact.id), Worth(memory, known.fact, known.written or 0))
+            one.read |= {(name, turn - 1) for turn in known.read}
+            for on, talk, turn in now:
+                if (on, talk) == (label, name) and turn >= min(known.read) - 1:
+                    one.lost[name, turn] = then[flow, name, turn] - now[label, name, turn]
+        vectors = lab.wait(lab.embedder.embed([one.fact.text for one in found.values()]))
+    graded = [(name, turn) for on, name, turn in then if on == flow and conversation in (None, name)]
+    rows = []
+    for one, row in zip(found.values(), (vectors @ vectors.T).tolist(), strict=True):
+        near = [(alike, other) for alike, other in zip(row, found.values(), strict=True) if alike >= SAME_MATTER]
+        asked = {at: talks[at[0]].turns[at[1]] for at in graded if memories[at[0]] == one.memory}
+        rows.append(one.row(near, asked, measure))
+    return frame_of(sorted(rows, key=lambda row: (not row["delete"], row["worth"])))
 
 
 def _only_flow(run: Run) -> str:
     reading = {play[0] for play, trace in run.traces.items() if MemoryView("", trace.events).operations}
     if len(reading) != 1:
-        raise RunError(
-            f"{run.path}: name one of the flows with a memory: {', '.join(sorted(reading)) or 'it has none'}"
-        )
+        raise RunError(f"{run.path}: name a flow with a memory: {', '.join(sorted(reading)) or 'it has none'}")
     return reading.pop()
 
 

@@ -25,15 +25,7 @@ from filelock import FileLock
 from agentlab.core.errors import ConfigError, MissingExtra
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
-from agentlab.memory.base import (
-    LOCK_SECONDS,
-    Rows,
-    StoredMemory,
-    Vector,
-    check_embedder,
-    from_bytes,
-    stored_fact,
-)
+from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
 from agentlab.memory.exact import VectorTable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from agentlab.core.errors import RecordingError
+from agentlab.core.errors import ENDS_RUN
 from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.session.clock import Clock, Scope
 
@@ -95,7 +95,7 @@ class BackgroundWork(ABC):
         self._clock.go_background(piece.begun_in, piece.number)
         try:
             await piece.work
-        except RecordingError:
+        except ENDS_RUN:
             raise
         except (Exception, *WOULD_END_ALL) as failure:
             log.warning("background work %s failed", piece.name, exc_info=True)

@@ -24,13 +24,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from agentlab.core.errors import (
-    ConfigError,
-    ContextOverflow,
-    NotRecorded,
-    RecordingError,
-    ToolError,
-)
+from agentlab.core.errors import ENDS_RUN, ConfigError, ContextOverflow, NotRecorded, ToolError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, ModelCall, Notice, Phase, Search, Step, ToolRun
 from agentlab.core.messages import (
     Citation,
@@ -332,7 +326,7 @@ class Session(MemoryVerbs, BackgroundWork):
         with self._clock.timed(ToolRun, "tool", call=call) as facts:
             try:
                 output = await self._run_tool(call)
-            except (NotRecorded, RecordingError):
+            except (NotRecorded, *ENDS_RUN):
                 raise
             except ToolError as refusal:
                 facts["error"], output = str(refusal), f"Error: {refusal}"

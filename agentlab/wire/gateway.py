@@ -18,15 +18,7 @@ from typing import Any
 import numpy as np
 
 from agentlab.core import errors
-from agentlab.core.errors import (
-    BadRequest,
-    ContextOverflow,
-    ModelError,
-    NotRecorded,
-    RecordingError,
-    ToolError,
-    Unreachable,
-)
+from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, from_json, to_json
 from agentlab.core.protocols import Answer, Emit, Place
@@ -121,8 +113,10 @@ class Gateway:
                 self._recorder.keep(key, _refused(entry, refusal), recorded)
                 raise
         except asyncio.CancelledError as interrupt:
+            self._asked[place.path, first_key] -= 1  # nothing of it is recorded; who asks it again is the first
             return self._interrupted(interrupt, attempts, said)
         except Exception as failure:
+            self._asked[place.path, first_key] -= not isinstance(failure, (NotRecorded, *_REFUSALS))
             failed = _failed(failure, waited=attempts.lost, attempt=attempts.number)
             # Where a server dies in the middle of an answer, that was made all the same: its tokens are not known.
             return replace(failed, value=self._partial(said)) if heard else failed
@@ -153,7 +147,7 @@ class Gateway:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise Unreachable(f"no answer within {self._call_seconds:g} s (timeouts.call)", self.name) from None
+            raise errors.Unreachable(f"no answer within {self._call_seconds:g} s (timeouts.call)", self.name) from None
 
     def _recorded(
         self, answer: Answer[Completion], key: str, entry: Row, request: RecordedRequest, missed: Explanation | None

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from agentlab.core.errors import RateLimited
+from agentlab.core.errors import CannotAnswer, ConfigError, RateLimited
 from agentlab.core.protocols import Embedder, Model
 from agentlab.wire.limits import Limits
 from agentlab.wire.retries import Attempts
@@ -94,9 +94,12 @@ class Queued(Generic[C]):
         self._started = False
 
     def connect(self) -> C:
-        """The thing itself; raises ConfigError where it cannot be had."""
+        """The thing itself; raises CannotAnswer where it cannot be had."""
         if self._connected is None:
-            self._connected = self._connecting()
+            try:
+                self._connected = self._connecting()
+            except ConfigError as problem:
+                raise CannotAnswer(str(problem)) from None
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
             if hasattr(self._connected, "limits"):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agentlab.core.errors import RecordingError
+from agentlab.core.errors import ENDS_RUN
 from agentlab.core.messages import Citation, Reply, UserTurn, to_json
 from agentlab.core.stream import Done, TurnBegun
 from agentlab.session.session import Session
@@ -54,8 +54,7 @@ class TurnDriver:
     async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> PlayedTurn:
         """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
 
-        Raises RecordingError, because what is not written down would be paid for again, and CancelledError where it is
-        the caller that is cancelled.
+        Raises what ends a run (ENDS_RUN), and CancelledError where it is the caller that is cancelled.
         """
         await self.finish()
         self.session.now = now or self.session.now
@@ -72,7 +71,7 @@ class TurnDriver:
             # A flow may raise anything, CancelledError and SystemExit too.
             task = asyncio.current_task()
             cancelled = isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-            if cancelled or isinstance(raised, RecordingError):
+            if cancelled or isinstance(raised, ENDS_RUN):
                 stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
             failure = raised

@@ -95,7 +95,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
-        tool_folder=_tool_folder(settings) if getattr(found, "DATA_TOOLS", False) else None,
+        tool_folder=_tool_folder(settings, flow, where) if getattr(found, "DATA_TOOLS", False) else None,
         chooses_tools=getattr(found, "CHOOSES_TOOLS", False),
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
@@ -149,8 +149,10 @@ def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
     return f"{set_outside['provider']}/{set_outside['model']}"
 
 
-def _tool_folder(settings: Any) -> Path | None:
+def _tool_folder(settings: Any, flow: FlowSpec, where: str) -> Path | None:
     folder = data_folder(settings.data)
+    if "data" in flow.settings and settings.data and not folder.is_dir():
+        raise ConfigError(f"{where}: data: there is no folder {folder}; make it, or name another")
     return folder if any((folder / part).is_dir() for part in ("tools", "mcp-servers", "remote-mcp-servers")) else None
 
 

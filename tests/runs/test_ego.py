@@ -31,6 +31,7 @@ def test_chats_in_one_data_folder_share_long_term_memory_only(tmp_path, own_home
     def filtered(texts):
         return next(text for text in texts if "New message:" in text)
 
+    (tmp_path / "agent").mkdir()
     with al.Lab(
         flows=[{"flow": "ego", "data": str(tmp_path / "agent")}], model=model, embedder="hashing/hashing-64"
     ) as lab:

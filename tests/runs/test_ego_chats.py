@@ -38,6 +38,7 @@ def talk(tmp_path: Path, own_home: Any):
             seen[name].append(request.messages[0].text)
             return queues[name].pop(0) if len(queues[name]) > 1 else queues[name][0]
 
+        (tmp_path / "agent").mkdir(exist_ok=True)
         flow = {"flow": "ego", "data": str(tmp_path / "agent"), **settings}
         with al.Lab(flows=[flow], model=Scripted([answer], loop=True), embedder="hashing/hashing-64") as lab:
             chat = lab.chat(documents=(), memory=tmp_path / "memory")

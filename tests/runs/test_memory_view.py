@@ -47,31 +47,38 @@ def run(memory_set: None) -> Run:
     return recorded(Anchored())
 
 
-def recorded(model: Anchored) -> Run:
+def recorded(model: Anchored | al.Scripted, name: str = "run") -> Run:
     flow = {"flow": "coordinator", "tools": [], "gate": "words"}
-    spec = {"memory": "sqlite", "mode": "record", "recordings": "rec", "embedder": "hashing/hashing-64"}
+    spec = {"memory": "sqlite", "mode": "auto", "recordings": "rec", "embedder": "hashing/hashing-64"}
     with al.Lab(datasets=["stale"], flows=[flow], model=model, **spec) as lab:
-        return lab.run_sync(out=model.name)
+        return lab.run_sync(out=name)
 
 
 @pytest.fixture
 def memory_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = Path("stale")
-    folder.mkdir()
+    Path("stale").mkdir()
+    told(FACTS)
+    ask(("Where do I live?", "The user lives in Basel now."), ("What is my cat called?", "Pickle"))
+
+
+def told(facts: dict[str, tuple[str, str]]) -> None:
     sessions = [
         {"conversation_id": "m", "session_id": name, "date": date, "speakers": ["user"]}
         | {"turns": [{"id": name, "speaker": "user", "text": text}]}
-        for name, (date, text) in FACTS.items()
+        for name, (date, text) in facts.items()
     ]
-    asked = [("q1", "Where do I live?", "The user lives in Basel now."), ("q2", "What is my cat called?", "Pickle")]
+    Path("stale/sessions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sessions))
+
+
+def ask(*asked: tuple[str, str]) -> None:
     questions = [
-        {"id": name, "conversation_id": "m", "question": question, "category": "x", "reference_answers": [answer]}
-        | {"unanswerable": False, "evidence_ids": [], "source": "here", "licence": "Apache-2.0"}
-        for name, question, answer in asked
+        {"id": f"q{number}", "conversation_id": "m", "question": question, "category": "x"}
+        | {"reference_answers": [answer], "unanswerable": False, "evidence_ids": []}
+        | {"source": "here", "licence": "Apache-2.0"}
+        for number, (question, answer) in enumerate(asked, 1)
     ]
-    (folder / "sessions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sessions))
-    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    Path("stale/questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
 
 
 def test_the_stale_fact_is_worth_less_than_nothing_and_the_needed_one_more(run):
@@ -87,17 +94,44 @@ def test_the_stale_fact_is_worth_less_than_nothing_and_the_needed_one_more(run):
     assert model.asked == asked, "what a replay needs is recorded now"
 
 
-def test_a_stale_fact_that_did_no_harm_yet_is_superseded_unless_the_question_tells_the_two_apart(
-    memory_set, monkeypatch
-):
-    run = recorded(Anchored(believes=-1))
-    found = fact_worth(run, model=Anchored(believes=-1)).set_index("fact")
+def test_a_stale_fact_that_did_no_harm_yet_is_superseded(memory_set):
+    found = fact_worth(recorded(Anchored(believes=-1)), model=Anchored(believes=-1)).set_index("fact")
     assert found.loc["s-old", "worth"] == 0, "without it the answer is the same"
     assert dict(found["delete"]) == {"s-old": "superseded", "s-new": "", "s-cat": ""}
     assert found.loc["s-old", "newer"] == "s-new" and found.loc["s-old", "alike"] > 0.6
-    monkeypatch.setattr("agentlab.lab.worth.AS_NEAR", 0.0)
-    apart = fact_worth(run, model=Anchored(believes=-1), mode="replay").set_index("fact")
-    assert apart.loc["s-old", "apart"] > 0 and apart.loc["s-old", "delete"] == ""
+    assert found.loc["s-old", "why"].endswith(FACTS["s-new"][1]) and not found.loc["s-cat", "why"]
+
+
+@pytest.mark.parametrize("question", ["Where does my sister Johanna live?", "Where does Adelheid live?"])
+def test_two_sisters_are_told_apart_by_whoever_asks_for_one_of_them(memory_set, question):
+    told({"s-1": ("2026-01-01", "My sister Johanna lives in Bern."), "s-2": ("2026-02-01", "Adelheid lives in Bern.")})
+    model = al.Scripted(["Bern"], loop=True)
+    ask(("Where do both live?", "Bern"))
+    one = fact_worth(recorded(model), model=model).set_index("fact")
+    assert one.loc["s-1", "delete"] == "superseded", "nobody ever asked for her"
+    ask(("Where do both live?", "Bern"), (question, "Bern"))
+    both = fact_worth(recorded(model, "both"), model=model, out="again").set_index("fact")
+    assert set(both["delete"]) == {""} and list(both["worth"]) == [0, 0]
+
+
+@pytest.mark.parametrize(("newer", "delete"), [("a flat", "superseded"), ("a house", "")])
+def test_what_an_answer_needs_goes_only_where_the_newer_fact_says_it_as_well(memory_set, newer, delete):
+    told({"s-1": ("2026-01-01", "I live in a flat in Bern."), "s-2": ("2026-02-01", f"I live in {newer} in Basel.")})
+    ask(("What do I live in?", "a flat"))
+    model = al.Scripted([lambda request: "a flat" if "Bern" in request.messages[-1].text else "-"], loop=True)
+    found = fact_worth(recorded(model), model=model).set_index("fact")
+    assert found.loc["s-1", "worth"] > 0 and found.loc["s-1", "delete"] == delete
+
+
+def test_what_misled_says_whether_anything_newer_is_about_it(memory_set):
+    told({"s-1": ("2026-01-01", "I live in Bern."), "s-2": ("2026-02-01", "I live in Basel.")})
+    ask(("Where do I live?", "Basel"))
+    model = al.Scripted([lambda request: "Bern" if "Bern" in request.messages[-1].text else "Basel"], loop=True)
+    assert "; newer: 2026-02-01, user: I live in Basel." in fact_worth(recorded(model), model=model)["why"][0]
+    told({"s-1": ("2026-02-01", "I live in Bern."), "s-2": ("2026-01-01", "I live in Basel.")})
+    alone = fact_worth(recorded(model, "alone"), model=model, out="again")
+    assert list(alone["delete"]) == ["misled", ""]
+    assert alone["why"][0] == "answer_f1 is 1 higher without it; nothing newer is about it, so look first"
 
 
 def test_worth_says_what_it_cannot_do(run):
@@ -132,8 +166,11 @@ def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys
     assert f"writes {first.fact.id}" in capsys.readouterr().out
     assert main(["memory", "run", "a", "--find", "dogs"]) == 0
     assert first.fact.id in capsys.readouterr().out
+    assert main(["memory", "run", "a", "--find", "zebra"]) == 0
+    assert capsys.readouterr().out.endswith("there is no such fact\n")
     for wrong, told in [
-        (["b"], "unknown memory of this run"),
+        (["b"], "unknown conversation of this run 'b'. Known: a"),
+        (["a", "--flow", "nobody"], "unknown flow that played a 'nobody'"),
         ([], "name a conversation"),
         (["a", "--history", "x"], "'x'"),
     ]:
@@ -148,10 +185,10 @@ def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys
 def test_the_command_says_which_facts_to_delete(tmp_path, monkeypatch, own_home, capsys):
     monkeypatch.chdir(tmp_path)
     Path("set").mkdir()
-    told = [("I live in Bern, in the Lorraine.", "I see."), ("I live in Basel now, in the Gundeli.", "I see.")]
+    said = [("I live in Bern, in the Lorraine.", "I see."), ("I live in Basel now, in the Gundeli.", "I see.")]
     turns = [
         {"user": user, "reference_answers": [right], "session": f"2026-0{month}-01"}
-        for month, (user, right) in enumerate([*told, ("Where do I live now?", "Basel")], 1)
+        for month, (user, right) in enumerate([*said, ("Where do I live now?", "Basel")], 1)
     ]
     Path("set/conversations.jsonl").write_text(json.dumps({"id": "a", "turns": turns}) + "\n")
     Path("model.yaml").write_text(json.dumps({"replies": ["You live in Basel."], "loop": True}))
@@ -161,4 +198,7 @@ def test_the_command_says_which_facts_to_delete(tmp_path, monkeypatch, own_home,
     capsys.readouterr()
     assert main(["memory", "run", "--worth"]) == 0
     shown = capsys.readouterr().out
-    assert "1 of 2 facts that were read to be deleted" in shown and shown.count("superseded") == 2
+    lines = shown.splitlines()
+    assert lines[0] == "1 of the 2 facts that were read are to be deleted:"
+    assert "I live in Bern" in lines[1] and lines[2].strip().startswith("superseded: newer: 2026-02-01")
+    assert "to be kept" in lines[3] and "I live in Basel now" in "".join(lines[4:])

@@ -84,7 +84,8 @@ def routing(run: Run) -> tuple[str, list[Regret]]:
             looked = searched[(flow, key[0], key[2]), key[1]]
             seen[key][flow] = Seen(looked == needed, looked, quality, calls)
     if not seen:
-        raise RunError(f"{run.path}: no graded turn says whether it needs documents (needs_document_lookup)")
+        why = "no graded turn says whether it needs documents (needs_document_lookup), or its data set is not here"
+        raise RunError(f"{run.path}: {why}")
     return ", ".join(decide), [_regret(flow, seen) for flow in flows]
 
 

@@ -145,7 +145,7 @@ class _Column(NamedTuple):
             loss = max(0.0, float(np.quantile(needed, POWER)))
         # What the residuals do not know of themselves. With it the loss is found .80 to .85 of the time in the pair of
         # runs it was stated for, .75 to .80 in another, at 10 to 60 conversations of one length and of 1 to 60 turns.
-        return loss * (1 + UNKNOWN * squares / turns**2) or None
+        return float(loss * (1 + UNKNOWN * squares / turns**2)) or None
 
 
 def flipped(columns: np.ndarray, most: int) -> np.ndarray:

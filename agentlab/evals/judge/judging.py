@@ -143,9 +143,12 @@ async def judge(
             done += 1
             on_progress(done, len(items))
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(bench.spec.concurrency):
-            group.create_task(worker())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(bench.spec.concurrency):
+                group.create_task(worker())
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     return _judged(rubric, rubric_hash, variant.model, items, kept, folder)
 
 

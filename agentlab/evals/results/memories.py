@@ -85,11 +85,6 @@ class MemoryView:
             chain.append(self.facts[after])
         return chain
 
-    def found(self) -> list[dict[str, float]]:
-        """By fact how near it was to what was asked, of each search."""
-        searches = [op for op in self.operations if op.op == "recall"]
-        return [{fact.id: fact.score for fact in op.facts if fact.score is not None} for op in searches]
-
     @property
     def table(self) -> Frame:
         return self.table_of(self.facts.values())

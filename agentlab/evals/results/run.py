@@ -149,9 +149,13 @@ class Run:
         remembering = [label for label, view in views.items() if view.operations]
         if flow is None and len(remembering) == 1:
             flow = remembering[0]
+        if not played:
+            raise RunError(plugins.unknown("conversation of this run", conversation, {play[1] for play in self.traces}))
+        if flow is None:
+            named = f"name one of {', '.join(remembering)} (--flow)" if remembering else "no flow remembered anything"
+            raise RunError(f"{conversation}: {named}")
         if flow not in views:
-            what = f"{conversation} {flow}" if flow else f"{conversation} without a flow"
-            raise RunError(plugins.unknown("memory of this run", what, (f"{conversation} {f}" for f in remembering)))
+            raise RunError(plugins.unknown(f"flow that played {conversation}", flow, views))
         return views[flow]
 
     def report(self, other: Run | None = None) -> Page:

@@ -124,7 +124,7 @@ def _with_broken_headings(grid: Grid) -> Grid:
     for place, cell in enumerate(heading):
         widest = max((cell_len(row[place].plain) for row in rows), default=0)
         lines: list[str] = []
-        for word in re.split("(?<!/) ", cell.plain):  # "/ turn" stays together
+        for word in re.split("(?<![/-]) (?!-)", cell.plain):  # "/ turn" and "B - A" stay together
             if lines and cell_len(f"{lines[-1]} {word}") <= widest:
                 lines[-1] += f" {word}"
             else:

@@ -203,3 +203,10 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
         assert out or err
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out + err), arguments
     assert "\x1b" not in repr(run.show(f"c{ATTACK}")) and r"said\x1b[2J" in repr(run.show(f"c{ATTACK}"))
+
+
+def test_the_heading_of_a_difference_is_never_broken_up():
+    """In a table that nearly fits, `B - A` stood in three lines."""
+    console = Console(file=io.StringIO(), width=40)
+    print_table(console, "", ["", "a long heading of it", "B - A"], [["measure", "0.1", "+0"]])
+    assert "B - A" in console.file.getvalue()

@@ -111,6 +111,17 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
     assert not [j for j in same if j.verdict.startswith("worse") and not j.advises]
 
 
+def test_the_numbers_for_a_ci_server_are_numbers():
+    """What could have been seen was written as `np.float64(0.27)`."""
+    random = np.random.default_rng(0)
+    before, after = (columns(m=list(random.random(20) - shift)) for shift in (0.0, 0.3))
+    judged, _ = judge(before, after, {}, 0.05, ["m"])
+    assert judged[0].visible is not None
+    verdict = Verdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), judged=judged, notes=())
+    told = {p.get("name"): p.get("value") for p in ElementTree.fromstring(junit(verdict)).iter("property")}
+    assert all(float(value) == float(value) for name, value in told.items() if name not in ("run", "baseline"))
+
+
 def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_names_what():
     flows = {f"flow{n}": columns(**{f"m{k}": [1.0] * 20 for k in range(8)})["flow"] for n in range(6)}
     broken = {f"flow{n}": columns(**{f"m{k}": [0.1 * (n + 1)] * 20 for k in range(8)})["flow"] for n in range(6)}

@@ -1,0 +1,82 @@
+"""Turns of a chat that are broken off: what is asked again replays, and /save says where a replay may not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.core.errors import Refused
+from agentlab.core.messages import Completion, Request
+from agentlab.core.protocols import Emit
+from agentlab.models.scripted import Scripted, ScriptedReply
+
+STORES = """
+import asyncio, signal, threading
+import agentlab as al
+
+
+async def respond(turn, session):
+    session.save_message("user", turn.text)
+    if turn.text == "Wait":
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.sleep(60)
+    completion = await session.complete(turn.text)
+    session.save_message("agent", completion.text)
+    return al.Reply(text=completion.text)
+"""
+
+
+class Hangs(Scripted):
+    """Does not answer its second request until it is broken off."""
+
+    def __init__(self, reply: ScriptedReply) -> None:
+        super().__init__([reply], loop=True)
+        self.asked, self.hung = 0, threading.Event()
+
+    async def complete(self, request: Request, emit: Emit) -> Completion:
+        self.asked += 1
+        if self.asked == 2:
+            self.hung.set()
+            await asyncio.sleep(60)
+        return await super().complete(request, emit)
+
+
+def missed(folder: Path, model: Scripted, flow: str) -> int:
+    """Calls that a replay misses of a chat whose second turn came to no end, and was asked again."""
+    given = {"flows": [flow], "embedder": "hashing/hashing-64", "mode": "record", "recordings": str(folder / "rec")}
+    with al.Lab(model=model, **given) as lab:
+        chat = lab.chat(documents=(), database=folder / "chat.sqlite", memory=folder / "memory")
+        chat.say_sync("How wide?")
+        under_way = chat.begin("How high?")
+        if isinstance(model, Hangs):
+            assert model.hung.wait(30)
+            chat.stop()
+        with pytest.raises((CancelledError, Refused)):
+            lab.wait_for(under_way)
+        chat.say_sync("How high?")
+        chat.say_sync("Thanks for both.")
+        chat.save(folder / "saved")
+    with al.Lab(folder / "saved" / "spec.yaml", model=Scripted([])) as lab:
+        return lab.run_sync(out=folder / "again").result.recordings.missing
+
+
+@pytest.mark.parametrize("flow", ["rag_only", "tools"])
+def test_what_is_asked_again_after_ctrl_c_replays(tmp_path, own_home, flow):
+    """It was recorded as a second time, which a replay, that asks it once, did not find."""
+    assert missed(tmp_path, Hangs("seven"), flow) == 0
+
+
+def test_what_is_asked_again_after_the_provider_refused_replays(tmp_path, own_home):
+    assert missed(tmp_path, Scripted(["seven", Refused("no quota", "scripted"), "seven", "bye"]), "rag_only") == 0
+
+
+def test_save_says_which_turn_was_broken_off_before_others(typed):
+    Path("stores.py").write_text(STORES)
+    shown = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."]).splitlines()
+    told = [at for at, line in enumerate(shown) if line.startswith("turn 2 was broken off: a replay knows its text")]
+    assert len(told) == 1 and told[0] > next(at for at, line in enumerate(shown) if "late/spec.yaml" in line)

@@ -1,0 +1,90 @@
+"""What is named and cannot be had ends a run, a fork, a judge and a chat in one line, and nothing is made up for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentlab.cli.parser import main
+
+NO_KEY = "agentlab: openai needs a key: set OPENAI_API_KEY"
+GIVEN = ["--set", "embedder=hashing/hashing-64", "--recordings", "rec", "--flow", "rag_only"]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path, capsys: pytest.CaptureFixture[str]):
+    """A recorded run of two turns in the folder `run`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    Path("set").mkdir()
+    turns = [{"user": f"How wide is it, {n}?", "reference_answers": ["7 m"]} for n in range(2)]
+    Path("set/conversations.jsonl").write_text(json.dumps({"id": "a", "turns": turns}))
+    Path("set/corpus.jsonl").write_text(json.dumps({"doc_id": "d", "title": "D", "text": "It is 7 m wide."}))
+    Path("replies.yaml").write_text("loop: true\nreplies: [7 m]\n")
+    model = ["--model", "scripted/replies.yaml", "--mode", "record", "--out", "run"]
+    assert main(["run", "--dataset", "set", *model, *GIVEN]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["fork", "run", "--turn", "1", "--set", "model=openai/my-model"], NO_KEY),
+        (["fork", "run", "--turn", "1", "--set", "model=scripted/none.yaml"], "agentlab: cannot read the script none"),
+        (["fork", "run", "--turn", "1", "--set", "model=local/nobody"], "agentlab: unknown embedded model 'nobody'"),
+        (["run", "--dataset", "set", "--model", "openai/my-model", "--mode", "auto", *GIVEN], NO_KEY),
+        (["judge", "run", "--model", "openai/my-model", "--recordings", "rec"], NO_KEY),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_one_line_and_not_a_failed_turn_each(recorded, capsys, command, told):
+    assert main(command) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if line.startswith("agentlab: ")]
+    assert line.startswith(told)
+    assert "compared with" not in said.out and "FAILED" not in said.out and "failed" not in said.out
+
+
+def test_what_is_recorded_whole_asks_for_no_key(recorded, capsys):
+    """The fork changes nothing, so the model is not opened at all."""
+    Path("replies.yaml").unlink()
+    assert main(["fork", "run", "--turn", "1"]) == 0
+    assert " 0 new" in capsys.readouterr().out
+
+
+def test_another_model_in_a_chat_is_refused_at_once_and_the_first_goes_on(typed, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    shown = typed("rag_only", ["/model openai/my-model", "How wide?", "/model"], ["7 m"])
+    assert "openai needs a key" in shown and "rag_only on openai/my-model" not in shown
+    assert "7 m" in shown.splitlines() and "scripted/replies.yaml" in shown.splitlines()
+
+
+def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
+    with pytest.raises(AssertionError):
+        typed("ego", ["Hello"], ["x"], "--data", "my-agnet")
+    told = capsys.readouterr().err
+    assert told == "agentlab: flow 'ego': data: there is no folder my-agnet; make it, or name another\n"
+    assert not Path("my-agnet").exists()
+
+
+def test_a_new_memory_folder_is_said_to_be_new_the_first_time(typed):
+    told = "kept is new: the conversation and what is remembered are kept there from now on"
+    assert told in typed("rag_only", ["Hello"], ["Hi."])
+    assert "is new" not in typed("rag_only", ["Hello"], ["Hi."])
+
+
+def test_a_report_and_a_table_that_would_be_a_folder_are_one_line(recorded, capsys):
+    """The report ended in a traceback."""
+    assert main(["report", "run", "-o", "."]) == 1
+    assert capsys.readouterr().err.startswith("agentlab: .: the report cannot be written")
+    assert main(["export", "run", "--to", "csv", "-o", "."]) == 1
+    assert capsys.readouterr().err.startswith("agentlab: . cannot be written")
+
+
+def test_regret_without_the_data_set_says_that_it_may_be_missing(recorded, capsys):
+    Path("set").rename("elsewhere")
+    assert main(["compare", "run", "--regret"]) == 1
+    assert "or its data set is not here" in capsys.readouterr().err
