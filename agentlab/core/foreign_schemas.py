@@ -8,6 +8,8 @@ is fetched.
 from __future__ import annotations
 
 import functools
+import json
+import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from itertools import islice
@@ -20,25 +22,29 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 MOST_REFERENCES = 2_000
 LONGEST_PATTERN = 1_000
+MOST_SECONDS = 1.0
+"""Of the processor for one check: alternatives multiply, and patterns take long to build."""
 MOST_PROBLEMS = 100
 """That are looked for; the first of them is told."""
 _base = jsonschema.Draft202012Validator
 _followed: ContextVar[list[int]] = ContextVar("followed")
+_until: ContextVar[float] = ContextVar("until")
 
 
 class Endless(Exception):
-    """References of a schema that multiply or go in circles."""
+    """A schema that multiplies, goes in circles or takes too long."""
 
 
 def problems_of(schema: Mapping[str, Any], value: Any) -> list[jsonschema.ValidationError]:
     """What of `value` breaks `schema`, in a fixed order; raises whatever a broken schema makes the library raise."""
     _followed.set([0])
+    _until.set(time.thread_time() + MOST_SECONDS)
     # A registry of its own, because the default one fetches what a schema refers to.
     validator = _Validator(schema, registry=referencing.Registry())
     return sorted(islice(validator.iter_errors(value), MOST_PROBLEMS), key=str)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=32)  # one of them may take 10 MB
 def _compiled(pattern: str) -> SchemaValidator | None:
     if len(pattern) > LONGEST_PATTERN:
         return None
@@ -96,10 +102,28 @@ def _nothing(validator: Any, given: Any, value: Any, schema: Any) -> Iterator[js
     yield from ()
 
 
+def _unique(validator: Any, given: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    # The library compares each with each.
+    is_checked = given is True and isinstance(value, list)
+    if is_checked and len({json.dumps(each, sort_keys=True) for each in value}) < len(value):
+        yield jsonschema.ValidationError(f"{value!r} has non-unique elements")
+
+
+def _timed(check: Any) -> Any:
+    def within(validator: Any, given: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+        if time.thread_time() > _until.get():
+            raise Endless
+        yield from check(validator, given, value, schema) or ()
+
+    return within
+
+
 _Validator: Any = extend(  # type: ignore[no-untyped-call]
     _base,
     {
-        "pattern": _pattern,
+        **{name: _timed(check) for name, check in _base.VALIDATORS.items()},
+        "uniqueItems": _unique,
+        "pattern": _timed(_pattern),
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional,
         # The library follows patterns and references for these on a way of its own.

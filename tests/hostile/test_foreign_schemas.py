@@ -105,3 +105,25 @@ def test_a_run_on_a_data_set_with_a_runaway_pattern_ends(tmp_path: Path, own_hom
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "run")]) == 0
     events = [event for trace in open_run(tmp_path / "run").traces.values() for event in trace.events]
     assert any("does not match" in event.output for event in events if event.kind == "tool")
+
+
+def _doubled(times: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(times):
+        schema = {"not": {"anyOf": [schema, schema]}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (_doubled(40), 5),
+        ({"type": "array", "items": {"anyOf": [{"type": "string"}] * 4000}}, [1] * 4000),
+        ({"uniqueItems": True}, [{"a": [number]} for number in range(20_000)]),
+    ],
+    ids=["alternatives that multiply", "alternatives of many", "items each with each"],
+)
+def test_a_schema_that_multiplies_work_goes_unchecked_in_time(schema, value):
+    before = time.thread_time()
+    check_arguments(ToolSpec(name="t", description="", parameters={"properties": {"x": schema}}), {"x": value})
+    assert time.thread_time() - before < 10
