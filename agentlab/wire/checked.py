@@ -12,6 +12,8 @@ from agentlab.core.strict_json import parse_json
 
 MOST_TOKENS = 10**9
 """Of one call; beyond, a count is a mistake."""
+MOST_CALLS, MOST_ARGUMENTS = 1_000, 1_000_000
+"""Of one answer: calls of tools, and characters of their arguments, which every later request holds, too."""
 _COUNTS = tuple(field.name for field in fields(Usage))
 _FINISH_REASONS = get_args(FinishReason)
 
@@ -27,7 +29,11 @@ def checked(answer: Any, model: str) -> tuple[Completion, str]:
         raise ServerFault("the answer is no text", model)
     usage, odd = _usage(answer.usage)
     if message.tool_calls or message.role != "agent":
+        if len(message.tool_calls) > MOST_CALLS:
+            raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than anybody runs", model)
         calls = tuple(_call(call, model) for call in message.tool_calls)
+        if sum(len(call.malformed or json.dumps(call.arguments)) for call in calls) > MOST_ARGUMENTS:
+            raise ServerFault(f"the arguments of tools have more than {MOST_ARGUMENTS:,} characters", model)
         message = replace(message, role="agent", tool_calls=calls)
     return Completion(
         message=message,

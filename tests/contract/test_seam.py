@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentlab.core.errors import Retryable
+from agentlab.core.errors import Retryable, ServerFault
 from agentlab.core.events import ModelCall, Notice
 from agentlab.core.messages import Completion, Message, ToolCall, Usage
 from agentlab.core.names import USAGE_UNKNOWN
@@ -20,6 +20,7 @@ from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel
 from agentlab.models.scripted import Scripted
 from agentlab.session.session import Session
+from agentlab.wire.checked import checked
 from support import fake_gemini, fake_openai
 from support.doubles import session_over
 from support.wired import Wired
@@ -185,3 +186,12 @@ async def test_a_finish_reason_that_nobody_knows_is_the_end_of_an_answer():
     async with AsyncExitStack() as stack:
         session = await connected(stack, "openai", fake_openai.text("Hi", finish="because"), None, None)
         assert (await session.complete("?")).finish_reason == "stop"
+
+
+@pytest.mark.parametrize("calls", [[{"query": "x" * 1_100_000}], [{"query": "x"}] * 1_001], ids=["long", "many"])
+def test_more_calls_or_arguments_than_anybody_runs_are_no_answer(calls):
+    made = tuple(ToolCall(id=f"c{number}", name="look", arguments=call) for number, call in enumerate(calls))
+    with pytest.raises(ServerFault, match="more than"):
+        checked(Completion(message=Message(role="agent", text="", tool_calls=made)), "openai/m")
+    answer = Completion(message=Message(role="agent", text="", tool_calls=made[:1]), finish_reason="tool_calls")
+    assert len(calls) == 1 or checked(answer, "openai/m")[0].message.tool_calls == made[:1]

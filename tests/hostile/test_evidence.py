@@ -17,14 +17,15 @@ from support.places import TESTS
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
 
+WRONG = [(f"c{number:02}", 0) for number in range(4)]
+
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     """A run that is half wrong, beside the baseline of one that is not."""
     data = write_set(tmp_path / "colours", 4)
     write_baseline(play(data, tmp_path / "good"), tmp_path / "good.jsonl")
-    wrong = [(f"c{number:02}", 0) for number in range(4)]
-    return play(data, tmp_path / "run", Answering(wrong=wrong), Answering("other")).path
+    return play(data, tmp_path / "run", Answering(wrong=WRONG), Answering("other")).path
 
 
 def edit(file: Path, old: str, new: str) -> None:
@@ -172,3 +173,19 @@ def test_a_summary_that_is_none_is_refused_by_name(finished, content):
     (finished / "summary.json").write_text(content)
     with pytest.raises(RunError, match=r"summary\.json lost its seal"):
         open_run(finished)
+
+
+@pytest.mark.parametrize("old, new", [('"value":0.0', '"value":1.0'), ('"text":"no idea"', '"text":"blue"')])
+def test_an_edited_row_of_a_run_that_has_not_ended_is_not_taken_up(finished, tmp_path, old, new):
+    edit(finished / "turns.jsonl", old, new)
+    (finished / "summary.json").unlink()
+    refused = r"turns.jsonl:1: the row was edited after it was written; take the folder from a copy"
+    with pytest.raises(RunError, match=refused):
+        play(tmp_path / "colours", finished, Answering(wrong=WRONG), Answering("other"), resume=True)
+
+
+def test_an_untouched_run_that_has_not_ended_is_taken_up(finished, tmp_path):
+    before = open_run(finished).result.flows["answering"].scores["exact_match"].mean
+    (finished / "summary.json").unlink()
+    run = play(tmp_path / "colours", finished, Answering(wrong=WRONG), Answering("other"), resume=True)
+    assert run.result.flows["answering"].scores["exact_match"].mean == before == 0.5

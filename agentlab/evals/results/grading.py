@@ -1,16 +1,13 @@
 """The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
 
-A turn is graded when it has ended, in a thread beside the loop: a scorer may compute, and the turns of other
-conversations go on meanwhile. What it says does not depend on what comes later. Turns that wait together are handed
-over and back together: two changes of threads for each would cost as much as the grading of a short reply.
+A turn is graded when it has ended, in a thread of its own: a scorer may compute, and the turns of other conversations
+go on meanwhile. What it says does not depend on what comes later.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,11 +27,7 @@ from agentlab.evals.scorers import Score, TurnOutcome
 if TYPE_CHECKING:
     import numpy as np
 
-_Grades = dict[str, Graded]
-_Told = tuple[_Grades | None, RunError | None]
 THREADS = 2
-SECONDS_TOGETHER, MOST_TOGETHER = 0.03, 64
-"""Turns that take longer to grade are handed over one by one, so that both threads work."""
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -123,8 +116,6 @@ class Grader:
         self._embeds_at_once = embeds_at_once
         self._path = path
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
-        self._together = 8
-        self._batch: list[tuple[Callable[[], _Grades], asyncio.Future[_Told]]] = []
         self.failure: RunError | None = None
 
     async def grade(
@@ -156,35 +147,14 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        batch = self._batch
-        graded: asyncio.Future[_Told] = loop.create_future()
-        batch.append((functools.partial(grade, self._path, row, turn, scorers, outcome), graded))
-        if len(batch) >= self._together:
-            self._batch = []
-        if len(batch) == 1:
-            # Those that ended together with this turn come here meanwhile.
-            await asyncio.sleep(0)
-            self._batch = [] if self._batch is batch else self._batch
-            began = time.perf_counter()
-            found = await loop.run_in_executor(self._pool, lambda: [_tried(work) for work, _ in batch])
-            pace = (time.perf_counter() - began) / len(batch)
-            self._together = int(min(MOST_TOGETHER, max(1, SECONDS_TOGETHER / pace)))
-            for (_, waiting), told in zip(batch, found, strict=True):
-                if not waiting.done():
-                    waiting.set_result(told)
-        scores, failure = await graded
-        self.failure = self.failure or failure
-        return scores
+        try:
+            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, scorers, outcome)
+        except RunError as failure:
+            self.failure = failure
+            return None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _tried(work: Callable[[], _Grades]) -> _Told:
-    try:
-        return work(), None
-    except RunError as failure:
-        return None, failure
 
 
 def _graded(score: Score) -> Graded:

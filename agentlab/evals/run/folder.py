@@ -29,7 +29,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
-from agentlab.evals.run.seal import check_seal, sealed
+from agentlab.evals.run.seal import check_seal, sealed, with_check
 
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -142,7 +142,8 @@ class RunFolder:
         self._check()
         self.unseal()
         try:
-            self._files[name].add(_lines_without_secrets(lines))
+            clean = _lines_without_secrets(lines)
+            self._files[name].add(with_check(clean) if name == TURNS else clean)
         except OSError as problem:
             raise self._broken(name, problem) from None
         self.__dict__.pop("ledger", None)

@@ -32,6 +32,7 @@ from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play
+from agentlab.evals.run.seal import is_as_written
 
 Take = tuple[Play, int]
 _Row = TypeVar("_Row")
@@ -119,6 +120,9 @@ def _placed_rows(file: Path, read: Callable[[Any], _Row], kind: type[_Row]) -> I
             for number, line in enumerate(lines_of(lines), 1):
                 if not line.endswith(b"\n"):
                     return
+                if not is_as_written(line):
+                    mend = "take the folder from a copy, or run it again"
+                    raise RunError(f"{file}:{number}: the row was edited after it was written; {mend}")
                 try:
                     row = decoder.decode(line)
                 except (ValueError, RecursionError):
