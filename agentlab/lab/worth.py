@@ -16,8 +16,10 @@ answer is lost that it does not hold as well. `python evals/bench/fact_worth.py`
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,8 @@ from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment
 from agentlab.evals.scorers.correctness import correctness
-from agentlab.evals.scorers.stems import named
+from agentlab.evals.scorers.stems import stem
+from agentlab.evals.scorers.words import normalise
 from agentlab.lab.forks import lab_of_fork
 from agentlab.session.session import Session
 
@@ -97,10 +100,17 @@ class Worth:
         older = (self.fact.created, self.written) < (newer.fact.created, newer.written)
         if not older or newer.worth < 0 or not self.read & newer.read:
             return False
-        apart = named(self.fact.text) ^ named(newer.fact.text)
-        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number >= newer.written):
+        apart = _named(self.fact.text) ^ _named(newer.fact.text)
+        if any(apart & _named(turn.user) for (_, number), turn in asked.items() if number >= newer.written):
             return False
         return sum(lost for at, lost in self.lost.items() if lost < 0 or not _holds(newer.fact, asked[at])) <= 0
+
+
+@lru_cache(maxsize=4096)
+def _named(text: str) -> frozenset[str]:
+    """Stems of the words that tell matters apart: the longer ones, and no numbers, which are mostly dates."""
+    words = normalise(re.sub(r"['\u2019]s\b|-", " ", text)).split()
+    return frozenset(stem(word) for word in words if len(word) > 3 and not stem(word)[0].isdigit())
 
 
 def _holds(fact: Fact, turn: Turn) -> bool:

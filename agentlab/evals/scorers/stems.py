@@ -35,13 +35,6 @@ def content(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@functools.lru_cache(maxsize=4096)
-def named(text: str) -> frozenset[str]:
-    """Stems of the words that tell matters apart: the longer ones, and no numbers, which are mostly dates."""
-    words = normalise(re.sub(r"['\u2019]s\b|-", " ", text)).split()
-    return frozenset(stem(word) for word in words if len(word) > 3 and not stem(word)[0].isdigit())
-
-
 def stem(word: str) -> str:
     """A number as its digits; else without the endings of plurals and verbs."""
     if word in NUMBERS:
