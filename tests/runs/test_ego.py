@@ -214,7 +214,8 @@ def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     (tmp_path / "conversations.jsonl").write_text('{"id": "a", "turns": [{"user": "What is an oboe?"}]}\n')
     (tmp_path / "replies.yaml").write_text('loop: true\nreplies: [\'{"chat": "A woodwind.", "canvas": ""}\']\n')
     asked_for = ["run", "--flow", "ego", "--dataset", str(tmp_path), "--model", f"scripted/{tmp_path}/replies.yaml"]
-    assert main([*asked_for, "--out", str(tmp_path / "run"), "--events"]) == 0
+    asked_for += ["--set", "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]
+    assert main([*asked_for, "--events"]) == 0
     told = capsys.readouterr().err
     assert "a turn 0  assistantResponse  response  A woodwind." in told
     assert "a turn 0  subsystemMessage  LLM response: plan" in told
