@@ -86,8 +86,6 @@ class TerminalChat:
         except AgentlabError as problem:
             self.screen.problem(str(problem))
         except KeyboardInterrupt:
-            # It may have come before anybody waited for the turn.
-            self._chat.stop()
             self.screen.broken_off()
         except Exception as failure:
             # A flow somebody is still writing, or a provider that went down: a line, and the chat goes on.
@@ -98,8 +96,13 @@ class TerminalChat:
         name, speaker_id = self._speaker
         with self.screen.at_work():
             under_way = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
-            with self._interrupts.taken():
-                reply = self._lab.wait_for(under_way)
+            try:
+                with self._interrupts.taken():
+                    reply = self._lab.wait_for(under_way)
+            except KeyboardInterrupt:
+                # It may have come before anybody waited for the turn.
+                self._lab.break_off(under_way)
+                raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, numbers(self._chat.trace, turn))
 

@@ -74,10 +74,14 @@ class RunningBench(Workbench):
         try:
             return future.result()
         except (KeyboardInterrupt, Terminated):
-            # A cancelled future is done at once, what runs behind it is not.
-            future.cancel()
-            self._ended[future].wait(ENDING_SECONDS)
+            self.break_off(future)
             raise
+
+    def break_off(self, future: concurrent.futures.Future[Any]) -> None:
+        """End work that was started, and wait for its end."""
+        # A cancelled future is done at once, what runs behind it is not.
+        future.cancel()
+        self._ended[future].wait(ENDING_SECONDS)
 
     def end_loop(self) -> None:
         """Cancel what is still under way, wait for it and for its threads, and end the loop."""

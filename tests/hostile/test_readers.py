@@ -6,6 +6,7 @@ A longer run: `pytest tests/hostile/test_readers.py --hypothesis-profile torture
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -248,3 +249,11 @@ def test_a_link_among_recordings_leads_nowhere(tmp_path):
         with pytest.raises(AgentlabError, match=r"a\.jsonl.* it is a link"):
             Recordings.open(folder, "a", write=write)
     assert other.read_bytes() == b"unfinished"
+
+
+def test_a_summary_without_turns_has_no_shares_of_one(finished, tmp_path):
+    folder = shutil.copytree(finished / "run", tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["flows"]["answering"]["turns"] = 0
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert "answering" in str(open_run(folder).table().columns)

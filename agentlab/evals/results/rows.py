@@ -227,7 +227,7 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     def per_turn(self, name: str) -> float | None:
         """The sum `name` in shares of a turn."""
         total: float | UnsetType | None = getattr(self, name)
-        return None if total is None or total is UNSET else total / self.turns
+        return None if total is None or total is UNSET or not self.turns else total / self.turns
 
 
 class Reuse(Struct, frozen=True, kw_only=True):
