@@ -31,10 +31,10 @@ def checked(answer: Any, model: str) -> tuple[Completion, str]:
     if message.tool_calls or message.role != "agent":
         if len(message.tool_calls) > MOST_CALLS:
             raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than anybody runs", model)
-        calls = tuple(_call(call, model) for call in message.tool_calls)
-        if sum(len(call.malformed or json.dumps(call.arguments)) for call in calls) > MOST_ARGUMENTS:
+        read = [_call(call, model) for call in message.tool_calls]
+        if sum(size for _, size in read) > MOST_ARGUMENTS:
             raise ServerFault(f"the arguments of tools have more than {MOST_ARGUMENTS:,} characters", model)
-        message = replace(message, role="agent", tool_calls=calls)
+        message = replace(message, role="agent", tool_calls=tuple(call for call, _ in read))
     return Completion(
         message=message,
         usage=usage,
@@ -60,15 +60,16 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
-def _call(call: Any, model: str) -> ToolCall:
+def _call(call: Any, model: str) -> tuple[ToolCall, int]:
+    """The call, and how many characters its arguments have."""
     if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
         raise ServerFault("the answer calls a tool that has no name", model)
     if call.malformed is not None:
-        return call
+        return call, len(call.malformed)
     try:
         if not isinstance(call.arguments, dict):
             raise TypeError
-        parse_json(json.dumps(call.arguments))
+        parse_json(text := json.dumps(call.arguments))
     except (TypeError, ValueError, RecursionError):
-        return replace(call, arguments={}, malformed=f"{call.arguments!r:.1000}")
-    return call
+        return replace(call, arguments={}, malformed=(odd := f"{call.arguments!r:.1000}")), len(odd)
+    return call, len(text)
