@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
-SECONDS_BETWEEN_UPDATES = 0.1
+DRAWN_PER_SECOND = 5
+SECONDS_BETWEEN_UPDATES = 1 / DRAWN_PER_SECOND
 """As often as the bar is drawn: of thousands of turns a second nobody sees each."""
 
 
@@ -28,7 +29,10 @@ class _Display:
     """A progress bar on stderr, so that tables on stdout can be piped."""
 
     def __init__(self, *columns: Any) -> None:
-        self._progress = bars.Progress(*columns, console=Terminal(stderr=True))
+        console = Terminal(stderr=True)
+        self._progress = bars.Progress(
+            *columns, console=console, auto_refresh=console.is_terminal, refresh_per_second=DRAWN_PER_SECOND
+        )
         self._tasks: dict[str, bars.TaskID] = {}
 
     def __enter__(self) -> Self:

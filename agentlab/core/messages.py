@@ -58,13 +58,13 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
         raise ValueError(str(problem)) from None
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def plain_row(role: Role, text: str, name: str | None) -> dict[str, Any]:
     """A message of words alone; every request of a conversation repeats most of the last one's. Not to be changed."""
     return {"role": role} | ({"text": text} if text else {}) | ({} if name is None else {"name": name})
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def plain_json(role: Role, text: str, name: str | None) -> str:
     """`plain_row` as `json.dumps` writes it, which is what messages are hashed by."""
     return json.dumps(plain_row(role, text, name))

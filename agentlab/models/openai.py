@@ -159,10 +159,15 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         read, events, piece = StreamedChat(self._model), ServerSent(), b" "
         while piece and not events.is_done:
             piece = await body.read()
-            for chunk in read_chunks(events.feed(piece)):
-                if chunk.error:
-                    raise self._connection.broke_off(chunk.error, self.name)
-                read.add(chunk, emit)
+            said: list[str] = []
+            try:
+                for chunk in read_chunks(events.feed(piece)):
+                    if chunk.error:
+                        raise self._connection.broke_off(chunk.error, self.name)
+                    read.add(chunk, said.append)
+            finally:
+                if said:  # what came together is handed on together
+                    emit("".join(said))
         return read
 
     def parse(self, raw: StreamedChat, request: Request) -> Completion:

@@ -75,7 +75,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
     return RecordedRequest({**who, "messages": messages, "tools": tools, **rest}, parts)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
     # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
     identity = _hashed(plain_json(role, text, name))

@@ -40,6 +40,7 @@ class FakeOpenAI:
             await response.write(piece if isinstance(piece, bytes) else piece.encode())
         for delta in answer.get("deltas", ()):
             await self._chunk(response, {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+            await asyncio.sleep(answer.get("pause", 0))
         if answer.get("drop"):
             request.transport.close()
             return response

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,13 @@ from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Costs, Trace, check_conservation, critical_path
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.results.fold import UNGRADED
+from agentlab.evals.results.grading_threads import GradingThreads
 from agentlab.evals.results.rows import Graded, TurnRow
 from agentlab.evals.results.summary import phase_sums
 from agentlab.evals.scorers import Score, TurnOutcome
 
 if TYPE_CHECKING:
     import numpy as np
-
-THREADS = 2
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -115,7 +113,7 @@ class Grader:
         self._embed = embed
         self._embeds_at_once = embeds_at_once
         self._path = path
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="grading")
+        self._threads = GradingThreads[dict[str, Graded]]()
         self.failure: RunError | None = None
 
     async def grade(
@@ -148,13 +146,13 @@ class Grader:
                 tools=conversation.tools,
             )
         try:
-            return await loop.run_in_executor(self._pool, grade, self._path, row, turn, scorers, outcome)
+            return await self._threads.run(lambda: grade(self._path, row, turn, scorers, outcome))
         except RunError as failure:
             self.failure = failure
             return None
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def _graded(score: Score) -> Graded:

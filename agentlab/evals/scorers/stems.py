@@ -23,7 +23,7 @@ NUMBERS = {word: number for number, word in enumerate(COUNT.split())}
 NUMBERS |= {word: 30 + 10 * place for place, word in enumerate(TENS.split())} | {"once": 1, "twice": 2}
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def content(text: str) -> frozenset[str]:
     """Stems and numbers of the words that say something and are not denied."""
     words = normalise(re.sub(r"(?<=\w)['\u2019]s\b", "", text).replace("-", " ")).split()

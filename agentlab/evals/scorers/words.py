@@ -8,6 +8,7 @@ articles are still the English ones.
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 import unicodedata
@@ -17,19 +18,30 @@ from agentlab.data.conversations import Turn
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 """Kana and Han."""
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def has_reference(turn: Turn) -> bool:
     return bool(turn.reference_answers) and not turn.unanswerable
 
 
+class _WithoutPunctuation(dict[int, int | None]):
+    """A table for `str.translate`; a character is looked up in Unicode once."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        dropped = character in string.punctuation or unicodedata.category(character).startswith("P")
+        self[code] = kept = None if dropped else code
+        return kept
+
+
+_PLAIN = _WithoutPunctuation()
+
+
+@functools.lru_cache(maxsize=32)  # of one turn: several scorers ask about the same reply and references
 def normalise(text: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFC", text).lower() if not _is_punctuation(c))
-    return " ".join(_UNSPACED.sub(r" \1 ", re.sub(r"\b(a|an|the)\b", " ", plain)).split())
-
-
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character).startswith("P")
+    plain = unicodedata.normalize("NFC", text).lower().translate(_PLAIN)
+    return " ".join(_UNSPACED.sub(r" \1 ", _ARTICLES.sub(" ", plain)).split())
 
 
 def f1(said: str, reference: str) -> float:

@@ -8,6 +8,7 @@ embedder of tests that are not about meaning. Every word is counted in one of th
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -43,6 +44,11 @@ class HashingEmbedder:
         for row, text in zip(rows, texts, strict=True):
             words = Counter(re.findall(r"\w+", text.lower())) or Counter([text])
             for word, count in words.items():
-                digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-                row[int.from_bytes(digest, "big") % self.dimensions] += 1 + math.log(count)
+                row[_number(word) % self.dimensions] += 1 + math.log(count)
         return unit_rows(rows)
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(word: str) -> int:
+    """The same on every machine, unlike `hash`."""
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -43,7 +43,7 @@ async def ask(answer, request=HELLO):
 
 
 async def test_text_streams_and_usage_is_read():
-    completion, pieces, fake = await ask(text("Hel", "lo", usage=USAGE))
+    completion, pieces, fake = await ask(text("Hel", "lo", usage=USAGE, pause=0.05))
     assert (completion.message.text, pieces) == ("Hello", ["Hel", "lo"])
     assert completion.usage == Usage(input_tokens=100, output_tokens=20, cached_tokens=64, reasoning_tokens=8)
     assert (completion.model, completion.finish_reason) == ("served-model", "stop")

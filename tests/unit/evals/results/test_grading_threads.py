@@ -1,0 +1,92 @@
+"""Work that is handed to threads in crowds: each gets its own result back, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from agentlab.evals.results.grading_threads import SECONDS_BETWEEN_RETURNS, GradingThreads
+
+
+def test_each_gets_its_own_result_or_failure() -> None:
+    def work(number: int) -> int:
+        if number % 7 == 0:
+            raise ValueError(str(number))
+        return number * 2
+
+    async def play() -> list[int | BaseException]:
+        threads = GradingThreads[int]()
+        try:
+            each = (threads.run(lambda number=number: work(number)) for number in range(200))
+            return await asyncio.gather(*each, return_exceptions=True)
+        finally:
+            threads.close()
+
+    for number, found in enumerate(asyncio.run(play())):
+        assert str(found) == (str(number) if number % 7 == 0 else str(number * 2))
+
+
+def test_who_is_broken_off_takes_nobody_along_and_leaves_its_work_undone() -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), list[str]()
+
+    def slow() -> str:
+        begun.set()
+        go_on.wait(10)
+        return "slow"
+
+    def note(name: str) -> str:
+        done.append(name)
+        return name
+
+    async def play() -> tuple[str, str]:
+        threads = GradingThreads[str]()
+        first = asyncio.create_task(threads.run(slow))
+        await asyncio.to_thread(begun.wait, 10)
+        dropped = asyncio.create_task(threads.run(lambda: note("dropped")))
+        last = asyncio.create_task(threads.run(lambda: note("last")))
+        await asyncio.sleep(0)
+        dropped.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await dropped
+        found = await first, await last
+        threads.close()
+        return found
+
+    assert asyncio.run(play()) == ("slow", "last")
+    assert done == ["last"]
+
+
+def test_a_result_comes_back_while_others_still_wait_for_theirs() -> None:
+    released = threading.Event()
+
+    def take(seconds: float) -> str:
+        time.sleep(seconds)
+        return "quick"
+
+    async def play() -> str:
+        threads = GradingThreads[str]()
+        quick = asyncio.create_task(threads.run(lambda: take(2 * SECONDS_BETWEEN_RETURNS)))
+        slow = asyncio.create_task(threads.run(lambda: "slow" if released.wait(10) else "late"))
+        found = await asyncio.wait_for(asyncio.shield(quick), 8)
+        released.set()
+        assert await slow == "slow"
+        threads.close()
+        return found
+
+    assert asyncio.run(play()) == "quick"
+
+
+def test_nothing_waits_for_ever_once_new_work_comes_to_idle_threads() -> None:
+    async def play() -> list[int]:
+        threads, found = GradingThreads[int](), list[int]()
+        for number in range(300):
+            found.append(await threads.run(lambda number=number: number))
+        threads.close()
+        return found
+
+    assert asyncio.run(play()) == list(range(300))
