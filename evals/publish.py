@@ -2,6 +2,7 @@
 
 python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
 python evals/publish.py --phases results/research                                   # and where the calls go
+python evals/publish.py --study results/study/*/ > results/study.md                  # as `make study` does
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from typing import Any
 from agentlab.evals.compare.measures import summary_rows
 from agentlab.evals.report.verdict import verdict_on
 from agentlab.evals.results.run import Run, open_run
+
+STUDY = """# The reference study
+
+Ways of answering and remembering on a model that can answer, each set taken whole. What it could show was said before
+it was run: [study_plan.md](study_plan.md); what it says about which flow to use: [README.md](README.md); how it was
+recorded, and what was not expected: [LOG.md](LOG.md). Sets that are not below are not run yet. Latency is of one
+machine with two cores: compare flows with each other.
+"""
 
 
 def section(run: Run, phases: bool) -> list[str]:
@@ -67,7 +76,7 @@ def _command(spec: dict[str, Any]) -> str:
     study = Path("evals/study") / f"{spec['name'].removeprefix('study_')}.yaml"
     if study.is_file() and spec["name"].startswith("study_"):
         sets = Path(spec["datasets"][0]).parent
-        return "make study" if sets == Path("datasets") else f"make study SETS={sets}"
+        return "make study" if sets == Path("datasets") else "make study SETS=FOLDER"
     recorded = Path("evals/recorded") / f"{spec['name']}.yaml"
     if recorded.is_file():
         return f"agentlab run {recorded} --mode replay"
@@ -79,7 +88,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="+", help="a finished run folder")
     parser.add_argument("--phases", action="store_true", help="also what each phase costs")
+    parser.add_argument("--study", action="store_true", help="with the head of the page on the reference study")
     arguments = parser.parse_args()
+    if arguments.study:
+        print(STUDY)
     for path in arguments.run:
         print("\n".join(section(open_run(path), arguments.phases)))
 

@@ -22,7 +22,7 @@ from support import fake_openai
 
 TURNS = 4
 CONVERSATIONS = 15
-COUNTED = {"live": 1700, "replay": 911}
+COUNTED = {"live": 1660, "replay": 909}
 """Function calls for each model call in the thread that plays: Python's and C's, on CPython 3.11."""
 MORE = 1.2
 
