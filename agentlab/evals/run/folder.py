@@ -51,6 +51,8 @@ class RunFolder:
         self._failure: RunError | None = None
         self._is_open = False
         """Whether rows were written since there was a summary."""
+        self._is_as_sealed = False
+        """Whether its files were held against its seal, which says more than the hashes of single rows."""
         self._pending: list[bytes] = []
         self._files = {name: Appended(path / name) for name in ROWS}
         self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
@@ -169,6 +171,7 @@ class RunFolder:
 
     def unseal(self) -> None:
         """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
+        self._is_as_sealed = False
         if not self._is_open:
             with self._writing("summary.json"):
                 self.summary_file.unlink(missing_ok=True)
@@ -201,7 +204,8 @@ class RunFolder:
         if not self.summary_file.exists():
             return False
         summary = self.read_json("summary.json", "")
-        return check_seal(self.path, summary, self.header, self._sealed_files(), regrade=regrade)
+        self._is_as_sealed = check_seal(self.path, summary, self.header, self._sealed_files(), regrade=regrade)
+        return self._is_as_sealed
 
     @property
     def header(self) -> dict[str, Any]:
@@ -243,20 +247,25 @@ class RunFolder:
 
         Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
         """
-        takes: dict[Play, int] = {}
-        found: dict[tuple[Play, int], tuple[int, _Made]] = {}
+        found: dict[Play, tuple[int, dict[int, _Made]]] = {}
+        intern = sys.intern
         for row in self._turn_rows(kind):
-            if flow not in (None, row.flow) or conversation not in (None, row.conversation):
+            if (flow is not None and row.flow != flow) or (
+                conversation is not None and row.conversation != conversation
+            ):
                 continue
-            play = (sys.intern(row.flow), sys.intern(row.conversation), row.epoch)
-            if row.take >= takes.get(play, 0):
-                takes[play] = row.take
-                found[play, row.turn] = row.take, make(row)
+            play = (intern(row.flow), intern(row.conversation), row.epoch)
+            last = found.get(play)
+            if last is None or row.take > last[0]:
+                last = found[play] = row.take, {}
+            if row.take == last[0]:
+                last[1][row.turn] = make(row)
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
-        for place in sorted(found):
-            take, made = found[place]
-            if take == takes[place[0]] and place[1] != BEGUN_AGAIN:
-                yield place, made
+        for play in sorted(found):
+            _, turns = found[play]
+            for turn in sorted(turns):
+                if turn != BEGUN_AGAIN:
+                    yield (play, turn), turns[turn]
 
     def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
         if self.header["format"] < FORMAT:
@@ -265,7 +274,7 @@ class RunFolder:
             yield from turn_rows(kind, self.files(TURNS), self.files("scores.jsonl"), self.ledger)
             return
         for file in self.files(TURNS):
-            yield from rows_of(file, lambda content: from_json(kind, content), kind)
+            yield from rows_of(file, lambda content: from_json(kind, content), kind, checked=self._is_as_sealed)
 
     def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
         """A row a turn and metric, in the order of the turns."""
