@@ -17,7 +17,8 @@ T = TypeVar("T")
 MOST = 2
 """Threads."""
 CROWD = 16
-"""From so many that wait on, another thread helps."""
+"""From so many that wait on, another thread helps; where grading is slow, as soon as one waits."""
+SLOW_SECONDS = 0.02
 SECONDS_BETWEEN_RETURNS = 0.005
 
 
@@ -28,6 +29,7 @@ class GradingThreads(Generic[T]):
         self._waiting: deque[tuple[Callable[[], T], asyncio.Future[T]]] = deque()
         self._busy = 0
         """Threads that take what waits."""
+        self._is_slow = False
 
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns or raises in one of the threads; it is left out where nobody waits for it any more."""
@@ -35,7 +37,8 @@ class GradingThreads(Generic[T]):
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             self._waiting.append((work, future))
-            starts = self._busy == 0 or (self._busy < MOST and len(self._waiting) >= CROWD)
+            crowd = 1 if self._is_slow else CROWD
+            starts = self._busy == 0 or (self._busy < MOST and len(self._waiting) >= crowd)
             self._busy += starts
         if starts:
             self._pool.submit(self._take_all, loop)
@@ -57,10 +60,12 @@ class GradingThreads(Generic[T]):
                 work, future = taken
                 if future.cancelled():
                     continue
+                began = time.monotonic()
                 try:
                     done.append((future, work(), None))
                 except BaseException as failure:
                     done.append((future, None, failure))
+                self._is_slow = time.monotonic() - began > SLOW_SECONDS
             now = time.monotonic()
             if done and (taken is None or now - returned >= SECONDS_BETWEEN_RETURNS):
                 try:

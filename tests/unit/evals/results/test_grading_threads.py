@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agentlab.evals.results.grading_threads import SECONDS_BETWEEN_RETURNS, GradingThreads
+from agentlab.evals.results.grading_threads import SECONDS_BETWEEN_RETURNS, SLOW_SECONDS, GradingThreads
 
 
 def test_each_gets_its_own_result_or_failure() -> None:
@@ -90,3 +90,16 @@ def test_nothing_waits_for_ever_once_new_work_comes_to_idle_threads() -> None:
         return found
 
     assert asyncio.run(play()) == list(range(300))
+
+
+def test_slow_work_is_done_side_by_side() -> None:
+    both = threading.Barrier(2)
+
+    async def play() -> list[int]:
+        threads = GradingThreads[int]()
+        await threads.run(lambda: time.sleep(2 * SLOW_SECONDS) or 0)
+        found = await asyncio.gather(*(threads.run(lambda: both.wait(10)) for _ in range(2)))
+        threads.close()
+        return sorted(found)
+
+    assert asyncio.run(play()) == [0, 1]
