@@ -15,10 +15,11 @@ def judge(arguments: argparse.Namespace) -> None:
     from agentlab.evals.judge.labels import add_rows
     from agentlab.evals.judge.standing import rows_to_label
     from agentlab.evals.results.run import open_run
+    from agentlab.evals.results.streaming import STORED
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
 
-    if arguments.next and not arguments.labels:
+    if arguments.next and (not arguments.labels or arguments.labels.startswith(STORED)):
         raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE

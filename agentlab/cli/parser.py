@@ -243,7 +243,9 @@ def make_parser() -> argparse.ArgumentParser:
     judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
     judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
     judging.add_argument("--stress", type=int, default=8, metavar="N", help="turns with known answers (default: 8)")
-    judging.add_argument("--labels", metavar="FILE", help="a CSV file of what people say of replies")
+    judging.add_argument(
+        "--labels", metavar="FILE", help="a CSV file of what people say of replies, or imported ratings"
+    )
     judging.add_argument("--next", type=int, default=0, metavar="N", help="turns to add to that file for people")
 
     cache = command("cache", handlers.cache)

@@ -1,23 +1,26 @@
 """How well intervals that correct a judge by labels hold, on ratings that people gave to published answers.
 
-python evals/bench/judge_calibration.py ../shared/published/mtrag_human
+python evals/bench/judge_calibration.py ../shared/published/mtrag_human [--judged RUN faithfulness judge_grounded]
 
 The folder holds `predictions.jsonl` with `published.human` (criterion, rater, rating 1 to 4) and `published.automatic`
 (a number for each automatic judge). The median rating of an answer is its label. Each of 1,000 times 20 or 40 turns are
 labelled, drawn at random or chosen; how often does the 95 % interval hold the mean over all answers of the pack, and
-how wide is it? First with the pack as it is, then with its conversations resampled.
+how wide is it? First with the pack as it is, then with its conversations resampled. With `--judged` the judge is that
+of a run: the pack, imported and judged by `agentlab judge`; turns without a verdict for every system are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from pathlib import Path
 
 import numpy as np
 
 from agentlab.evals.judge.calibration import agreement, estimate, next_to_label, strata
+from agentlab.evals.results.run import open_run
 
 PAIRS = (
     ("faithfulness", "rl_f"),
@@ -28,16 +31,32 @@ PAIRS = (
 HOW = ("no judge", "judge, random", "judge, chosen")
 
 
-def read(folder: Path, criterion: str, judge: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+Verdicts = dict[tuple[str, str, int], float | None]
+
+
+def verdicts_of(run: Path, measure: str) -> Verdicts:
+    """What the judge of a run said of each system's answer to each turn of a conversation."""
+    rows = open_run(run).played()
+    return {(r.flow, r.conversation, r.turn): r.scores[measure].value for r in rows if measure in (r.scores or {})}
+
+
+def read(
+    folder: Path, criterion: str, judge: str, said: Verdicts | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores and labels, shape (turns, systems), from 0 to 1, and the conversation of each turn."""
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
     systems = sorted({row["system"] for row in rows})
     turns = sorted({(row["conversation"], row["turn"]) for row in rows})
+    if said is not None:
+        turns = [turn for turn in turns if all(said.get((system, *turn)) is not None for system in systems)]
     scores, labels = np.zeros((2, len(turns), len(systems)))
     for row in rows:
+        if (row["conversation"], row["turn"]) not in turns:
+            continue
         place = turns.index((row["conversation"], row["turn"])), systems.index(row["system"])
         labels[place] = (statistics.median(row["published"]["human"][criterion].values()) - 1) / 3
-        scores[place] = row["published"]["automatic"][judge]
+        known = row["published"]["automatic"][judge] if said is None else said[row["system"], *turns[place[0]]]
+        scores[place] = known
     return scores, labels, np.array([turn[0] for turn in turns])
 
 
@@ -79,17 +98,18 @@ def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resamp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack", type=Path)
+    parser.add_argument("--judged", nargs=3, metavar=("RUN", "CRITERION", "MEASURE"))
     parser.add_argument("--times", type=int, default=1000)
     arguments = parser.parse_args()
-    for criterion, judge in PAIRS:
-        scores, labels, clusters = read(arguments.pack, criterion, judge)
+    run, *pair = arguments.judged or (None, None, None)
+    said = verdicts_of(Path(run), pair[1]) if run else None
+    for criterion, judge in [pair] if run else PAIRS:
+        scores, labels, clusters = read(arguments.pack, criterion, judge, said)
         found = agreement(scores, labels, list(clusters))
-        low, high = found.correlation_interval or (float("nan"), float("nan"))
-        print(
-            f"\n{judge} as a judge of {criterion}: correlation {found.correlation:.2f} [{low:.2f}, {high:.2f}],",
-            end=" ",
-        )
-        print(f"agreement {found.agreement:.2f}, kappa {found.kappa:.2f}, bias {found.bias:+.2f}; n {found.n}\n")
+        low, high = found.correlation_interval or (math.nan, math.nan)
+        correlation, kappa = (math.nan if value is None else value for value in (found.correlation, found.kappa))
+        print(f"\n{judge} as a judge of {criterion}: correlation {correlation:.2f} [{low:.2f}, {high:.2f}],", end=" ")
+        print(f"agreement {found.agreement:.2f}, kappa {kappa:.2f}, bias {found.bias:+.2f}; n {found.n}\n")
         print("| held (width) |", " | ".join(f"{how}: {what}" for how in HOW for what in ("mean", "difference")), "|")
         print("| --- |", "---: |" * 6)
         for resampled in (False, True):

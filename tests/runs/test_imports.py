@@ -10,6 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.errors import DatasetError
 from agentlab.evals.compare.pairs import compare
 from support.predictions import row, write_questions, write_rows
 from support.small_runs import Answering, play, write_set
@@ -220,3 +221,50 @@ def test_what_a_source_noted_is_json_in_a_table(folder, to):
     with Path("turns").open() as opened:
         rows = list(csv.DictReader(opened)) if parquet is None else parquet.read_table("turns").to_pylist()
     assert {row["published"] for row in rows} == {"{}", '{"em": 0, "route": "once"}'}
+
+
+def with_documents(folder: Path) -> Path:
+    """Rows of one system name what they were made of; the questions say so for the other."""
+    rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()]
+    for conversation in rows:
+        for turn in conversation["turns"]:
+            turn["metadata"] = {"passages": ["sea"]}
+    write_rows(folder / "conversations.jsonl", rows)
+    documents = [{"doc_id": name, "title": name, "text": f"The {name} is blue."} for name in ("sea", "sky")]
+    write_rows(folder / "corpus.jsonl", documents)
+    answers = [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    named = [row | {"passages": ["sky", "sea"]} if row["system"] == "once" else row for row in answers]
+    write_rows(folder / "predictions.jsonl", named)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_passages_are_those_of_the_row_or_else_of_the_turn(folder, form):
+    file = with_documents(folder) / "predictions.jsonl"
+    if form == "csv":
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        with (folder / "predictions.csv").open("w", newline="") as opened:
+            writer = csv.DictWriter(
+                opened, ["system", "conversation", "turn", "answer", "passages"], extrasaction="ignore"
+            )
+            writer.writeheader()
+            writer.writerows(
+                {**row, "passages": json.dumps(row["passages"]) if "passages" in row else ""} for row in rows
+            )
+        file.unlink()
+    run = al.import_predictions(folder, "run")
+    assert {row.flow: row.passages for row in run.played()} == {"once": ["sky", "sea"], "never": ["sea"]}
+
+
+@pytest.mark.parametrize(
+    ("passages", "problem"),
+    [(["see"], "'see'"), ("sea", "passages"), ([""], "passages"), ([7], "passages")],
+    ids=["unknown", "no list", "empty", "a number"],
+)
+def test_a_passage_that_cannot_be_is_named_with_its_line(folder, passages, problem):
+    with_documents(folder)
+    rewrite(folder, lambda lines: lines.__setitem__(2, json.dumps(row("once", "q1", "blue", passages=passages))))
+    with pytest.raises(DatasetError, match=r"predictions\.jsonl:3") as told:
+        al.import_predictions(folder, "run")
+    assert problem in str(told.value)
+    assert not Path("run").exists()

@@ -11,10 +11,12 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
 from agentlab.evals.judge.standing import Standing
 from agentlab.evals.results.run import Run
 from agentlab.models.scripted import Scripted
-from support.judges import Reader, credulous, holds
+from support.judges import Reader, credulous, holds, part
+from support.predictions import row, write_questions, write_rows
 from support.unsealing import unseal
 
 TURNS, RIGHT = 30, 20
@@ -202,3 +204,58 @@ def test_a_rubric_of_ones_own_is_checked(run, tmp_path, text, told):
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(al.AgentlabError, match=told):
         judged(run, Reader(holds), rubric=str(tmp_path / "own.yaml"))
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Path:
+    """Answers of another system with ratings from 1 to 4 and the documents they were made of, as a run folder."""
+    names = [f"q{n:02}" for n in range(12)]
+    theirs = write_questions(tmp_path / "theirs", {name: [f"{name} is blue"] for name in names})
+    write_rows(theirs / "corpus.jsonl", [{"doc_id": name, "title": "", "text": f"{name} is blue"} for name in names])
+    rows = [
+        row(system, name, f"{name} is {colour}", passages=[name], published={"human": {"faith": {"r1": told}}})
+        for system, colour, told in (("a", "blue", 4), ("b", "red", 2))
+        for name in names
+    ]
+    write_rows(theirs / "predictions.jsonl", rows)
+    al.import_predictions(theirs, tmp_path / "imported")
+    return tmp_path / "imported"
+
+
+def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported, own_home):
+    model = Reader(holds)
+    standing = al.judge(
+        al.open_run(imported), "grounded", model=model, stress=0, labels="published_human_faith:1:4",
+        recordings=str(imported.parent / "recordings"),
+    )  # fmt: skip
+    assert part("passages", model.asked[0]) == "q00 is blue"
+    assert standing.agreement.n == 24
+    assert standing.mean("b").value == pytest.approx(1 / 3), "2 on a scale from 1 to 4"
+
+
+def test_imported_answers_without_their_documents_cannot_be_judged_by_them(imported, own_home):
+    (imported.parent / "theirs" / "corpus.jsonl").unlink()
+    with pytest.raises(RunError, match="no turn has the passages"):
+        al.judge(al.open_run(imported), "grounded", model=Reader(holds))
+
+
+@pytest.mark.parametrize(
+    ("ratings", "problem"),
+    [
+        ("published_human_faith", "take the ends of their scale, as published_human_faith:1:4"),
+        ("published_human_faith:1", "take the ends of their scale"),
+        ("published_human_faith:4:1", "take the ends of their scale"),
+        ("published_human_faith:nan:4", "take the ends of their scale"),
+        ("published_human_faith:1:3", "turn 0 of q00 by a has 4"),
+        ("published_human_hope:1:4", "has no published_human_hope"),
+    ],
+)
+def test_ratings_that_cannot_be_labels_are_one_line(imported, own_home, capsys, ratings, problem):
+    assert main(["judge", str(imported), "--model", "scripted/none", "--labels", ratings]) == 1
+    shown = capsys.readouterr().err
+    assert problem in shown and shown.count("\n") == 1
+
+
+def test_ratings_are_no_file_to_write_into(imported, capsys):
+    assert main(["judge", str(imported), "--labels", "published_human_faith:1:4", "--next", "3"]) == 1
+    assert "--labels FILE" in capsys.readouterr().err

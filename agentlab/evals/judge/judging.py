@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
@@ -205,11 +205,12 @@ def _verdict(text: str, rubric: Rubric) -> str | None:
 def _items(run: Run, rubric: Rubric) -> list[Item]:
     """The replies that the rubric is about; of those that are empty the verdict is known."""
     found = []
+    documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
     for row in run.played():
         turn = run.asked(row.conversation, row.turn)
         if turn is None or row.reply is None or not row.reply.text.strip():
             continue
-        passages = _passages(run, row)
+        passages = _passages(run, row, documents)
         if ("reference" in rubric.sees and not _has_reference(turn)) or ("passages" in rubric.sees and not passages):
             continue
         found.append(
@@ -231,7 +232,10 @@ def _has_reference(turn: Turn) -> bool:
     return bool(turn.reference_answers) and not turn.unanswerable
 
 
-def _passages(run: Run, row: TurnRow) -> tuple[str, ...]:
+def _passages(run: Run, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...]:
+    """What the reply was made of: what was found, or what the source of an imported answer names."""
+    if row.passages is not UNSET:
+        return tuple(documents[name] for name in row.passages if name in documents)
     trace = run.traces.get(row.play)
     searches = [event for event in trace.of_turn(row.turn) if isinstance(event, Search)] if trace else []
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))

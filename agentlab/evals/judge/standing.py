@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -16,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.names import JUDGED
 from agentlab.evals.judge.calibration import Agreement, Estimate, agreement, estimate, next_to_label, strata
 from agentlab.evals.judge.judging import Judged, score_rows
-from agentlab.evals.judge.labels import Reply
+from agentlab.evals.judge.labels import Reply, read_labels
 from agentlab.evals.results.run import Run
+from agentlab.evals.results.streaming import STORED
 
 LEAST_KAPPA = 0.6
 """A judge that agrees less with people (Cohen's kappa, over at least `LEAST_LABELS` replies) decides nothing."""
@@ -31,6 +33,32 @@ LEAST_LABELS = 20
 def replies(run: Run) -> list[Reply]:
     """What can be labelled: every reply of the run."""
     return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
+
+
+def told_of(run: Run, labels: str | Path) -> dict[Reply, float]:
+    """What people say of replies, 0 to 1: a CSV file, or a measure of the run as `published_human_faithfulness:1:4`.
+
+    Nothing is told by a file that is not there yet. Raises DatasetError for a file, ConfigError for a measure.
+    """
+    measure, _, scale = str(labels).partition(":")
+    if not measure.startswith(STORED):
+        return read_labels(Path(labels), replies(run)) if Path(labels).exists() else {}
+    try:
+        low, high = map(float, scale.split(":"))
+    except ValueError:
+        low = high = math.nan
+    if not low < high:
+        raise ConfigError(f"{labels}: ratings take the ends of their scale, as {measure}:1:4")
+    found = {}
+    for row in run.played():
+        rated = (row.scores or {}).get(measure)
+        if rated is not None and rated.value is not None:
+            if not low <= rated.value <= high:
+                raise ConfigError(f"{labels}: turn {row.turn} of {row.conversation} by {row.flow} has {rated.value:g}")
+            found[row.conversation, row.turn, row.flow, row.epoch] = (rated.value - low) / (high - low)
+    if not found:
+        raise ConfigError(f"{run.path} has no {measure}")
+    return found
 
 
 class Standing:

@@ -15,12 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.messages import Reply
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
-from agentlab.data.conversations import Conversation
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.results.graders import fingerprints
@@ -129,13 +131,16 @@ def import_predictions(
 
 
 def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]:
+    documents = {document.doc_id for document in data.documents}
     for file in files:
         for line, row in read_predictions(file):
             if problem := seen.add(row):
                 raise DatasetError(problem, file, line)
             conversation = seen.places[row.conversation][1]
             turn = conversation.turns[row.turn]
-            steps = row.retrieval_steps
+            passages = row.passages if row.passages is not None else _named(turn)
+            if documents and (strange := [name for name in passages or () if name not in documents]):
+                raise DatasetError(plugins.unknown("document of the data set", strange[0], documents), file, line)
             yield TurnRow(
                 flow=row.system,
                 dataset=data.name,
@@ -153,9 +158,16 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]
                 memory_tokens=None,
                 memory_unavailable=None,
                 phases={},
-                retrieval_steps=steps,
+                retrieval_steps=row.retrieval_steps,
+                passages=UNSET if passages is None else passages,
                 published=row.published,
             )
+
+
+def _named(turn: Turn) -> list[str] | None:
+    """The documents that every system had; None where the turn does not say."""
+    named = turn.metadata.get("passages")
+    return [str(name) for name in named] if isinstance(named, list) else None
 
 
 def _header(

@@ -1,11 +1,14 @@
 """Answers of other people's systems as they come: JSON lines or CSV, a row an answer, read one at a time.
 
 {"system": "single", "conversation": "nq_17", "turn": 0, "epoch": 0, "answer": "atoms", "llm_calls": 1,
- "retrieval_steps": 1, "published": {"em": 1, "automatic": {"RougeL": 0.4}, "human": {"faithful": {"r1": 4, "r2": 3}}}}
+ "retrieval_steps": 1, "passages": ["nq-4"],
+ "published": {"em": 1, "automatic": {"RougeL": 0.4}, "human": {"faithful": {"r1": 4, "r2": 3}}}}
 
 `system`, `conversation`, `turn` and `answer` have to be there; `epoch` is 0 where nothing is said. A null answer is a
-turn that failed, and `error` may say why. What is not said is unknown, never 0. In CSV the parts of `published` are
-columns of their own (`published.em`, `published.human.faithful.r1`), and an empty cell is not said, but for an answer.
+turn that failed, and `error` may say why. What is not said is unknown, never 0. `passages` are the ids of documents of
+the data set that the answer was made of; where every system had the same, `metadata.passages` of the turn says so once.
+In CSV the parts of `published` are columns of their own (`published.em`, `published.human.faithful.r1`), passages are
+a JSON list, and an empty cell is not said, but for an answer.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     cost_usd: Amount = None
     seconds: Amount = None
     retrieval_steps: Count = None
+    passages: list[Name] | None = None
     published: dict[str, Any] = {}
     """What its authors noted for this very answer."""
 
@@ -179,6 +183,8 @@ def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, 
             for part in parts[:-1]:
                 inner = inner.setdefault(part, {})
             inner[parts[-1]] = _number(cell, name, file, number) if _is_number(cell) else cell
+        elif first == "passages" and cell:
+            row[first] = _listed(cell, file, number)
         elif first in KEYS and cell:
             row[first] = _number(cell, name, file, number)
     return row
@@ -190,6 +196,13 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _listed(cell: str, file: Path, line: int) -> Any:
+    try:
+        return codec.loads(cell.encode())
+    except ValueError:
+        raise DatasetError(f"passages: {cell[:40]!r} is not a JSON list", file, line) from None
 
 
 def _number(cell: str, name: str, file: Path, line: int) -> float | int:

@@ -120,6 +120,8 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
     """By metric; None where a scorer failed and the turn is still to be graded."""
     retrieval_steps: int | UnsetType | None = UNSET
     """Only of an imported answer, as its source says."""
+    passages: list[str] | UnsetType = UNSET
+    """Ids of the documents that an imported answer was made of, where its source says."""
     published: dict[str, Any] | UnsetType = UNSET
     """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
 

@@ -100,14 +100,20 @@ class Run:
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
         """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
+        paths = self.folder.header["spec"]["datasets"]
+        return {name_of(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations}
+
+    @cached_property
+    def datasets(self) -> list[Dataset]:
+        """Those of the run, without any that is not here or has changed since."""
         spec, known = self.folder.header["spec"], self.folder.header["datasets"]
-        found: dict[str, Conversation] = {}
+        found = []
         for place, path in enumerate(spec["datasets"]):
             with contextlib.suppress(DatasetError, OSError):
                 played = self._datasets[place] if self._datasets else None
                 dataset = played or load_dataset(path).take(spec["limit"], spec.get("sample"))
                 if dataset.digest == known.get(dataset.name, {}).get("sha256"):
-                    found |= {name_of(dataset, each, spec["datasets"]): each for each in dataset.conversations}
+                    found.append(dataset)
         return found
 
     def asked(self, conversation: str, turn: int) -> Turn | None:
