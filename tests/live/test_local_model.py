@@ -55,6 +55,18 @@ class TestRealModel:
         completion = await model.complete(Request(messages=messages, **options), pieces.append)
         return completion, pieces
 
+    @pytest.mark.parametrize("cache", ["0", "200"])
+    async def test_a_prompt_cache_reads_no_beginning_twice(self, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+        monkeypatch.setenv("AGENTLAB_PROMPT_CACHE", cache)
+        model = local.connect(MODEL, context=2048)
+        told = user("Remember these words: " + " ".join(f"word{number}" for number in range(100)))
+        try:
+            await self.ask(model, told, max_tokens=4)
+            completion, _ = await self.ask(model, told, user("Say yes."), max_tokens=4)
+        finally:
+            await model.close()
+        assert ((completion.usage.cached_tokens or 0) > 200) == (cache != "0")
+
     async def test_chat_streams_and_counts(self, shared_model: local.LocalModel) -> None:
         completion, pieces = await self.ask(shared_model, user("What is the capital of France?"))
         assert "Paris" in completion.message.text

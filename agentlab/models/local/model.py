@@ -50,13 +50,15 @@ def connect(
     *,
     context: int = 8192,
     threads: int | None = None,
-    prompt_cache: int = 0,
+    prompt_cache: int | None = None,
 ) -> LocalModel:
     """The embedded model `name` of the catalogue; nothing is fetched or started yet.
 
     `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores; `prompt_cache` is in MiB
-    and off by default, because with it a reply may depend on the requests before it. Raises ConfigError.
+    and defaults to `AGENTLAB_PROMPT_CACHE`, else to none: with one, the beginning of a prompt that was read before is
+    not read again, and a reply may depend, by rounding, on the requests before it. Raises ConfigError.
     """
+    prompt_cache = _prompt_cache() if prompt_cache is None else prompt_cache
     own = os.environ.get("AGENTLAB_LOCAL_MODEL")
     if own:
         path = Path(own).expanduser()
@@ -68,6 +70,13 @@ def connect(
         raise ConfigError(f"local/{name} is no chat model; known: {', '.join(weights.names('chat'))}")
     file = entry.files[0].name
     return LocalModel(name, lambda: weights.fetch(name)[file], context, threads, prompt_cache)
+
+
+def _prompt_cache() -> int:
+    given = os.environ.get("AGENTLAB_PROMPT_CACHE", "0")
+    if not given.isdecimal():
+        raise ConfigError(f"AGENTLAB_PROMPT_CACHE={given} is not a number of MiB; give one, such as 1000, or unset it")
+    return int(given)
 
 
 def identity(name: str) -> tuple[str, str]:

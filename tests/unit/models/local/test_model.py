@@ -43,6 +43,11 @@ class TestConnect:
         with pytest.raises(WeightsError, match="AGENTLAB_OFFLINE forbids"):
             await local.connect(MODEL).start()
 
+    def test_a_prompt_cache_is_a_number_of_mebibytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AGENTLAB_PROMPT_CACHE", "1 GB")
+        with pytest.raises(ConfigError, match="AGENTLAB_PROMPT_CACHE=1 GB is not a number of MiB"):
+            local.connect(MODEL)
+
     async def test_a_text_that_cannot_fit_is_refused_before_anything_starts(self) -> None:
         model = local.connect(MODEL)
         with pytest.raises(ContextOverflow, match="10000000 characters do not fit in 8192 tokens"):
