@@ -1,6 +1,6 @@
 """How much of what a provider allows is used, and how much is refused: by runs that know nothing beforehand.
 
-    python evals/bench/limits.py [--allowed 600] [--minute 12] [--seconds 15] [--silent]
+    python evals/bench/limits.py [--allowed 600] [--minute 60] [--seconds 90] [--silent]
 
 `loopback.py` lets `--allowed` requests through in a "minute" of `--minute` seconds, evenly, a tenth of them at once at
 the beginning. A run of agentlab with 100 conversations in flight plays for about `--seconds`; then two of them at once.
@@ -59,8 +59,8 @@ def play(processes: int, options: argparse.Namespace) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--allowed", type=int, default=600)
-    parser.add_argument("--minute", type=float, default=12.0)
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--minute", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--rounds", type=int, default=1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
