@@ -228,7 +228,8 @@ def conversations_to_see(paired: Paired, family: int, difference: float = TARGET
 
 
 def _quality(pairs: Sequence[Pair], best: str) -> str:
-    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in pairs]
+    own = [pair for pair in pairs if best in (pair.a, pair.b)]
+    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in own]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
     return f"better in {named}" if named else "no difference in quality shown"
 

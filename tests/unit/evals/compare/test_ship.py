@@ -39,6 +39,20 @@ def test_a_flow_that_lost_to_one_of_the_best_is_no_choice(tmp_path, capsys):
     assert "Undecided between two, four (each better than one in answer_f1)" in told
 
 
+def test_what_another_flow_is_better_in_is_not_said_of_the_one_to_ship(tmp_path, capsys):
+    first = turns(20)[:18:2]
+    flows = [
+        Answering("one", wrong=first, calls=lambda turn: 4),
+        Answering("two", calls=lambda turn: 2),
+        Answering("three", wrong=first[:4]),
+        Answering("four", wrong=first, calls=lambda turn: 3),
+    ]
+    data = write_set(tmp_path / "set", 20)
+    told = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
+    assert "four against two: worse in answer_f1" in told and "three against two: better in llm_calls" in told
+    assert "Ship three: no difference in quality shown, 50% fewer" in told
+
+
 def test_too_few_for_what_varies_is_not_too_few_for_what_is_the_same_on_every_turn(tmp_path, capsys):
     data = write_set(tmp_path / "set", 5)
     flows = [Answering("one"), Answering("two", calls=lambda turn: 2), Answering("three", wrong=turns(1))]
