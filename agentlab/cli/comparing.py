@@ -193,5 +193,6 @@ def reliabilities(run: Run) -> list[str]:
                 f"{estimator[:-1]}{epochs} {mean:.2f}" + (" [{:.2f}, {:.2f}]".format(*interval) if interval else "")
                 for estimator, (mean, interval) in found.items()
             ]
-            lines.append(f"{name} of {label} from {SOLVED:g} on: {', '.join(parts)}")
+            # None where no turn of imported answers has all epochs.
+            lines += [f"{name} of {label} from {SOLVED:g} on: {', '.join(parts)}"] if parts else []
     return lines

@@ -20,6 +20,10 @@ def score(arguments: argparse.Namespace) -> None:
     show_comparison(score(arguments.run, arguments.scorer), arguments.all or bool(arguments.scorer))
 
 
+def _note(line: str) -> None:
+    say(f"note: {line}", error=True)
+
+
 def import_(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
     from agentlab.evals.published.importing import import_predictions
@@ -27,10 +31,7 @@ def import_(arguments: argparse.Namespace) -> None:
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
-    def note(line: str) -> None:
-        say(f"note: {line}", error=True)
-
-    run = import_predictions(source, out, dataset=arguments.dataset, note=note)
+    run = import_predictions(source, out, dataset=arguments.dataset, note=_note)
     if run.result.turns > SHOWN_AT_MOST:
         say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
         say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
@@ -48,7 +49,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")
     console, page, agrees = new_console(), [], True
     for folder in arguments.pack:
-        found = reproduce(folder, arguments.out)
+        found = reproduce(folder, arguments.out, _note)
         agrees &= found.agrees
         parts = list(sections(found))
         page.append(markdown(parts, found.pack.name))

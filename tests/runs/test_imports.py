@@ -103,6 +103,37 @@ def test_csv_is_read_alike(folder, tmp_path):
     assert run.folder.turns()[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
 
 
+def test_of_csv_empty_rows_are_skipped_and_only_published_has_parts(folder, tmp_path, capsys):
+    columns = "system,conversation,turn,answer,answer.raw,system.version,published.em"
+    lines = ["a,q0,0,blue,WRONG,2,1", "", ",,,,,,", "a,q0,1,forty two,WRONG,2,1", ""]
+    (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
+    assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 0
+    assert "called so: 'answer.raw', 'system.version'\n" in capsys.readouterr().err
+    found = [(row.flow, row.reply.text, row.published) for row in al.open_run("run").folder.turns()]
+    assert found == [("a", "blue", {"em": 1}), ("a", "forty two", {"em": 1})]
+
+
+def test_epochs_of_imported_answers_are_epochs_and_what_was_not_answered_is_not_asked(folder, capsys):
+    rows = [
+        row(system, name, "blue" if epoch == 0 else "red", 0) | {"epoch": epoch}
+        for system, epochs in (("once", 2), ("never", 1))
+        for name in NAMES
+        for epoch in range(epochs)
+    ]
+    write_rows(folder / "predictions.jsonl", rows)
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
+    run = al.open_run("run")
+    of = run.passing("answer_f1", 2).set_index("flow")
+    assert (of["pass@k"]["once"], of["pass^k"]["once"]) == (1, 0)
+    assert of.isna()["pass@k"]["never"], "it has one epoch"
+    assert (run.result.flows["once"].turns, run.result.flows["never"].turns) == (24, 12)
+    capsys.readouterr()
+    assert main(["show", "run", "--all"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("answer_correctness of")]
+    assert line.startswith("answer_correctness of once from 0.5 on: pass@2 1.00")
+    assert main(["report", "run", "-o", "run.html"]) == 0
+
+
 def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
     conversations = [
         {"id": name, "turns": [{"user": "x", "reference_answers": ["blue"], "needs_document_lookup": True}] * 2}
@@ -133,6 +164,18 @@ WRONG = {
     "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
     "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),
     "no object": (lambda rows: rows.insert(0, None), ":1: not a JSON object"),
+    "a number that no float holds": (
+        lambda rows: rows[3].update(published={"a": {"em": 10**400}}),
+        ":4: published: a_em is beyond 1e+15",
+    ),
+    "two numbers of one name": (
+        lambda rows: rows[3].update(published={"a_b": 1, "a": {"b": 0}}),
+        ":4: published has two numbers that are called a_b",
+    ),
+    "numbers too deep": (
+        lambda rows: rows[3].update(published={"a": [json.loads("[" * 200 + "]" * 200)]}),
+        ":4: published: nested deeper than",
+    ),
     "less than nothing": (lambda rows: rows[3].update(cost_usd=-1), ":4: Expected"),
 }
 
@@ -158,6 +201,10 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
         ("system,conversation,turn,answer\na,q0,0\n", ":2: 3 cells under 4 columns"),
         ("system,conversation,turn,answer\na,q0,zero,blue\n", ":2: turn: 'zero' is not a number"),
         ("system,conversation,turn,answer,seconds\na,q0,0,blue,nan\n", ":2: seconds: 'nan' is not a number"),
+        (
+            "system,conversation,turn,answer,published.human,published.human.f\na,q0,0,blue,1,2\n",
+            "answers.csv:1: the column 'published.human' is one value and has parts",
+        ),
         ("", "the column system is missing"),
         ("x" * 200_000, "the column system is missing"),
     ],
@@ -268,3 +315,13 @@ def test_a_passage_that_cannot_be_is_named_with_its_line(folder, passages, probl
         al.import_predictions(folder, "run")
     assert problem in str(told.value)
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("passages", ["sea", [7], [""], {"sea": 1}], ids=["no list", "a number", "empty", "a mapping"])
+def test_documents_of_a_turn_that_are_not_named_by_a_list_are_one_line(folder, passages, capsys):
+    rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows[2]["turns"][1]["metadata"] = {"passages": passages}
+    write_rows(folder / "conversations.jsonl", rows)
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    told = "conversations.jsonl:3: turn 1 of q2: metadata.passages is no list of ids of documents\n"
+    assert capsys.readouterr().err.endswith(told)

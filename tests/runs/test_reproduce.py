@@ -45,23 +45,17 @@ def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
         figure("em", 0.75, "squad"),
         figure("judge", 75.0, "stored", scale=100, decimals=1),
         figure("f1", 0.92, "squad", category="numbers"),
-        figure("em", 0.31, "aliases", category="musique"),
         figure("em", 0.31, "aliases", category="numbers"),
-        figure("em", 0.5, "squad", system="somebody"),
-        figure("em", 0.5, "squad", category="letters"),
         figure("em", 0.5, "bleurt"),
         figure("bleu", 0.5, "stored"),
         figure("RougeL", 0.5, "squad"),
     )
     assert main(["reproduce", str(pack)]) == 0
     shown = capsys.readouterr().out
-    assert shown.rstrip().splitlines()[-1] == "reproduced 3 of 10 figures"
+    assert shown.rstrip().splitlines()[-1] == "reproduced 3 of 7 figures"
     whys = {figure.why for figure in reproduce(pack).figures if figure.verdict == "cannot be had"}
     assert whys == {
-        "there are no questions of musique",
         "no script with aliases is known for em of numbers",
-        "there are no answers of somebody",
-        "there are no questions of letters",
         "there is no grader 'bleurt' here, only squad, hotpotqa, drop, locomo, rouge, bleu1",
         "bleu is not stored with every answer",
         "squad gives no RougeL",
@@ -134,15 +128,53 @@ def test_differences_come_with_intervals_and_a_ranking_holds_only_where_it_is_sh
         ("[]", "has no list `figures`"),
         ('{"figures": [{"system": "good"}]}', "figures.0: Object missing required field"),
         ('{"figures": [{"system": "good", "value": NaN}]}', "NaN is not JSON"),
+        ({"system": "goood"}, "published.json: figures.0: unknown system of this pack 'goood'. Did you mean 'good'?"),
+        ({"category": "number"}, "unknown category of this pack 'number'. Did you mean 'numbers'?"),
+        ({"decimals": -1}, "published.json: figures.0: Expected int >= 0"),
+        ({"decimals": 400}, "published.json: figures.0: Expected int <= 20"),
     ],
 )
-def test_a_pack_that_cannot_be_read_is_one_line(pack, content, told, capsys):
-    if content is not None:
+def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content, told, capsys, tmp_path):
+    if isinstance(content, dict):
+        publish(pack, figure("em", 0.75, "squad", **content))
+    elif content is not None:
         (pack / "published.json").write_text(content)
-    assert main(["reproduce", str(pack)]) == 1
+    assert main(["reproduce", str(pack), "-o", str(tmp_path / "run")]) == 1
     said = capsys.readouterr().err
     assert told in said
     assert len(said.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):
+    """Unless it says of how many it is."""
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    write_rows(pack / "predictions.jsonl", [each for each in rows if each["conversation"] < "q15"])
+    there = sum(name < "q15" for name in NAMES)
+    right = sum(
+        each["answer"] == "forty two" for each in rows if each["conversation"] < "q15" and each["system"] == "good"
+    )
+    value = {"value": right / there, "decimals": 4}
+    publish(pack, figure("em", grader="squad", **value))
+    assert main(["reproduce", str(pack)]) == 2
+    shown = capsys.readouterr()
+    assert f"note: good answered {there} of 20 turns" in shown.err
+    assert f"{there} of 20" in shown.out
+    assert shown.out.rstrip().splitlines()[-1] == "reproduced 0 of 1 figures"
+    publish(pack, figure("em", grader="squad", n=there, **value))
+    assert main(["reproduce", str(pack)]) == 0
+    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "reproduced 1 of 1 figures"
+    assert main(["reproduce", str(publish(pack, figure("em", grader="squad", n=there - 1, **value)))]) == 2
+
+
+def test_a_category_that_a_system_did_not_answer_is_missing(pack, capsys):
+    told = [json.loads(line) for line in (pack / "conversations.jsonl").read_text().splitlines()]
+    write_rows(pack / "conversations.jsonl", [*told, {**told[0], "id": "more", "metadata": {"category": "letters"}}])
+    publish(pack, figure("em", 0.75, "squad", category="letters"), figure("em", 0.75, "squad", category="numbers"))
+    assert main(["reproduce", str(pack)]) == 2
+    shown = capsys.readouterr().out
+    assert "0 of 1" in shown
+    assert shown.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
 
 
 @needs_packs

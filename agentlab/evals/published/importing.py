@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,24 @@ from msgspec import UNSET
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.messages import Reply
+from agentlab.core.strict_json import DEEPEST, check_depth
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
-from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.evals.compare.measures import LARGEST
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows
+from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows, stored_numbers
 from agentlab.evals.run.folder import FORMAT, RunFolder
 from agentlab.workbench.spec import make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
 """What grades an import that does not choose: what needs a reply and no embeddings."""
 EPOCHS_AT_MOST = 10_000
+Named = dict[tuple[str, int], list[str]]
 
 
 class Seen:
@@ -77,6 +80,10 @@ class Seen:
             if answered < asked:
                 yield f"{system} answered {answered} of {asked} turns{f' in epoch {epoch}' if epoch else ''}"
 
+    @property
+    def epochs(self) -> int:
+        return 1 + max(epoch for _, epoch in self.bits)
+
 
 def import_predictions(
     predictions: str | Path,
@@ -97,7 +104,7 @@ def import_predictions(
         if strange := unknown_keys(file):
             note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
-    seen = Seen(data)
+    seen, named = Seen(data), _named(data, home)
     try:
         if path.is_dir() and any(path.iterdir()):
             raise RunError(f"{path} is not empty; choose another folder for the run")
@@ -107,13 +114,13 @@ def import_predictions(
         raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
     try:
         with (scratch / "turns.jsonl").open("wb") as turns:
-            for row in _rows(files, data, seen):
+            for row in _rows(files, data, seen, named):
                 turns.write(as_line(row))
         if not seen.bits:
             raise DatasetError("there is no answer in it", files[0])
         systems = list(dict.fromkeys(system for system, _ in seen.bits))
         folder = RunFolder(scratch)
-        header = _header(path, home, data, systems, scorers, files)
+        header = _header(path, home, data, systems, seen.epochs, scorers, files)
         folder.write_json(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
@@ -130,15 +137,15 @@ def import_predictions(
     return open_run(path)
 
 
-def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]:
+def _rows(files: Sequence[Path], data: Dataset, seen: Seen, named: Named) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     for file in files:
         for line, row in read_predictions(file):
-            if problem := seen.add(row):
+            if problem := seen.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
             conversation = seen.places[row.conversation][1]
             turn = conversation.turns[row.turn]
-            passages = row.passages if row.passages is not None else _named(turn)
+            passages = row.passages if row.passages is not None else named.get((row.conversation, row.turn))
             if documents and (strange := [name for name in passages or () if name not in documents]):
                 raise DatasetError(plugins.unknown("document of the data set", strange[0], documents), file, line)
             yield TurnRow(
@@ -164,17 +171,47 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen) -> Iterator[TurnRow]
             )
 
 
-def _named(turn: Turn) -> list[str] | None:
-    """The documents that every system had; None where the turn does not say."""
-    named = turn.metadata.get("passages")
-    return [str(name) for name in named] if isinstance(named, list) else None
+def _problem(published: Mapping[str, Any]) -> str | None:
+    """Why what was noted for an answer cannot be kept as numbers, if so."""
+    try:
+        check_depth(published, DEEPEST - 1)
+    except ValueError as problem:
+        return f"published: {problem}"
+    names = set()
+    for name, value in stored_numbers(published):
+        if name in names:
+            return f"published has two numbers that are called {name}, one of them in parts; rename one"
+        if not -LARGEST <= value <= LARGEST:
+            return f"published: {name} is beyond {LARGEST:g}, so it was not measured; leave it out"
+        names.add(name)
+    return None
+
+
+def _named(data: Dataset, home: Path) -> Named:
+    """The documents that every system had, where a turn says so; raises DatasetError where it does not name them."""
+    found = {}
+    for conversation in data.conversations:
+        for number, turn in enumerate(conversation.turns):
+            named = turn.metadata.get("passages")
+            if isinstance(named, list) and all(isinstance(name, str) and name for name in named):
+                found[conversation.id, number] = named
+            elif named is not None:
+                problem = f"turn {number} of {conversation.id}: metadata.passages is no list of ids of documents"
+                raise DatasetError(problem, data.places.get(conversation.id, home))
+    return found
 
 
 def _header(
-    path: Path, home: Path, data: Dataset, systems: Sequence[str], scorers: Sequence[str], files: Sequence[Path]
+    path: Path,
+    home: Path,
+    data: Dataset,
+    systems: Sequence[str],
+    epochs: int,
+    scorers: Sequence[str],
+    files: Sequence[Path],
 ) -> dict[str, Any]:
     flows = [{"flow": IMPORTED, "label": system} for system in systems]
-    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, "scorers": list(scorers)}
+    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, "epochs": epochs, "scorers": list(scorers)}
     spec = make_spec(given, {}).model_dump(mode="json")
     about = {"sha256": data.digest, "conversations": len(data.conversations), "turns": data.turns}
     return {

@@ -46,10 +46,11 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
 def _figure(figure: Figure) -> list[str]:
     claim = figure.claim
     ours = "-" if figure.ours is None else f"{figure.ours * claim.scale:.{claim.decimals + 2}f}"
-    verdict = f"differs: {figure.why}" if figure.verdict == "differs" else figure.verdict
+    verdict = f"{figure.verdict}: {figure.why}" if figure.verdict in ("differs", "in part") else figure.verdict
+    n = f"{figure.n}" if figure.n == figure.asked else f"{figure.n} of {figure.asked}"
     value = f"{claim.value:.{claim.decimals}f}"
     name = f"{claim.metric}, {claim.category}: {claim.system}"
-    return [name, value, ours, verdict, claim.grader, str(figure.n)]
+    return [name, value, ours, verdict, claim.grader, n]
 
 
 def _single(single: Single) -> str:

@@ -101,7 +101,7 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
         if file.suffix == ".csv":
             # A row that is no CSV is told where it is read.
             with contextlib.suppress(csv.Error), io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
-                found = [name.partition(".")[0] for name in next(csv.reader(text), [])]
+                found = [name for name in next(csv.reader(text), []) if not _is_part(name)]
         else:
             found = [key for line in itertools.islice(lines_of(lines), rows) for key in _keys(line)]
     return [key for key in dict.fromkeys(found) if key not in KEYS]
@@ -158,7 +158,12 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
                 raise DatasetError(f"the column {missing[0]} is missing; a row says at least {_needed()}", file, 1)
             if twice := [name for name in columns if columns.count(name) > 1]:
                 raise DatasetError(f"the column {twice[0]!r} stands there twice", file, 1)
+            if whole := [name for name in columns if any(_is_part(of, name) for of in columns)]:
+                problem = f"the column {whole[0]!r} is one value and has parts in columns of their own"
+                raise DatasetError(problem, file, 1)
             for cells in rows:
+                if not any(cells):
+                    continue
                 if len(cells) != len(columns):
                     problem = f"{len(cells)} cells under {len(columns)} columns"
                     raise DatasetError(problem, file, rows.line_num)
@@ -175,19 +180,24 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
 def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, cell in cells.items():
-        first, *parts = name.split(".")
-        if first in TEXTS and (cell or first == "answer"):
-            row[first] = cell
-        elif first == "published" and parts and cell:
-            inner = row.setdefault("published", {})
-            for part in parts[:-1]:
+        if name in TEXTS and (cell or name == "answer"):
+            row[name] = cell
+        elif _is_part(name) and cell:
+            first, *between, last = name.split(".")
+            inner = row.setdefault(first, {})
+            for part in between:
                 inner = inner.setdefault(part, {})
-            inner[parts[-1]] = _number(cell, name, file, number) if _is_number(cell) else cell
-        elif first == "passages" and cell:
-            row[first] = _listed(cell, file, number)
-        elif first in KEYS and cell:
-            row[first] = _number(cell, name, file, number)
+            inner[last] = _number(cell, name, file, number) if _is_number(cell) else cell
+        elif name == "passages" and cell:
+            row[name] = _listed(cell, file, number)
+        elif name in KEYS and cell:
+            row[name] = _number(cell, name, file, number)
     return row
+
+
+def _is_part(column: str, of: str = "published") -> bool:
+    """Of `published` alone a column may hold a part."""
+    return column.startswith(f"{of}.") and column.startswith("published.") and all(column.split("."))
 
 
 def _is_number(cell: str) -> bool:

@@ -5,22 +5,24 @@
     unsaid(reproduction.pack)       # what the authors did not say: paired differences with intervals
 
 A pack is a folder with `conversations.jsonl`, `predictions.jsonl` and `published.json`, whose `figures` are a list of
-{"system", "category" ("all" or one), "metric", "value", "decimals", "scale" (100: in percent), "grader"}. What the file
-says of its own recomputation is not read.
+{"system", "category" ("all" or one), "metric", "value", "decimals", "scale" (100: in percent), "grader"}, and "n" where
+a figure is the mean of fewer answers than the pack asks for. What the file says of its own recomputation is not read.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from agentlab.core import plugins
 from agentlab.core.errors import DatasetError
 from agentlab.core.files import read_bytes
 from agentlab.core.messages import from_json
@@ -32,11 +34,14 @@ from agentlab.evals.published.importing import SCORERS, import_predictions
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.streaming import read_turns, stored_numbers
 
+PUBLISHED = "published.json"
 ALL = "all"
 STORED, ALIASES = "stored", "aliases"
+MOST_DECIMALS = 20
 FEWEST_ALIKE = 0.9
 """A rule that gives fewer of the values stored with single answers is not the one they were made by."""
-Verdict = Literal["reproduced", "differs", "cannot be had"]
+Verdict = Literal["reproduced", "differs", "in part", "cannot be had"]
+"""In part: answers are missing, so that what is here could only agree by chance."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -46,9 +51,11 @@ class Claim(Struct, frozen=True, kw_only=True):
     category: str = ALL
     metric: str
     value: float
-    decimals: int
-    scale: float = 1.0
+    decimals: Annotated[int, Meta(ge=0, le=MOST_DECIMALS)]
+    scale: Annotated[float, Meta(gt=0)] = 1.0
     grader: str
+    n: Annotated[int, Meta(ge=1)] | None = None
+    """Answers that it is the mean of; None: one to every turn that is asked."""
 
     def holds(self, mean: float) -> bool:
         """Whether a mean from 0 to 1 is the figure to its printed digit; halves may be rounded either way."""
@@ -65,6 +72,8 @@ class Figure:
     ours: float | None
     """A mean from 0 to 1."""
     n: int
+    asked: int
+    """How many answers it should be the mean of."""
     verdict: Verdict
     why: str = ""
 
@@ -133,15 +142,35 @@ class Answer:
 class Pack:
     """What is in a folder, graded when asked."""
 
-    def __init__(self, folder: Path, run: Path) -> None:
+    def __init__(self, folder: Path, run: Path, note: Callable[[str], None]) -> None:
         self.name = folder.resolve().name
         self.claims = read_claims(folder)
         named = dict.fromkeys(GRADERS[rule] for claim in self.claims if (rule := claim.grader.lower()) in GRADERS)
-        imported = import_predictions(folder, run, scorers=[*SCORERS, *(f"{r.__module__}:{r.__name__}" for r in named)])
+        rules = [*SCORERS, *(f"{rule.__module__}:{rule.__name__}" for rule in named)]
+        imported = import_predictions(folder, run, scorers=rules, note=note)
         conversations = {each.id: each for each in load_dataset(folder).conversations}
         self.answers = [_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
         self.systems = list(imported.result.flows)
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
+        self._asked = [_category(each, turn) for each in conversations.values() for turn in each.scored_turns]
+        try:
+            for number, claim in enumerate(self.claims):
+                self._check(claim, folder / PUBLISHED, number)
+        except DatasetError:
+            shutil.rmtree(run)
+            raise
+
+    def _check(self, claim: Claim, file: Path, number: int) -> None:
+        """Raises DatasetError for a name that stands nowhere in the pack."""
+        known = {"system": self.systems, "category": [ALL, *filter(None, self._asked)]}
+        for what, names in known.items():
+            if (name := getattr(claim, what)) not in names:
+                raise DatasetError(f"figures.{number}: {plugins.unknown(f'{what} of this pack', name, {*names})}", file)
+
+    def asked(self, claim: Claim) -> int:
+        """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
+        epochs = {answer.row.epoch for answer in self.answers if answer.row.flow == claim.system}
+        return claim.n or len(epochs) * sum(claim.category in (ALL, category) for category in self._asked)
 
     def of(self, system: str, category: str) -> list[Answer]:
         return [a for a in self.answers if a.row.flow == system and category in (ALL, a.category)]
@@ -170,22 +199,25 @@ class Pack:
         return lambda answer: answer.by(rules[0], claim.metric, aliases=True)
 
     def figure(self, claim: Claim) -> Figure:
-        answers = self.of(claim.system, claim.category)
+        answers, asked = self.of(claim.system, claim.category), self.asked(claim)
+        found = partial(Figure, claim=claim, n=len(answers), asked=asked)
+        missing = f"{asked - len(answers)} answers of {asked} are not here"
         try:
-            if claim.system not in self.systems:
-                raise CannotBeHad(f"there are no answers of {claim.system}")
-            if not answers:
-                raise CannotBeHad(f"there are no questions of {claim.category}")
             grade = self.measure(claim)
+            if not answers:
+                return found(ours=None, verdict="in part", why=missing)
             ours = sum(map(grade, answers)) / len(answers)
         except CannotBeHad as reason:
-            return Figure(claim=claim, ours=None, n=len(answers), verdict="cannot be had", why=str(reason))
+            return found(ours=None, verdict="cannot be had", why=str(reason))
+        if len(answers) > asked:
+            return found(ours=ours, verdict="differs", why=f"it is of {asked} answers, {len(answers)} are here")
         if claim.holds(ours):
-            return Figure(claim=claim, ours=ours, n=len(answers), verdict="reproduced")
+            whole = len(answers) == asked
+            return found(ours=ours, verdict="reproduced" if whole else "in part", why="" if whole else missing)
         others = [name for name in GRADERS if name != claim.grader.lower() and self._gives(name, claim, answers)]
         why = f"{ours * claim.scale - claim.value:+.{claim.decimals + 2}f} by {claim.grader}"
         why += f"; {' and '.join(others)} would give it" if others else ""
-        return Figure(claim=claim, ours=ours, n=len(answers), verdict="differs", why=why)
+        return found(ours=ours, verdict="differs", why=why)
 
     @staticmethod
     def _gives(name: str, claim: Claim, answers: Sequence[Answer]) -> bool:
@@ -228,32 +260,35 @@ class Reproduction:
     def agrees(self) -> bool:
         """Whether everything came out that should."""
         verdicts = [*(figure.verdict for figure in self.figures), *(single.verdict for single in self.singles)]
-        return "differs" not in verdicts
+        return not {"differs", "in part"} & {*verdicts}
 
     def __str__(self) -> str:
         held = sum(figure.verdict == "reproduced" for figure in self.figures)
         return f"reproduced {held} of {len(self.figures)} figures"
 
 
-def reproduce(folder: str | Path, run: str | Path | None = None) -> Reproduction:
+def reproduce(
+    folder: str | Path, run: str | Path | None = None, note: Callable[[str], None] = lambda line: None
+) -> Reproduction:
     """Import a pack, into the folder `run` if it is given, and hold every figure beside ours.
 
-    Raises DatasetError, with file and line, for a pack that cannot be read.
+    `note` is told what is not read and which answers are missing. Raises DatasetError, with file and line, for a pack
+    that cannot be read, or whose figures name a system or a category that it does not have.
     """
     folder = Path(folder)
     with tempfile.TemporaryDirectory() as scratch:
-        pack = Pack(folder, Path(run) if run is not None else Path(scratch) / folder.resolve().name)
+        pack = Pack(folder, Path(run) if run is not None else Path(scratch) / folder.resolve().name, note)
     figures = tuple(pack.figure(claim) for claim in pack.claims)
     return Reproduction(pack=pack, figures=figures, singles=tuple(pack.singles()))
 
 
 def read_claims(folder: Path) -> list[Claim]:
     """The figures of `published.json`; raises DatasetError."""
-    file = folder / "published.json"
+    file = folder / PUBLISHED
     try:
         content = parse_json(read_bytes(file, links=False))
     except FileNotFoundError:
-        raise DatasetError("there is no published.json, so there is nothing to hold answers against", folder) from None
+        raise DatasetError(f"there is no {PUBLISHED}, so there is nothing to hold answers against", folder) from None
     except (OSError, ValueError) as problem:
         raise DatasetError(f"cannot be read: {problem}", file) from None
     figures = content.get("figures") if isinstance(content, dict) else None
@@ -264,21 +299,24 @@ def read_claims(folder: Path) -> list[Claim]:
         try:
             claims.append(from_json(Claim, figure))
         except ValueError as problem:
-            raise DatasetError(f"figures.{number}: {problem}", file) from None
+            raise DatasetError(f"figures.{number}: {str(problem).replace('`', '')}", file) from None
     return claims
 
 
 def _answer(row: TurnRow, conversation: Conversation) -> Answer:
     turn = conversation.turns[row.turn]
-    about = {**conversation.metadata, **turn.metadata}
-    aliases = about.get("aliases") or []
-    category = about.get("category")
+    aliases = {**conversation.metadata, **turn.metadata}.get("aliases") or []
     return Answer(
         row,
         turn,
-        category if isinstance(category, str) else "",
+        _category(conversation, row.turn),
         tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else (),
     )
+
+
+def _category(conversation: Conversation, turn: int) -> str:
+    category = {**conversation.metadata, **conversation.turns[turn].metadata}.get("category")
+    return category if isinstance(category, str) else ""
 
 
 def _by(rule: type[Grader], metric: str) -> Callable[[Answer], float]:

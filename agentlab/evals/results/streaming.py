@@ -6,6 +6,7 @@ known of, and eight bytes for each latency, since a quantile needs them all.
 
 from __future__ import annotations
 
+import math
 import statistics
 from array import array
 from collections import defaultdict
@@ -39,13 +40,21 @@ def stored_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[t
     """What was noted for an answer as numbers by name (`em`, `automatic_RougeL`); of several raters the median."""
     for name, value in published.items():
         if isinstance(value, (int, float)):
-            yield before + name, float(value)
+            yield before + name, _float(value)
         elif isinstance(value, Mapping) and before.startswith("human"):
-            ratings = [float(rating) for rating in value.values() if isinstance(rating, (int, float))]
+            ratings = [_float(rating) for rating in value.values() if isinstance(rating, (int, float))]
             if ratings:
                 yield before + name, statistics.median(ratings)
         elif isinstance(value, Mapping):
             yield from stored_numbers(value, f"{before}{name}_")
+
+
+def _float(number: float) -> float:
+    """Infinite for a whole number that no float holds; an import refuses it."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 class Said:
