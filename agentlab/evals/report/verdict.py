@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
 from agentlab.evals.compare.statistics import NORMAL
+from agentlab.evals.judge.record import notes_on_judges
 from agentlab.evals.results.run import Run
 
 TARGET = 0.10
@@ -63,7 +65,12 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     best = _winner(comparison)
     command = f"agentlab compare {folders}"
     ranks = (str(comparison.ranking),) if comparison.ranking else ()
-    notes = (*ranks, *map(str, comparison.pairs), *_limits(comparison))
+    notes = (
+        *ranks,
+        *map(str, comparison.pairs),
+        *_limits(comparison),
+        *chain.from_iterable(map(notes_on_judges, runs)),
+    )
     ahead, open_, trades = (
         [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
     )
