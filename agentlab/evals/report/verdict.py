@@ -238,7 +238,12 @@ def _quality(pairs: Sequence[Pair], best: str) -> str:
     own = [pair for pair in pairs if best in (pair.a, pair.b)]
     gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in own]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
-    return f"better in {named}" if named else "no difference in quality shown"
+    if named:
+        return f"better in {named}"
+    # Who saves calls wants to know what that may cost.
+    open_ = [d for pair in own for d in pair.differences if d.primary and d.changed and d.measure not in COSTS]
+    missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
+    return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
 
 
 def _listed(pair: Pair, reading: str, quality: bool = False) -> str:
