@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +20,7 @@ from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.compare.regret import Regret
 from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE, conversations_more
+from agentlab.evals.judge.record import notes_on_judges
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
@@ -43,8 +45,9 @@ def show_pairs(
             _show_ranking(console, comparison.ranking)
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
         print_line(console, f"no difference shown in {', '.join(comparison.primary)}")
-    for part in comparison.slices[:SLICES_CALLED]:
-        print_line(console, f"only in a part of the turns: {part}")
+    parts = [f"only in a part of the turns: {part}" for part in comparison.slices[:SLICES_CALLED]]
+    for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):
+        print_line(console, line)
     turned = [(pair, _turned(pair, comparison.primary)) for pair in comparison.pairs]
     wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
     rows = [said(run, wanted) for run in dict.fromkeys(runs)]

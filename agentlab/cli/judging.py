@@ -13,13 +13,12 @@ def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
     from agentlab.cli.progress import JudgeDisplay
     from agentlab.evals.judge.labels import add_rows
-    from agentlab.evals.judge.standing import rows_to_label
+    from agentlab.evals.judge.standing import is_file, rows_to_label
     from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.streaming import STORED
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
 
-    if arguments.next and (not arguments.labels or arguments.labels.startswith(STORED)):
+    if arguments.next and not (arguments.labels and is_file(arguments.labels)):
         raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE

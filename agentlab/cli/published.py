@@ -14,10 +14,15 @@ SHOWN_AT_MOST = 200_000
 
 def score(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
+    from agentlab.core.names import JUDGED
+    from agentlab.evals.results.run import open_run
     from agentlab.lab.regrading import score
 
+    graders = open_run(arguments.run, regrade=True).folder.header.get("graders", {})
     # What was asked for by name is shown.
     show_comparison(score(arguments.run, arguments.scorer), arguments.all or bool(arguments.scorer))
+    if judged := [name for name in graders if name.startswith(JUDGED)]:
+        say(f"without {', '.join(judged)} now; agentlab judge {arguments.run} asks nothing again that was asked")
 
 
 def _note(line: str) -> None:

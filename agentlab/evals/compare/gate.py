@@ -49,7 +49,7 @@ from agentlab.evals.compare.measures import (
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
 from agentlab.evals.compare.verdicts import WORSE, Judged, conversations_more
-from agentlab.evals.judge.standing import check_judges
+from agentlab.evals.judge.record import check_judges
 from agentlab.evals.results.graders import check_comparable, identity
 from agentlab.evals.results.run import Run
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+GOOD = 0.5
+"""A score, or a label, from which a reply counts as good."""
 STRATA = 3
 LEAST_LABELLED = 3
 """Labelled turns in a stratum below which it is not told apart from its neighbour."""
@@ -34,6 +36,11 @@ class Estimate:
     share: float
     """How much of the judge is used, from 0 (labels alone) to 1."""
 
+    def within(self, low: float, high: float) -> Estimate:
+        """Without what lies beyond the scale: the interval holds what it held."""
+        value, *ends = (min(max(end, low), high) for end in (self.value, *(self.interval or ())))
+        return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None, share=self.share)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
@@ -44,7 +51,7 @@ class Agreement:
     """Pearson's; None where one side does not vary."""
     correlation_interval: tuple[float, float] | None
     agreement: float
-    """Share of replies that both call good (.5 and more), or both do not."""
+    """Share of replies that both call good (`GOOD` and more), or both do not."""
     kappa: float | None
     """Cohen's, of the same; None where chance alone explains all."""
     bias: float
@@ -58,7 +65,7 @@ def agreement(scores: np.ndarray, labels: np.ndarray, clusters: Sequence[str]) -
         raise ValueError("nothing is labelled")
     judged, told = scores[known], labels[known]
     names = np.broadcast_to(np.asarray(clusters)[:, None], labels.shape)[known]
-    good, liked = judged >= 0.5, told >= 0.5
+    good, liked = judged >= GOOD, told >= GOOD
     same = float((good == liked).mean())
     chance = float(good.mean() * liked.mean() + (1 - good.mean()) * (1 - liked.mean()))
     return Agreement(
@@ -102,26 +109,35 @@ def strata(scores: np.ndarray) -> np.ndarray:
 
 
 def estimate(
-    judged: np.ndarray, told: np.ndarray, groups: np.ndarray, clusters: Sequence[str], level: float = 0.95
+    judged: np.ndarray,
+    told: np.ndarray,
+    groups: np.ndarray,
+    clusters: Sequence[str],
+    level: float = 0.95,
+    settled: np.ndarray | None = None,
 ) -> Estimate:
     """The mean of what people would say of all turns: a flow's mean, or of differences the difference of two.
 
-    `judged` and `told` have shape (turns,), `told` NaN where nobody labelled; `groups` are the strata. The interval is
-    Student's, with the larger of two standard errors: of turns and of conversations.
+    `judged` and `told` have shape (turns,), `told` NaN where nobody labelled; `groups` are the strata. `settled` turns
+    are a stratum of their own: nobody has to be asked what they are worth, so they say nothing about the judge. The
+    interval is Student's, with the larger of two standard errors: of turns and of conversations.
     """
     from scipy.special import stdtrit
 
-    known = ~np.isnan(told)
-    groups = _merged(groups, known)
+    settled = np.zeros(len(judged), dtype=bool) if settled is None else settled
+    known = ~np.isnan(told) & ~settled
     if known.sum() < LEAST_LABELLED:
         return Estimate(value=float(judged.mean()), interval=None, share=1.0)
-    share = _share(judged, told, known)
+    groups = groups.copy()
+    groups[settled] = -1
+    groups[~settled] = _merged(groups[~settled], known[~settled])
+    share = _share(judged[~settled], told[~settled], known[~settled])
     total, turns = 0.0, len(judged)
     # What each turn adds to the estimate's error: of the judge's mean, and of the correction by labels.
     influence = share * (judged - judged.mean())
     for group in np.unique(groups):
         here = groups == group
-        labelled = here & known
+        labelled = here & (known | settled)
         residual = told[labelled] - share * judged[labelled]
         total += here.sum() / turns * (share * judged[here].mean() + residual.mean())
         influence[labelled] += here.sum() / labelled.sum() * (residual - residual.mean())
@@ -135,7 +151,7 @@ def estimate(
     together = math.sqrt(float((sums**2).sum())) * len(sums) / max(1, len(sums) - 1) / turns
     told_of = len(np.unique(codes[known]))
     # Labels that happen to be alike show no spread: one more, the whole scale away, is counted with them.
-    unseen = UNSEEN / float(known.sum())
+    unseen = UNSEEN / float(known.sum()) * float(np.mean(~settled))
     error = math.hypot(max(alone, together) * math.sqrt(known.sum() / (known.sum() - 1)), unseen)
     reach = float(stdtrit(max(1, told_of - 1), (1 + level) / 2)) * error
     return Estimate(value=float(total), interval=(float(total - reach), float(total + reach)), share=share)

@@ -1,22 +1,24 @@
-"""Asks a judge about the replies of a finished run, and adds what it says to the run's scores.
+"""Asks a judge about the replies of a finished run.
 
     judged = await judge(bench, run, load_rubric("correct"))
 
-The judge's own calls stand in a folder of their own in the run folder, `judges/correct-1a2b3c4d` by rubric and hash of
-model, rubric and prompt: `calls.jsonl` (its ledger, never part of a flow's costs) and `judgements.jsonl`. What is
-judged already is not asked again, so a judge that was interrupted goes on.
+A rubric is about turns: those with a reference, or those where passages were found for some flow. On them it is asked
+about every flow's reply, also about one that was given without passages. The judge's own calls stand in a folder of
+their own in the run folder, `judges/correct-1a2b3c4d` by rubric and hash of model, rubric and prompt: `calls.jsonl`
+(its ledger, never part of a flow's costs) and `judgements.jsonl`. What is judged already is not asked again, so a judge
+that was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec import UNSET, Struct
 
 from agentlab.core.errors import RunError
@@ -24,21 +26,23 @@ from agentlab.core.events import Search
 from agentlab.core.files import append_whole
 from agentlab.core.messages import Reply, UserTurn, from_json
 from agentlab.core.trace import Totals, Trace
-from agentlab.data.conversations import Turn
+from agentlab.evals.judge.calibration import GOOD
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
-from agentlab.evals.results.rows import SHARED, Graded, ScoreRow, TurnRow, encode
+from agentlab.evals.results.rows import TurnRow, encode
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.summary import summarise_scores
+from agentlab.evals.results.streaming import IMPORTED
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.workbench import Workbench
 
-STRESS = "stress"
-"""Stands in place of a flow where the judge is given answers that are known to be right or wrong."""
+STRESS = ""
+"""Stands in place of a flow, whose name is never empty, where an answer is known to be right or wrong."""
 VERDICT_TOKENS = 24
+Place = tuple[str, int, int]
+"""Conversation, turn, epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +55,18 @@ class Item:
     epoch: int
     question: str
     answer: str
-    reference: str = ""
+    references: tuple[str, ...] = ()
     passages: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.flow, self.conversation, self.turn, self.epoch
+
+    @property
+    def digest(self) -> str:
+        """Of all that the judge sees."""
+        seen = [self.question, self.answer, self.references, self.passages]
+        return hashlib.blake2b(json.dumps(seen).encode(), digest_size=16).hexdigest()
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -62,6 +76,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     conversation: str
     turn: int
     epoch: int
+    digest: str = ""
+    """Of what it was shown; a data set may say otherwise later."""
     verdicts: list[str | None]
     error: str | None = None
 
@@ -83,6 +99,8 @@ class Judged:
     sha256: str
     model: str
     judgements: list[Judgement]
+    turns: frozenset[Place]
+    """What the rubric is about."""
     stress: dict[str, tuple[int, int]]
     """Answers that it let pass and all there were, by what was done to them; of `reference` all should pass."""
     unread: int
@@ -109,24 +127,25 @@ async def judge(
     rubric_hash = rubric.fingerprint(bench.answering().get(variant.model, variant.model))
     folder = RunFolder(run.path / "judges" / f"{rubric.name}-{rubric_hash[:8]}")
     folder.path.mkdir(parents=True, exist_ok=True)
-    items = _items(run, rubric)
+    turns, items = _items(run, rubric)
     if not items:
         wanted = " and ".join(rubric.sees) or "turns"
         raise RunError(f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here")
     items += [
         Item(flow=STRESS, conversation=f"{kind}/{item.conversation}", turn=item.turn, epoch=0, question=item.question,
-             answer=answer, reference=item.reference, passages=item.passages)
+             answer=answer, references=item.references, passages=item.passages)
         for item, kind, answer in known_answers(items, stress, rubric.best)
     ]  # fmt: skip
     kept = _kept(folder.path / "judgements.jsonl")
-    waiting = iter([item for item in items if (item.flow, item.conversation, item.turn, item.epoch) not in kept])
-    done = len(kept)
+    todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
+    waiting = iter(todo)
+    done = len(items) - len(todo)
     on_progress(done, len(items))
 
     async def worker() -> None:
         nonlocal done
         for item in waiting:
-            trace = Trace(f"judge {rubric.name}", f"{item.flow}/{item.conversation}", item.epoch)
+            trace = Trace(f"judge {rubric.name}", f"{item.flow or 'known'}/{item.conversation}", item.epoch)
             trace.listeners.append(folder.append_event)
             session = await bench.session(variant, trace, index=None)
             played = await TurnDriver(session).play(
@@ -135,7 +154,7 @@ async def judge(
             said = json.loads(played.reply.text) if played.reply else []
             judgement = Judgement(
                 flow=item.flow, conversation=item.conversation, turn=item.turn, epoch=item.epoch,
-                verdicts=said, error=played.error,
+                digest=item.digest, verdicts=said, error=played.error,
             )  # fmt: skip
             kept[judgement.key] = judgement
             if judgement.error is None:
@@ -149,18 +168,19 @@ async def judge(
                 group.create_task(worker())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return _judged(rubric, rubric_hash, variant.model, items, kept, folder)
+    return _judged(rubric, rubric_hash, variant.model, turns, items, kept, folder)
 
 
 def _judged(
     rubric: Rubric,
     sha256: str,
     model: str,
+    turns: frozenset[Place],
     items: Sequence[Item],
     kept: dict[tuple[str, str, int, int], Judgement],
     folder: RunFolder,
 ) -> Judged:
-    judgements = [kept[item.flow, item.conversation, item.turn, item.epoch] for item in items]
+    judgements = [kept[item.key] for item in items]
     flows = [judgement for judgement in judgements if judgement.flow != STRESS]
     unread = [judgement for judgement in flows if judgement.value(rubric) is None]
     if len(unread) == len(flows):
@@ -169,12 +189,13 @@ def _judged(
     stress = {}
     for kind in KINDS:
         values = [j.value(rubric) for j in judgements if j.flow == STRESS and j.conversation.startswith(f"{kind}/")]
-        stress[kind] = sum((value or 0) > 0.5 for value in values), len(values)
+        stress[kind] = sum((value or 0) >= GOOD for value in values), len(values)
     return Judged(
         rubric=rubric,
         sha256=sha256,
         model=model,
         judgements=flows,
+        turns=turns,
         stress=stress,
         unread=len(unread),
         contradicted=sum(len(set(judgement.verdicts)) > 1 for judgement in flows),
@@ -185,7 +206,7 @@ def _judged(
 async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: Item) -> Reply:
     verdicts: list[str | None] = []
     for order in ORDERS:
-        messages = rubric.messages(item.question, item.answer, item.reference, item.passages, order)
+        messages = rubric.messages(item.question, item.answer, item.references, item.passages, order)
         said = await session.complete(
             messages, output_schema=rubric.schema_of_verdict, phase="judge", max_tokens=VERDICT_TOKENS
         )
@@ -202,18 +223,20 @@ def _verdict(text: str, rubric: Rubric) -> str | None:
     return verdict if isinstance(verdict, str) and verdict in rubric.choices else None
 
 
-def _items(run: Run, rubric: Rubric) -> list[Item]:
-    """The replies that the rubric is about; of those that are empty the verdict is known."""
-    found = []
+def _items(run: Run, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
+    """The turns that the rubric is about, and the replies to judge; of those that are empty the verdict is known."""
     documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
+    about, items = set[Place](), list[Item]()
     for row in run.played():
         turn = run.asked(row.conversation, row.turn)
-        if turn is None or row.reply is None or not row.reply.text.strip():
+        if turn is None or ("reference" in rubric.sees and (turn.unanswerable or not turn.reference_answers)):
             continue
-        passages = _passages(run, row, documents)
-        if ("reference" in rubric.sees and not _has_reference(turn)) or ("passages" in rubric.sees and not passages):
+        passages = _passages(run, row, documents) if "passages" in rubric.sees else ()
+        if passages or "passages" not in rubric.sees:
+            about.add((row.conversation, row.turn, row.epoch))
+        if row.reply is None or not row.reply.text.strip() or passages is None:
             continue
-        found.append(
+        items.append(
             Item(
                 flow=row.flow,
                 conversation=row.conversation,
@@ -221,23 +244,22 @@ def _items(run: Run, rubric: Rubric) -> list[Item]:
                 epoch=row.epoch,
                 question=row.user,
                 answer=row.reply.text,
-                reference=turn.reference_answers[0] if turn.reference_answers else "",
+                references=() if turn.unanswerable else tuple(turn.reference_answers),
                 passages=passages,
             )
         )
-    return found
+    return frozenset(about), [item for item in items if (item.conversation, item.turn, item.epoch) in about]
 
 
-def _has_reference(turn: Turn) -> bool:
-    return bool(turn.reference_answers) and not turn.unanswerable
-
-
-def _passages(run: Run, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...]:
-    """What the reply was made of: what was found, or what the source of an imported answer names."""
+def _passages(run: Run, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What the reply was made of: what was found, or what the source of an imported answer names; None if unknown."""
     if row.passages is not UNSET:
-        return tuple(documents[name] for name in row.passages if name in documents)
-    trace = run.traces.get(row.play)
-    searches = [event for event in trace.of_turn(row.turn) if isinstance(event, Search)] if trace else []
+        return tuple(documents[name] for name in row.passages) if documents.keys() >= {*row.passages} else None
+    if run.result.mode == IMPORTED:
+        return None
+    # A flow that did nothing but answer has no trace.
+    events = run.traces[row.play].of_turn(row.turn) if row.play in run.traces else []
+    searches = [event for event in events if isinstance(event, Search)]
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
 
 
@@ -247,44 +269,3 @@ def _kept(file: Path) -> dict[tuple[str, str, int, int], Judgement]:
         return {row.key: row for row in rows}
     except RunError as problem:
         raise RunError(f"{problem}; delete it, and what it holds is asked again") from None
-
-
-def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
-    """The judge's scores as those of any scorer: a turn without a reply has 0."""
-    values = {judgement.key: judgement for judgement in judged.judgements}
-    rows = []
-    for row in run.played():
-        judgement = values.get((row.flow, row.conversation, row.turn, row.epoch))
-        asked = run.asked(row.conversation, row.turn)
-        if judgement is not None and (value := judgement.value(judged.rubric)) is not None:
-            reason = " then ".join(dict.fromkeys(str(verdict) for verdict in judgement.verdicts))
-        elif judgement is None and asked is not None and "reference" in judged.rubric.sees:
-            if (row.reply is not None and row.reply.text.strip()) or not _has_reference(asked):
-                continue
-            value, reason = 0.0, "no reply"
-        else:
-            continue
-        of = {name: getattr(row, name) for name in SHARED}
-        rows.append(ScoreRow(**of, metric=judged.rubric.metric, value=value, reason=reason))
-    return rows
-
-
-def add_to_run(run: Run, judged: Judged) -> None:
-    """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
-    metric, fresh = judged.rubric.metric, score_rows(run, judged)
-    said = {(row.flow, row.conversation, row.turn, row.epoch): Graded(row.value, row.reason) for row in fresh}
-    for row in run.played():
-        before = row.scores or {}
-        scores = {name: score for name, score in before.items() if name != metric}
-        if (mine := said.get((row.flow, row.conversation, row.turn, row.epoch))) is not None:
-            scores[metric] = mine
-        if scores != before:
-            run.folder.append_turn(msgspec.structs.replace(row, scores=scores))
-    flows = {}
-    for label, flow in run.result.flows.items():
-        kept = {name: summary for name, summary in flow.scores.items() if name != metric}
-        own = summarise_scores([row for row in fresh if row.flow == label])
-        flows[label] = msgspec.structs.replace(flow, scores=kept | own)
-    header = run.folder.header
-    run.folder.write_json("run.json", header | {"graders": header["graders"] | {metric: judged.sha256}})
-    run.folder.write_json("summary.json", msgspec.structs.replace(run.result, flows=flows))

@@ -19,7 +19,7 @@ from agentlab.core.plugins import unknown
 from agentlab.core.strict_json import parse_yaml
 
 SHIPPED = Path(__file__).with_name("rubrics.yaml")
-FORM = 1
+FORM = 2
 """Raised when the wording of `messages` changes: it is part of a judge's identity."""
 Order = Literal["forward", "reverse"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse")
@@ -61,12 +61,12 @@ class Rubric(BaseModel):
         }
 
     def messages(
-        self, question: str, answer: str, reference: str, passages: Sequence[str], order: Order
+        self, question: str, answer: str, references: Sequence[str], passages: Sequence[str], order: Order
     ) -> tuple[Message, ...]:
         """What the judge is sent. All that is judged stands between marks, as data; in reverse order a judge that
         favours what comes first, or last, contradicts itself."""
         shown = [("question", question)]
-        shown += [("reference", reference)] if "reference" in self.sees else []
+        shown += [("reference", "\nor: ".join(references))] if "reference" in self.sees else []
         shown += [("passages", "\n\n".join(passages) or "(none)")] if "passages" in self.sees else []
         shown += [("answer", answer)]
         choices = [f"{name}: {choice.means}" for name, choice in self.choices.items()]

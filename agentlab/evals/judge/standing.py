@@ -13,21 +13,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.names import JUDGED
 from agentlab.evals.judge.calibration import Agreement, Estimate, agreement, estimate, next_to_label, strata
-from agentlab.evals.judge.judging import Judged, score_rows
+from agentlab.evals.judge.judging import Judged
 from agentlab.evals.judge.labels import Reply, read_labels
+from agentlab.evals.judge.record import held_line, passed_line, refusal
+from agentlab.evals.judge.scores import score_rows
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.streaming import STORED
-
-LEAST_KAPPA = 0.6
-"""A judge that agrees less with people (Cohen's kappa, over at least `LEAST_LABELS` replies) decides nothing."""
-LEAST_LABELS = 20
 
 
 def replies(run: Run) -> list[Reply]:
@@ -35,19 +31,24 @@ def replies(run: Run) -> list[Reply]:
     return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
 
 
+def is_file(labels: str | Path) -> bool:
+    """Whether `labels` names a file of labels, not ratings that a run has."""
+    return not str(labels).startswith(STORED) or str(labels).endswith(".csv")
+
+
 def told_of(run: Run, labels: str | Path) -> dict[Reply, float]:
     """What people say of replies, 0 to 1: a CSV file, or a measure of the run as `published_human_faithfulness:1:4`.
 
     Nothing is told by a file that is not there yet. Raises DatasetError for a file, ConfigError for a measure.
     """
-    measure, _, scale = str(labels).partition(":")
-    if not measure.startswith(STORED):
+    if is_file(labels):
         return read_labels(Path(labels), replies(run)) if Path(labels).exists() else {}
+    measure, _, scale = str(labels).partition(":")
     try:
         low, high = map(float, scale.split(":"))
     except ValueError:
         low = high = math.nan
-    if not low < high:
+    if not (low < high and math.isfinite(high - low)):
         raise ConfigError(f"{labels}: ratings take the ends of their scale, as {measure}:1:4")
     found = {}
     for row in run.played():
@@ -65,10 +66,12 @@ class Standing:
     def __init__(self, run: Run, judged: Judged, labels: Mapping[Reply, float]) -> None:
         self.judged = judged
         self.flows = list(run.result.flows)
-        values = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in score_rows(run, judged)}
-        turns = dict.fromkeys(key[1:] for key in values)
+        found = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in score_rows(run, judged)}
+        values = {reply: value for reply, value in found.items() if value is not None}
+        turns = dict.fromkeys(reply[1:] for reply in found)
         # Flows are compared on the turns where each has a score.
         self.turns = [turn for turn in turns if all((flow, *turn) in values for flow in self.flows)]
+        self.left_out = len(turns) - len(self.turns)
         if not self.turns:
             raise RunError(f"{run.path}: there is no turn on which the judge has a verdict for every flow")
         shape = len(self.turns), len(self.flows)
@@ -91,17 +94,22 @@ class Standing:
     def mean(self, flow: str) -> Estimate:
         """What people would say of the flow's replies on the whole."""
         place = self.flows.index(flow)
-        return estimate(self.scores[:, place], self.labels[:, place], self._groups, self.conversations)
+        settled = ~self._asked[:, place]
+        scores, labels = self.scores[:, place], self.labels[:, place]
+        return estimate(scores, labels, self._groups, self.conversations, settled=settled).within(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
         """How much more people would say of `other` than of `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
         judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
-        return estimate(judged, told, self._groups, self.conversations)
+        settled = ~(self._asked[:, a] | self._asked[:, b])
+        return estimate(judged, told, self._groups, self.conversations, settled=settled).within(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
         """The turns (conversation, turn, epoch) whose labels would narrow the intervals most."""
-        return [self.turns[place] for place in next_to_label(self.scores, self.labels, count)]
+        # Where every reply is empty there is nothing to ask.
+        asked = np.flatnonzero(self._asked.any(axis=1))
+        return [self.turns[asked[place]] for place in next_to_label(self.scores[asked], self.labels[asked], count)]
 
     @property
     def refused(self) -> str:
@@ -117,66 +125,39 @@ class Standing:
             "rubric": self.judged.rubric.model_dump(mode="json"),
             "known_answers": {kind: list(counts) for kind, counts in self.judged.stress.items()},
             "agreement": None if self.agreement is None else asdict(self.agreement),
+            "people": self._corrected(),
         }
         run.folder.write_json(f"judges/{self.judged.rubric.name}-{self.judged.sha256[:8]}/judge.json", content)
+
+    def _corrected(self) -> dict[str, str]:
+        """What the labels make of each flow and of each difference, as far as they go."""
+        means = {flow: _shown(self.mean(flow)) for flow in self.flows}
+        pairs = itertools.combinations(self.flows, 2)
+        return means | {f"{other} - {one}": _shown(self.difference(one, other), "+") for one, other in pairs}
 
     def __str__(self) -> str:
         judged = self.judged
         asked = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, asked twice each"
         lines = [
             f"{asked}; the two orders disagree on {judged.contradicted}, {judged.unread} verdicts cannot be read",
-            f"lets pass {', '.join(f'{n} of {m} ({kind})' for kind, (n, m) in judged.stress.items() if m)};"
-            " all of the first kind should pass, none of the others",
+            f"{passed_line(judged.stress)}; all of the first kind should pass, none of the others",
         ]
+        if self.left_out:
+            lines.append(
+                f"below: the {len(self.turns)} turns on which every flow has a verdict; {self.left_out} have not"
+            )
         if self.agreement is None:
             lines.append("not held against people yet: --labels FILE --next 20 writes what to label")
         else:
-            lines.append(_agreement_line(self.agreement))
-        lines += [f"{flow}: {_shown(self.mean(flow))}" for flow in self.flows]
-        lines += [
-            f"{other} - {one}: {_shown(self.difference(one, other), '+')}"
-            for one, other in itertools.combinations(self.flows, 2)
-        ]
+            lines.append(held_line(self.agreement))
+        lines += [f"{name}: {told}" for name, told in self._corrected().items()]
         return "\n".join([*lines, *([f"decides nothing in a gate: {self.refused}"] if self.refused else [])])
-
-
-def _agreement_line(found: Agreement) -> str:
-    kappa = "-" if found.kappa is None else f"{found.kappa:.2f}"
-    line = f"held against {found.n} labels: agreement {found.agreement:.2f}, kappa {kappa}, bias {found.bias:+.2f}"
-    if found.correlation is None:
-        return line
-    reach = "" if found.correlation_interval is None else " [{:.2f}, {:.2f}]".format(*found.correlation_interval)
-    return f"{line}, correlation {found.correlation:.2f}{reach}"
 
 
 def _shown(found: Estimate, sign: str = "") -> str:
     if found.interval is None:
         return f"{found.value:{sign}.3f} (the judge alone: too few labels for an interval that knows its error)"
     return f"{found.value:{sign}.3f} [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
-
-
-def refusal(found: Mapping[str, Any] | None) -> str:
-    """Why a judge with this agreement may not decide; empty where it may."""
-    if found is None or found["n"] < LEAST_LABELS:
-        return f"fewer than {LEAST_LABELS} replies are labelled; agentlab judge RUN --labels FILE --next 20"
-    if found["kappa"] is None or found["kappa"] < LEAST_KAPPA:
-        kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
-        return f"its kappa with people is {kappa}, and {LEAST_KAPPA} is the least"
-    return ""
-
-
-def check_judges(run: Run, deciding: Iterable[str]) -> None:
-    """Raise RunError where a judge is to decide that is not held against people, or does not agree with them."""
-    judges = {}
-    for file in sorted(Path(run.path, "judges").glob("*/judge.json")):
-        content = run.folder.read_json(str(file.relative_to(run.path)), ": a judge's file is missing")
-        judges[content["metric"], content["sha256"]] = content
-    graders = run.folder.header.get("graders", {})
-    for metric in deciding:
-        if metric.startswith(JUDGED):
-            content = judges.get((metric, graders.get(metric)), {})
-            if why := refusal(content.get("agreement")):
-                raise RunError(f"{run.path}: {metric} cannot decide: {why}; or name other measures under `primary`")
 
 
 def rows_to_label(run: Run, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ class Answered(Protocol):
     @property
     def question(self) -> str: ...
     @property
-    def reference(self) -> str: ...
+    def references(self) -> Sequence[str]: ...
 
 
 T = TypeVar("T", bound=Answered)
@@ -33,18 +33,18 @@ def known_answers(items: Sequence[T], count: int, best: str) -> Iterator[tuple[T
 
     `best` is the verdict that an injected instruction asks for.
     """
-    turns = {(item.conversation, item.turn): item for item in items if item.reference}
+    turns = {(item.conversation, item.turn): item for item in items if item.references}
     chosen = list(turns.values())
     chosen = [chosen[place * len(chosen) // count] for place in range(min(count, len(chosen)))] if count else []
     for item in chosen:
         others = [
-            other.reference
+            other.references[0]
             for other in turns.values()
-            if other.conversation != item.conversation and other.reference != item.reference
+            if other.conversation != item.conversation and other.references[0] not in item.references
         ]
-        yield item, "reference", item.reference
+        yield item, "reference", item.references[0]
         if others:
             yield item, "another's", others[(item.turn + len(item.question)) % len(others)]
-        yield item, "negation", f"It is not true that: {item.reference}"
+        yield item, "negation", f"It is not true that: {item.references[0]}"
         yield item, "praise", PRAISE
         yield item, "injection", INJECTION.format(verdict=best)

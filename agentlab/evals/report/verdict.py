@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.compare.signs import POWER
 from agentlab.evals.compare.statistics import NORMAL
+from agentlab.evals.judge.record import notes_on_judges
 from agentlab.evals.results.run import Run
 
 TARGET = 0.10
@@ -63,7 +65,12 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     best = _winner(comparison)
     command = f"agentlab compare {folders}"
     ranks = (str(comparison.ranking),) if comparison.ranking else ()
-    notes = (*ranks, *map(str, comparison.pairs), *_limits(comparison))
+    notes = (
+        *ranks,
+        *map(str, comparison.pairs),
+        *_limits(comparison),
+        *chain.from_iterable(map(notes_on_judges, runs)),
+    )
     ahead, open_, trades = (
         [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
     )
@@ -231,7 +238,12 @@ def _quality(pairs: Sequence[Pair], best: str) -> str:
     own = [pair for pair in pairs if best in (pair.a, pair.b)]
     gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in own]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
-    return f"better in {named}" if named else "no difference in quality shown"
+    if named:
+        return f"better in {named}"
+    # Who saves calls wants to know what that may cost.
+    open_ = [d for pair in own for d in pair.differences if d.primary and d.changed and d.measure not in COSTS]
+    missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
+    return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
 
 
 def _listed(pair: Pair, reading: str, quality: bool = False) -> str:

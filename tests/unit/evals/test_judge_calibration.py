@@ -94,3 +94,22 @@ def test_no_turn_is_named_twice_and_none_that_is_labelled():
         seen |= {*fresh}
         labels[fresh] = told[fresh]
     assert len(seen) == len(told)
+
+
+def test_turns_that_need_no_label_say_nothing_about_the_judge():
+    """A third of the replies is empty, which everybody knows; the judge misses many of the good ones."""
+    held, bias = [], []
+    for seed in range(150):
+        random = np.random.default_rng(seed)
+        told = (random.random(120) < 0.8).astype(float)
+        judged = told * (random.random(120) < 0.6)
+        empty = random.random(120) < 1 / 3
+        told[empty] = judged[empty] = 0
+        labels = np.where(empty, 0, np.nan)
+        asked = random.choice(np.flatnonzero(~empty), 20, replace=False)
+        labels[asked] = told[asked]
+        clusters = [f"c{place // 5}" for place in range(120)]
+        found = estimate(judged, labels, strata(judged[:, None]), clusters, settled=empty)
+        held.append(found.interval[0] <= told.mean() <= found.interval[1])
+        bias.append(found.value - told.mean())
+    assert np.mean(held) >= 0.94 and abs(np.mean(bias)) < 0.02

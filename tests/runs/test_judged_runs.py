@@ -1,0 +1,147 @@
+"""A judged run goes on as a run: it is compared, graded anew, judged again, and says what its judge is worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.evals.compare.pairs import compare
+from agentlab.evals.judge.standing import Standing
+from agentlab.models.scripted import Scripted
+from support.judges import Reader, credulous, holds, part
+from support.predictions import row, write_questions, write_rows
+
+NAMES = [f"q{n:02}" for n in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def imported(answers: dict[str, Any], references: list[str] | None = None, **more: Any) -> Path:
+    """Two systems or more, of which each answers all questions by a function of the question."""
+    folder = write_questions(Path("theirs"), {name: [f"{name} is blue"] for name in NAMES})
+    if references:
+        rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
+        for conversation in rows:
+            conversation["turns"][0]["reference_answers"] = references
+        write_rows(folder / "conversations.jsonl", rows)
+    write_rows(folder / "corpus.jsonl", [{"doc_id": name, "title": "", "text": f"{name} is blue"} for name in NAMES])
+    said = [row(system, name, tell(name), **more) for system, tell in answers.items() for name in NAMES]
+    write_rows(folder / "predictions.jsonl", said)
+    return al.import_predictions(folder, "run").path
+
+
+def judged(run: Path, model: Any, rubric: str = "correct", **options: Any) -> Standing:
+    return al.judge(al.open_run(run), rubric, model=model, recordings="recordings", **options)
+
+
+def right(name: str) -> str:
+    return f"{name} is blue"
+
+
+def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
+    run = imported({"one": right, "two": lambda name: "red"})
+    model = Reader(holds)
+    judged(run, model)
+    before = al.open_run(run).table()
+    assert before.loc["judge_correct"].to_list() == [1, 0]
+    assert main(["score", "run"]) == 0
+    assert "without judge_correct now; agentlab judge run asks nothing again" in capsys.readouterr().out
+    assert len(al.open_run(run).played()) == len(NAMES) * 2
+    asked = len(model.asked)
+    judged(run, model)
+    assert len(model.asked) == asked and al.open_run(run).table().equals(before)
+
+
+def test_a_reference_that_has_changed_is_judged_anew(tmp_path):
+    run = imported({"one": right, "two": lambda name: "red"})
+    model = Reader(holds)
+    judged(run, model, stress=0)
+    imported_again = write_questions(Path("theirs"), {name: ["red"] for name in NAMES})
+    assert main(["score", "run", "--scorer", "answer"]) == 0, imported_again
+    judged(run, model, stress=0)
+    assert al.open_run(run).table().loc["judge_correct"].to_list() == [0, 1]
+
+
+def test_any_of_several_references_is_right_and_the_judge_sees_them_all():
+    run = imported({"one": right, "two": lambda name: "azure"}, references=["blue", "azure"])
+    model = Reader(lambda reference, answer: "yes" if answer in reference.split("\nor: ") else "no")
+    judged(run, model)
+    assert al.open_run(run).table().loc["judge_correct"].to_list() == [0, 1]
+    assert all(part("reference", asked) == "blue\nor: azure" for asked in model.asked)
+
+
+def test_empty_replies_are_worth_nothing_and_are_no_labels():
+    """A judge takes all for right, and a system says nothing to every third question: no label, no interval."""
+    lazy = {name: "" if number % 3 == 0 else right(name) for number, name in enumerate(NAMES)}
+    standing = judged(imported({"one": right, "lazy": lazy.__getitem__}), Reader(credulous))
+    found = standing.mean("lazy")
+    assert (found.value, found.interval) == (pytest.approx(2 / 3), None)
+    assert len(standing.next_to_label(100)) == len(NAMES), "the other system's replies are still to be labelled"
+
+
+def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along(capsys):
+    run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
+    standing = judged(run, Reader(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
+    assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
+    differences = {d.measure.name: d.reading for d in compare(al.open_run(run)).pairs[0].differences}
+    assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
+    assert main(["show", "run"]) == 0
+    assert "Ship one: better in answer_correctness" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(capsys):
+    def rated(name: str, good: bool) -> dict[str, Any]:
+        return {"published": {"human": {"faith": {"r1": 4 if good else 1}}}}
+
+    run = imported({"one": right, "two": lambda name: "red"})
+    rows = [json.loads(line) for line in Path("theirs/predictions.jsonl").read_text().splitlines()]
+    write_rows(Path("theirs/predictions.jsonl"), [r | rated("", r["system"] == "one") for r in rows])
+    run = al.import_predictions("theirs", "rated").path
+    standing = judged(run, Reader(credulous), labels="published_human_faith:1:4")
+    assert standing.mean("one").interval[1] == 1 and standing.difference("one", "two").interval[0] == -1
+    capsys.readouterr()
+    for command in ("show", "compare"):
+        assert main([command, "rated"]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert "judge_correct by reader lets pass 8 of 8 (reference)" in told and "8 of 8 (injection)" in told
+        assert "kappa 0.00" in told and "two - one -1.000" in told
+
+
+def test_a_judge_that_calls_everything_partly_right_passes_everything():
+    standing = judged(imported({"one": right, "two": lambda name: "red"}), Reader(lambda reference, answer: "partly"))
+    assert set(standing.judged.stress.values()) == {(8, 8)}
+
+
+def test_a_system_may_be_called_as_it_likes():
+    run = imported({"stress": right, "known": lambda name: "red"})
+    judged(run, Reader(holds))
+    assert al.open_run(run).table().loc["judge_correct"].to_list() == [1, 0]
+
+
+def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_did():
+    folder = write_questions(Path("set"), {name: [f"{name} is blue"] for name in NAMES})
+    write_rows(folder / "corpus.jsonl", [{"doc_id": name, "title": "", "text": f"{name} is blue"} for name in NAMES])
+
+    async def searching(turn: Any, session: Any) -> al.Reply:
+        return al.Reply(text=(await session.retrieve(turn.text))[0].text)
+
+    async def guessing(turn: Any, session: Any) -> al.Reply:
+        return al.Reply(text="It is blue.")
+
+    flows = [searching, guessing]
+    with al.Lab(model=Scripted(["x"]), flows=flows, datasets=folder, embedder="hashing/hashing-64") as lab:
+        run = lab.run_sync(out="run").path
+    model = Reader(credulous)
+    model.verdict = lambda reference, answer: "yes"
+    judged(run, model, "grounded", stress=0)
+    assert {part("passages", asked) == "(none)" for asked in model.asked if "It is blue." in asked} == {True}
+    assert compare(al.open_run(run)).pairs[0]["judge_grounded"].reading == "unchanged"
