@@ -106,7 +106,8 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
     rows = [json.loads(line) for line in Path("theirs/predictions.jsonl").read_text().splitlines()]
     write_rows(Path("theirs/predictions.jsonl"), [r | rated("", r["system"] == "one") for r in rows])
     run = al.import_predictions("theirs", "rated").path
-    judged(run, Reader(credulous), labels="published_human_faith:1:4")
+    standing = judged(run, Reader(credulous), labels="published_human_faith:1:4")
+    assert standing.mean("one").interval[1] == 1 and standing.difference("one", "two").interval[0] == -1
     capsys.readouterr()
     for command in ("show", "compare"):
         assert main([command, "rated"]) == 0

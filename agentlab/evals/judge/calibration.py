@@ -36,6 +36,11 @@ class Estimate:
     share: float
     """How much of the judge is used, from 0 (labels alone) to 1."""
 
+    def within(self, low: float, high: float) -> Estimate:
+        """Without what lies beyond the scale: the interval holds what it held."""
+        value, *ends = (min(max(end, low), high) for end in (self.value, *(self.interval or ())))
+        return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None, share=self.share)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:

@@ -95,14 +95,15 @@ class Standing:
         """What people would say of the flow's replies on the whole."""
         place = self.flows.index(flow)
         settled = ~self._asked[:, place]
-        return estimate(self.scores[:, place], self.labels[:, place], self._groups, self.conversations, settled=settled)
+        scores, labels = self.scores[:, place], self.labels[:, place]
+        return estimate(scores, labels, self._groups, self.conversations, settled=settled).within(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
         """How much more people would say of `other` than of `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
         judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
         settled = ~(self._asked[:, a] | self._asked[:, b])
-        return estimate(judged, told, self._groups, self.conversations, settled=settled)
+        return estimate(judged, told, self._groups, self.conversations, settled=settled).within(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
         """The turns (conversation, turn, epoch) whose labels would narrow the intervals most."""
