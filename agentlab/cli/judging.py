@@ -12,8 +12,8 @@ from agentlab.core.errors import ConfigError
 def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
     from agentlab.cli.progress import JudgeDisplay
-    from agentlab.evals.judge.labels import add_rows
-    from agentlab.evals.judge.standing import is_file, rows_to_label
+    from agentlab.evals.judge.labels import add_rows, unlabelled
+    from agentlab.evals.judge.standing import is_file, replies, rows_to_label
     from agentlab.evals.results.run import open_run
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
@@ -39,6 +39,11 @@ def judge(arguments: argparse.Namespace) -> None:
         )
     say(str(standing))
     if arguments.next:
-        fresh = add_rows(Path(arguments.labels), rows_to_label(run, standing.next_to_label(arguments.next)))
-        say(f"{fresh} replies to label are in {arguments.labels}: fill in the column `label`, 0 to 1, and ask again")
+        file = Path(arguments.labels)
+        blank = unlabelled(file, replies(run)) if file.exists() else set()
+        waiting = {(conversation, turn, epoch) for conversation, turn, _, epoch in blank}
+        chosen = [turn for turn in standing.next_to_label(arguments.next + len(waiting)) if turn not in waiting]
+        fresh = add_rows(file, rows_to_label(run, chosen[: arguments.next]))
+        beside = f", beside {len(blank)} that wait for a label" if blank else ""
+        say(f"{fresh} replies to label are in {file}{beside}: fill in the column `label`, 0 to 1, and ask again")
     say(f"next: agentlab compare {arguments.run}")

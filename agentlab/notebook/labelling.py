@@ -18,7 +18,7 @@ import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.evals.judge.calibration import Agreement, agreement
-from agentlab.evals.judge.labels import Reply, read_labels, rows_of, set_label
+from agentlab.evals.judge.labels import Reply, read_labels, set_label, unlabelled
 from agentlab.evals.judge.standing import replies
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
@@ -33,7 +33,7 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self._file = Path(file)
         known = replies(run)
         self.labels: dict[Reply, float] = read_labels(self._file, known) if self._file.exists() else {}
-        waiting = set(rows_of(self._file)) if self._file.exists() else set()
+        waiting = unlabelled(self._file, known) if self._file.exists() else set()
         rows = [row for row in run.played() if row.reply is not None and _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
         self._left = sorted(rows, key=lambda row: _key(row) not in waiting)

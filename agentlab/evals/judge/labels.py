@@ -3,7 +3,8 @@
     conversation,turn,flow,epoch,label,question,reference,reply
     laws-001,0,tools,0,1,How long is half-time?,At most 15 minutes.,A quarter of an hour.
 
-A label is a number from 0 (bad) to 1 (good), or empty where nobody has looked. Only the first five columns are read.
+A label is a number from 0 (bad) to 1 (good), or empty where nobody has looked. Only the first five columns are read,
+in whatever order, and `epoch` may be missing. A file is written to by its own header; its cells stay as they are.
 """
 
 from __future__ import annotations
@@ -14,31 +15,36 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import append_whole, open_file, replace_file
+from agentlab.core.files import open_file, replace_file
 from agentlab.core.shown import as_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")
 Reply = tuple[str, int, str, int]
 """Conversation, turn, flow, epoch."""
+_MARK = "\ufeff"
+"""With which some programs begin a file in UTF-8."""
 
 
 def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
     """The labels of a file, without the empty ones; raises DatasetError with file and line."""
-    replies = set(known)
+    replies = _by_cells(known)
     found: dict[Reply, float] = {}
     try:
         with _opened(path) as rows:
-            missing = [name for name in (*KEYS[:3], "label") if name not in (rows.fieldnames or ())]
+            if rows.fieldnames is None:
+                return found  # nothing is written yet
+            missing = [name for name in (*KEYS[:3], "label") if name not in rows.fieldnames]
             if missing:
                 raise DatasetError(f"there is no column {missing[0]!r}; it has {', '.join(COLUMNS)}", path)
             for row in rows:
-                reply = _reply(row, path, rows.line_num)
-                if reply not in replies:
+                cells = _reply(row, path, rows.line_num)
+                if (reply := replies.get(cells)) is None:
                     raise DatasetError(
-                        f"the run has no reply to turn {reply[1]} of {reply[0]} by {reply[2]}", path, rows.line_num
+                        f"the run has no reply to turn {cells[1]} of {cells[0]} by {cells[2]}", path, rows.line_num
                     )
                 if reply in found:
                     raise DatasetError(f"turn {reply[1]} of {reply[0]} by {reply[2]} stands twice", path, rows.line_num)
@@ -52,16 +58,34 @@ def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
     return found
 
 
+def unlabelled(path: Path, known: Iterable[Reply]) -> set[Reply]:
+    """The replies that a file has a row for, and no label; raises as `read_labels` does."""
+    labels, replies = read_labels(path, known := list(known)), _by_cells(known)
+    with _opened(path) as rows:
+        return {replies[_reply(row, path, rows.line_num)] for row in rows} - labels.keys()
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
     with open_file(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
         yield csv.DictReader(text)
 
 
+def _by_cells(known: Iterable[Reply]) -> dict[Reply, Reply]:
+    """By what a row may call it: a reply by its own name, as by hand, or by the cells that are written for it."""
+    named = {reply: reply for reply in known}
+    return {_in_cells(reply): reply for reply in named} | named
+
+
+def _in_cells(reply: Reply) -> Reply:
+    """A spreadsheet would run `-1`, so it is written as `'-1`."""
+    return str(as_cell(reply[0])), reply[1], str(as_cell(reply[2])), reply[3]
+
+
 def _reply(row: dict[str, str], path: Path, line: int) -> Reply:
     try:
         return row["conversation"], int(row["turn"]), row["flow"], int(row.get("epoch") or 0)
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         raise DatasetError("turn and epoch are whole numbers", path, line) from None
 
 
@@ -75,40 +99,65 @@ def _number(text: str, path: Path, line: int) -> float:
     return value
 
 
-def add_rows(path: Path, rows: Sequence[dict[str, object]]) -> int:
+def add_rows(path: Path, rows: Sequence[dict[str, Any]]) -> int:
     """Write those that the file does not have yet, for somebody to label; returns how many. Raises OSError."""
-    has: set[tuple[str, ...]] = set()
-    begun = path.exists() and path.stat().st_size > 0
-    if begun:
-        with _opened(path) as known:
-            has = {tuple(str(row.get(name) or "") for name in KEYS) for row in known}
-    fresh = [row for row in rows if tuple(str(row[name]) for name in KEYS) not in has]
-    written = io.StringIO(newline="")
-    writer = csv.DictWriter(written, COLUMNS)
-    if not begun:
-        writer.writeheader()
-    for row in fresh:
-        writer.writerow({name: as_cell(row.get(name, "")) for name in COLUMNS})
-    append_whole(path, written.getvalue().encode("utf-8", "backslashreplace"))
+    text, table = _table(path)
+    has = {reply for reply, _ in _rows_in(table, path)}
+    fresh = [row for row in rows if has.isdisjoint(_names_of(row))]
+    if not fresh:
+        return 0
+    needed = [name for name in COLUMNS if not table or any(row.get(name) for row in fresh)]
+    table = table or [[]]
+    missing = [name for name in needed if name not in table[0]]
+    if missing:
+        # A row may be longer than the header; what it has there is no cell of the new columns.
+        table[0] += [""] * (max(map(len, table)) - len(table[0])) + missing
+        text = _as_text(table, text)
+    elif not text.endswith("\n"):
+        text += _line_end(text)
+    text += _as_text([[as_cell(row.get(name, "")) for name in table[0]] for row in fresh], text.removeprefix(_MARK))
+    replace_file(path.resolve(), text)
     return len(fresh)
 
 
-def rows_of(path: Path) -> list[Reply]:
-    """The replies that a file has a row for, labelled or not; raises DatasetError."""
-    with _opened(path) as rows:
-        return [_reply(row, path, rows.line_num) for row in rows]
-
-
-def set_label(path: Path, row: dict[str, object]) -> None:
+def set_label(path: Path, row: dict[str, Any]) -> None:
     """Write a label down: into the row of its reply, if the file has one, or else as a new one. Raises OSError."""
     add_rows(path, [row])
-    with _opened(path) as reader:
-        names, rows = list(reader.fieldnames or COLUMNS), list(reader)
-    for known in rows:
-        if all(str(known.get(name) or "") == str(row[name]) for name in KEYS):
-            known["label"] = str(row["label"])
+    text, table = _table(path)
+    place = table[0].index("label")
+    for reply, cells in _rows_in(table, path):
+        if reply in _names_of(row):
+            cells += [""] * (place + 1 - len(cells))
+            cells[place] = str(row["label"])
+    replace_file(path.resolve(), _as_text(table, text))
+
+
+def _table(path: Path) -> tuple[str, list[list[str]]]:
+    """A file's text and its cells, the header's first; nothing of one that is not there or empty."""
+    if not path.exists():
+        return "", []
+    with open_file(path) as file:
+        text = file.read().decode()
+    return text, list(csv.reader(io.StringIO(text.removeprefix(_MARK), newline="")))
+
+
+def _rows_in(table: list[list[str]], path: Path) -> Iterator[tuple[Reply, list[str]]]:
+    for line, cells in enumerate(table[1:], 2):
+        if cells:
+            yield _reply(dict(zip(table[0], cells, strict=False)), path, line), cells
+
+
+def _names_of(row: dict[str, Any]) -> tuple[Reply, Reply]:
+    reply = row["conversation"], row["turn"], row["flow"], row["epoch"]
+    return reply, _in_cells(reply)
+
+
+def _as_text(table: Iterable[Sequence[object]], old: str) -> str:
+    """As CSV, with the first mark and the line ends of the old text."""
     written = io.StringIO(newline="")
-    writer = csv.DictWriter(written, names)
-    writer.writeheader()
-    writer.writerows(rows)
-    replace_file(path, written.getvalue())
+    csv.writer(written, lineterminator=_line_end(old)).writerows(table)
+    return _MARK * old.startswith(_MARK) + written.getvalue()
+
+
+def _line_end(text: str) -> str:
+    return "\n" if "\n" in text and "\r\n" not in text else "\r\n"

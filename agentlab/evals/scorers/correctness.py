@@ -1,10 +1,11 @@
 """Does the reply say what a reference says, whatever sentence stands around it? From 0 to 1, by the best reference.
 
-What counts is the share of the reference's content that the reply has: dates as days, numbers as numbers ("two" is 2,
-"1,500" is 1500), and the other words by their stems, without those that carry nothing. Words more than the reference
-has cost nothing, so read it with `rouge_l`. Three things are wrong whatever else is said: a reply that declines, the
-other one of yes and no, and none of the numbers where the reference has some. A word right after a "not" is not said.
-Of a reference that is a paragraph it is the token F1, for there the longest reply would have most of it.
+What counts is the share of the reference's content that the reply has: dates as days, numbers by their value ("two" is
+2, "1,500" and "1500.0" are 1500, "-5" is not 5; see `numbers`), and the other words by their stems, without those that
+carry nothing. Words more than the reference has cost nothing, so read it with `rouge_l`. Three things are wrong
+whatever else is said: a reply that declines, the other one of yes and no, and none of the numbers where the reference
+has some. A word right after a "not" is not said. Of a reference that is a paragraph it is the token F1, for there the
+longest reply would have most of it.
 
 Set and tested on answers that others had judged: `results/LOG.md`, `evals/bench/correctness.py`.
 """
@@ -16,6 +17,7 @@ import re
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.dates import find_dates, share_of_date
+from agentlab.evals.scorers.numbers import in_digits
 from agentlab.evals.scorers.stems import content
 from agentlab.evals.scorers.words import f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
@@ -48,11 +50,11 @@ def correctness(said: str, reference: str) -> float:
         return 0.0
     if is_paragraph(reference):
         return f1(normalise(said), normalise(reference))
-    said, reference = (re.sub(r"(?<=\d),(?=\d{3}\b)", "", text) for text in (said, reference))
+    said, reference = in_digits(said), in_digits(reference)
     right, ours = polarity(reference), polarity(said)
     if right and ours:
         return float(right == ours)  # what follows is why
-    if normalise(said) == normalise(reference):
+    if _as_words(said) == _as_words(reference):
         return 1.0
     dates, rest = find_dates(reference)
     our_dates, our_rest = find_dates(said)
@@ -77,6 +79,11 @@ def polarity(text: str) -> str:
     """`yes` or `no` where one of them is among the first words, "" where neither or both are."""
     found = {word for word in normalise(text[:OPENING]).split()[:3] if word in ("yes", "no")}
     return found.pop() if len(found) == 1 else ""
+
+
+def _as_words(text: str) -> str:
+    """Without punctuation, and yet 3-5 is not 35."""
+    return normalise(re.sub(r"(?<=\d)-(?=\d)", " ", text))
 
 
 def _is_number(word: str) -> bool:
