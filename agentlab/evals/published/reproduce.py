@@ -12,7 +12,6 @@ a figure is the mean of fewer answers than the pack asks for. What the file says
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -153,19 +152,13 @@ class Pack:
         self.systems = list(imported.result.flows)
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
         self._asked = [_category(each, turn) for each in conversations.values() for turn in each.scored_turns]
-        try:
-            for number, claim in enumerate(self.claims):
-                self._check(claim, folder / PUBLISHED, number)
-        except DatasetError:
-            shutil.rmtree(run)
-            raise
 
-    def _check(self, claim: Claim, file: Path, number: int) -> None:
-        """Raises DatasetError for a name that stands nowhere in the pack."""
+    def _check(self, claim: Claim) -> None:
+        """Raises CannotBeHad for a name that stands nowhere in the pack."""
         known = {"system": self.systems, "category": [ALL, *filter(None, self._asked)]}
         for what, names in known.items():
             if (name := getattr(claim, what)) not in names:
-                raise DatasetError(f"figures.{number}: {plugins.unknown(f'{what} of this pack', name, {*names})}", file)
+                raise CannotBeHad(plugins.unknown(f"{what} of this pack", name, {*names}))
 
     def asked(self, claim: Claim) -> int:
         """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
@@ -203,6 +196,7 @@ class Pack:
         found = partial(Figure, claim=claim, n=len(answers), asked=asked)
         missing = f"{asked - len(answers)} answers of {asked} are not here"
         try:
+            self._check(claim)
             grade = self.measure(claim)
             if not answers:
                 return found(ours=None, verdict="in part", why=missing)
