@@ -42,6 +42,7 @@ def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concu
         6,
     )
     assert len(model.requests) - before == 4, "one whole conversation was kept; the one that was cut began again"
+    assert al.score(out).summary["flows"] == run.summary["flows"], "such a run can be graded anew, too"
 
 
 def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, tmp_path):
