@@ -58,7 +58,7 @@ gate-%:
 recordings: .venv/.installed ## ask the model for every call of evals/recorded that is not recorded yet (can be interrupted)
 	@for spec in evals/recorded/*.yaml; do $(BIN)/agentlab run $$spec --mode auto || exit $$?; done
 
-STUDY = $(BIN)/agentlab run evals/study/$(1).yaml --mode auto --resume --out results/study/$(1)
+STUDY = AGENTLAB_PROMPT_CACHE=3000 $(BIN)/agentlab run evals/study/$(1).yaml --mode auto --resume --out results/study/$(1)
 
 study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER those of public sets too (a day; can be interrupted)
 	@$(BIN)/agentlab pull default qwen2.5-coder-1.5b
