@@ -123,6 +123,11 @@ def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -
         page.close()
 
 
+def first_row(page: Any, text: str) -> None:
+    """Wait for it: the texts of a row are inflated when it comes."""
+    page.locator(ROWS).first.filter(has_text=text).wait_for()
+
+
 def counted(page: Any) -> int:
     return int(page.inner_text("#matrix .note").split()[0])
 
@@ -161,16 +166,20 @@ def test_filters_show_what_they_say(show):
         assert counted(page) == rows, name
     choose = page.locator("#filters")
     choose.get_by_label("slice").select_option(label="conversation kind: odd")
-    assert counted(page) == 30 and "even" not in page.inner_text("#matrix .rows")
+    assert counted(page) == 30
+    first_row(page, "question")
+    assert "even" not in page.inner_text("#matrix .rows")
     page.locator("#filters button", has_text="failed").click()
     assert counted(page) == 6
     page.locator("#filters button", has_text="all turns").click()
     assert counted(page) == 60
     failed = choose.locator("option", has_text="failed: RuntimeError").get_attribute("value")
     choose.get_by_label("cause").select_option(failed)
-    assert counted(page) == 6 and "FAILED: RuntimeError" in page.inner_text(ROWS)
+    assert counted(page) == 6
+    first_row(page, "FAILED: RuntimeError")
     page.locator("#trouble .cause", has_text="cut off by max_tokens").click()
-    assert counted(page) == 1 and "question 9" in page.inner_text(ROWS)
+    assert counted(page) == 1
+    first_row(page, "question 9")
 
 
 def test_the_matrix_is_worst_first_whole_and_repeats_are_stacked(show):
