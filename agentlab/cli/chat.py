@@ -245,13 +245,7 @@ def chat(
     with ExitStack() as stack:
         _claim(folder, stack)
         # Recorded, so that /save can hand the calls on, those of earlier chats too.
-        given = {
-            "name": "chat",
-            "mode": "record",
-            "recordings": str(folder / RECORDED),
-            "flows": flows,
-            **overrides,
-        }
+        given = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
         lab = stack.enter_context(Lab(**given))
         prepare(lab.local_weights())
         label = plugins.label_of(flow)

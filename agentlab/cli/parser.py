@@ -97,6 +97,12 @@ def _collect_seldom() -> None:
     atexit.register(gc.freeze)
 
 
+def _count(typed: str) -> int:
+    if not typed.isdecimal():
+        raise argparse.ArgumentTypeError(f"{typed!r} is no number of turns: 0, 1, 2 ...")
+    return int(typed)
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
@@ -242,11 +248,11 @@ def make_parser() -> argparse.ArgumentParser:
     judging.add_argument("--mode", choices=get_args(Mode), help="of its calls (default: auto)")
     judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
     judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
-    judging.add_argument("--stress", type=int, default=8, metavar="N", help="turns with known answers (default: 8)")
+    judging.add_argument("--stress", type=_count, default=8, metavar="N", help="turns with known answers (default: 8)")
     judging.add_argument(
         "--labels", metavar="FILE", help="a CSV file of what people say of replies, or imported ratings"
     )
-    judging.add_argument("--next", type=int, default=0, metavar="N", help="turns to add to that file for people")
+    judging.add_argument("--next", type=_count, default=0, metavar="N", help="turns to add to that file for people")
 
     cache = command("cache", handlers.cache)
     cache.add_argument("run", metavar="RUN", help="a run folder")

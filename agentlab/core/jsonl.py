@@ -47,7 +47,8 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
 def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
     parsed = parse_line(line, file, number)
     try:
-        json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair cannot be written down again
+        if b"\\ud" in line.lower():
+            json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair cannot be written down again
         return row.model_validate(parsed)
     except ValidationError as problem:
         raise DatasetError(explain(problem, row), file, number) from None

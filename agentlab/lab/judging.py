@@ -16,7 +16,7 @@ from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.evals.judge import judging
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.judge.scores import add_to_run
+from agentlab.evals.judge.scores import add_to_run, score_rows
 from agentlab.evals.judge.standing import Standing, told_of
 from agentlab.evals.results.run import Run
 from agentlab.lab.lab import Lab
@@ -47,8 +47,9 @@ def judge(
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.local_weights())
         judged = lab.wait(judging.judge(lab, run, asked, stress=stress, on_progress=on_progress))
-    standing = Standing(run, judged, told)
-    add_to_run(run, judged)
+    scores = score_rows(run, judged)
+    standing = Standing(run, judged, scores, told)
+    add_to_run(run, judged, scores)
     standing.save(run)
     return standing
 

@@ -12,7 +12,6 @@ from agentlab.core.scratch import scratch
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
 from agentlab.evals.results.grading import Grader
-from agentlab.evals.results.rows import BEGUN_AGAIN
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, grade_rows, read_turns
 from agentlab.evals.run.folder import FORMAT, locked
@@ -76,8 +75,6 @@ def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
         for conversation in dataset.conversations
     }
     for row in read_turns(run.folder):
-        if row.turn == BEGUN_AGAIN:
-            continue
         turns = asked.get((row.dataset, row.conversation), [])
         if row.turn >= len(turns) or turns[row.turn].user != row.user:
             raise RunError(

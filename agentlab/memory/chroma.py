@@ -96,11 +96,7 @@ class _ChromaRows:
         self._collection = client.get_or_create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
-        found = self._collection.query(
-            query_embeddings=[vector],
-            n_results=count + _MARGIN,
-            include=_ALL,
-        )
+        found = self._collection.query(query_embeddings=[vector], n_results=count + _MARGIN, include=_ALL)
         facts, vectors = _oldest_first({name: rows[0] for name, rows in found.items() if rows})
         return rank(facts, vectors, vector, count) if facts else []
 

@@ -259,3 +259,12 @@ def test_ratings_that_cannot_be_labels_are_one_line(imported, own_home, capsys, 
 def test_ratings_are_no_file_to_write_into(imported, capsys):
     assert main(["judge", str(imported), "--labels", "published_human_faith:1:4", "--next", "3"]) == 1
     assert "--labels FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["-1", "half", "1.5"])
+def test_turns_are_counted_from_0_up(wrong, capsys):
+    for option in ("--stress", "--next"):
+        with pytest.raises(SystemExit):
+            main(["judge", "run", option, wrong])
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"{wrong!r} is no number of turns" in said

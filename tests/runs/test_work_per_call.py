@@ -1,7 +1,9 @@
 """What a model call costs the harness, counted in function calls: seconds differ from machine to machine, these do not.
 
-A change that makes a call 20 % dearer fails here. Where it is worth that, `python tests/runs/test_work_per_call.py`
-prints the new figures; where a change makes it cheaper, too: write them down, so that the bar is lower from then on.
+A change that makes a call 20 % dearer fails here. Where it is worth that, this prints the new figures; where a change
+makes it cheaper, too: write them down, so that the bar is lower from then on.
+
+    PYTHONPATH=tests python tests/runs/test_work_per_call.py
 """
 
 from __future__ import annotations

@@ -222,8 +222,7 @@ def members_of(
     """What is judged, from the turns of each flow of the baseline, and what cannot be: it is not known there."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
     laid_out = sheets(
-        [*baseline.values(), *(run[flow] for flow in baseline)],
-        dict(enumerate([*keys.values(), *keys.values()])),
+        [*baseline.values(), *(run[flow] for flow in baseline)], dict(enumerate([*keys.values(), *keys.values()]))
     )
     members, unknown = [], []
     for place, (flow, rows) in enumerate(baseline.items()):

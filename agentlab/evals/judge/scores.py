@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from agentlab.evals.judge.judging import Judged
@@ -31,9 +33,9 @@ def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
     return rows
 
 
-def add_to_run(run: Run, judged: Judged) -> None:
+def add_to_run(run: Run, judged: Judged, fresh: Sequence[ScoreRow]) -> None:
     """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
-    metric, fresh = judged.rubric.metric, score_rows(run, judged)
+    metric = judged.rubric.metric
     said = {(row.flow, row.conversation, row.turn, row.epoch): Graded(row.value, row.reason) for row in fresh}
     rows = []
     for row in run.played():

@@ -1,6 +1,6 @@
 """How a judge stands: what it says of each flow, corrected by what people say, and whether it may decide.
 
-standing = Standing(run, judged, read_labels(Path("labels.csv"), replies(run)))
+standing = Standing(run, judged, score_rows(run, judged), read_labels(Path("labels.csv"), replies(run)))
 print(standing)
 """
 
@@ -21,7 +21,7 @@ from agentlab.evals.judge.calibration import Agreement, Estimate, agreement, est
 from agentlab.evals.judge.judging import Judged
 from agentlab.evals.judge.labels import Reply, read_labels
 from agentlab.evals.judge.record import held_line, passed_line, refusal
-from agentlab.evals.judge.scores import score_rows
+from agentlab.evals.results.rows import ScoreRow
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.streaming import STORED
 
@@ -63,10 +63,10 @@ def told_of(run: Run, labels: str | Path) -> dict[Reply, float]:
 
 
 class Standing:
-    def __init__(self, run: Run, judged: Judged, labels: Mapping[Reply, float]) -> None:
+    def __init__(self, run: Run, judged: Judged, scores: Iterable[ScoreRow], labels: Mapping[Reply, float]) -> None:
         self.judged = judged
         self.flows = list(run.result.flows)
-        found = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in score_rows(run, judged)}
+        found = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in scores}
         values = {reply: value for reply, value in found.items() if value is not None}
         turns = dict.fromkeys(reply[1:] for reply in found)
         # Flows are compared on the turns where each has a score.

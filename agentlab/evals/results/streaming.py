@@ -22,7 +22,16 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import mean_intervals
 from agentlab.evals.results.grading import NotSaid, grade
-from agentlab.evals.results.rows import FlowSummary, Graded, Latency, MetricSummary, Summary, TurnRow, encode
+from agentlab.evals.results.rows import (
+    BEGUN_AGAIN,
+    FlowSummary,
+    Graded,
+    Latency,
+    MetricSummary,
+    Summary,
+    TurnRow,
+    encode,
+)
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
 
@@ -77,16 +86,15 @@ def as_line(row: Any) -> bytes:
 
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
-    """The turns of an imported run, one at a time."""
+    """The turns of a run as they stand in its files, one at a time."""
     for file in folder.files("turns.jsonl"):
-        yield from rows_of(file, lambda content: from_json(TurnRow, content), TurnRow)
+        for row in rows_of(file, lambda content: from_json(TurnRow, content), TurnRow):
+            if row.turn != BEGUN_AGAIN:
+                yield row
 
 
 def grade_rows(
-    folder: RunFolder,
-    data: Dataset,
-    scorers: Sequence[Any],
-    embed: Callable[[Sequence[str]], np.ndarray] | None = None,
+    folder: RunFolder, data: Dataset, scorers: Sequence[Any], embed: Callable[[Sequence[str]], np.ndarray] | None = None
 ) -> None:
     """Put scores into an imported run's turns and write its summary; without `embed` what needs it is not known."""
     conversations = {conversation.id: conversation for conversation in data.conversations}

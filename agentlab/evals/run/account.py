@@ -40,12 +40,7 @@ class Account:
     whole run, so that every share of it numbers them alike."""
 
     def __init__(
-        self,
-        bench: Workbench,
-        names: Iterable[str],
-        plays: Iterable[Assignment],
-        folder: RunFolder,
-        budget: Budget,
+        self, bench: Workbench, names: Iterable[str], plays: Iterable[Assignment], folder: RunFolder, budget: Budget
     ) -> None:
         self._bench = bench
         self._folder = folder
