@@ -19,8 +19,8 @@ STUDY = """# The reference study
 
 Ways of answering and remembering on a model that can answer, each set taken whole. What it could show was said before
 it was run: [study_plan.md](study_plan.md); what it says about which flow to use: [README.md](README.md); how it was
-recorded, and what was not expected: [LOG.md](LOG.md). Sets that are not below are not run yet. Latency is no measure
-here: the machine did other work meanwhile, and the model stood still at times.
+recorded, and what was not expected: [LOG.md](LOG.md); as a picture: [study.svg](study.svg). Sets that are not below are
+not run yet. Latency is no measure here: the machine did other work meanwhile, and the model stood still at times.
 """
 
 
