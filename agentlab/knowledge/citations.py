@@ -60,6 +60,8 @@ def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[
 
 def strip_markers(text: str) -> str:
     """`text` without its markers [n] and the blank before each; code in backticks is left alone."""
+    if "[" not in text:
+        return text
     parts = _CODE.split(text)
     parts[::2] = [_BLANK_AND_MARKERS.sub("", part) for part in parts[::2]]
     return "".join(parts)

@@ -6,6 +6,7 @@ declines("The documents give no number, but eleven players are usual.")    # Fal
 
 from __future__ import annotations
 
+import functools
 import re
 
 MARKERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\](?:\s?\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\])*"
@@ -55,6 +56,7 @@ def claims(text: str) -> list[str]:
     return kept
 
 
+@functools.lru_cache(maxsize=32)  # of one turn: several scorers ask about the same reply and references
 def declines(text: str) -> bool:
     """True for an empty reply and for one in which nothing but regret is left once refusals are taken out."""
     return all(_REGRET.fullmatch(sentence.lower()) for sentence in claims(text))

@@ -1,15 +1,18 @@
 """The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
 
-A turn is graded when it has ended, in a thread of its own: a scorer may compute, and the turns of other conversations
-go on meanwhile. What it says does not depend on what comes later.
+A turn is graded when it has ended, beside the loop where that takes long: a scorer may compute, and the turns of other
+conversations go on meanwhile. What it says does not depend on what comes later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
@@ -18,6 +21,7 @@ from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Costs, Trace, check_conservation, critical_path
 from agentlab.data.conversations import Conversation, Turn
+from agentlab.evals import scorers as own_scorers
 from agentlab.evals.results.fold import UNGRADED
 from agentlab.evals.results.grading_threads import GradingThreads
 from agentlab.evals.results.rows import Graded, TurnRow
@@ -112,6 +116,7 @@ class Grader:
         self._scorers = scorers
         self._embed = embed
         self._embeds_at_once = embeds_at_once
+        self._only_compute = embeds_at_once and all(map(_is_own, scorers))
         self._path = path
         self._threads = GradingThreads[dict[str, Graded]]()
         self.failure: RunError | None = None
@@ -145,8 +150,11 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
+        # Ctrl-C in the main thread is the run's, and `grade` would take it for a scorer's failure.
+        at_hand = self._only_compute and threading.current_thread() is not threading.main_thread()
         try:
-            return await self._threads.run(lambda: grade(self._path, row, turn, scorers, outcome))
+            work = functools.partial(grade, self._path, row, turn, scorers, outcome)
+            return await self._threads.run(work, only_computes=at_hand)
         except RunError as failure:
             self.failure = failure
             return None
@@ -158,6 +166,11 @@ class Grader:
 def _graded(score: Score) -> Graded:
     value: Any = score.value
     return Graded(value if value is None or math.isfinite(value) else None, score.reason)
+
+
+def _is_own(scorer: Any) -> bool:
+    """Whether it came with this package: those wait for nothing. Of a stranger's nobody knows."""
+    return isinstance(scorer, ModuleType) and scorer.__name__.startswith(f"{own_scorers.__name__}.")
 
 
 def _done(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:

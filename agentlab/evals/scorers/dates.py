@@ -23,6 +23,7 @@ _DATE = re.compile(
     r"|\b(?P<y5>[12]\d{3})\b",
     re.IGNORECASE,
 )
+_YEAR = re.compile(r"[12]\d{3}")
 _RELATIVE = re.compile(rf"(?P<unit>{'|'.join(DAYS)}|days?|weeks?|weekends?|months?)\s+(?P<way>before|after)\s*$", re.I)
 _LENGTH = {"day": 7, "week": 7, "weekend": 7, "month": 31}
 """Days; "a few days before" is about a week."""
@@ -30,6 +31,8 @@ _LENGTH = {"day": 7, "week": 7, "weekend": 7, "month": 31}
 
 def find_dates(text: str) -> tuple[list[Span], str]:
     """The spans of a text in order, and the text without them."""
+    if not _YEAR.search(text):
+        return [], text
     found, rest, end = [], [], 0
     for match in _DATE.finditer(text):
         span = _span({name[0]: value for name, value in match.groupdict().items() if value})

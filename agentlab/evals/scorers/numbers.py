@@ -7,6 +7,7 @@ as 3.11.2, and what begins with a letter, as v2.0, is no number. Languages are w
 
 from __future__ import annotations
 
+import functools
 import re
 
 from agentlab.evals.scorers.stems import COUNT, NUMBERS, TENS
@@ -26,16 +27,23 @@ _NUMBER = re.compile(
     r"(?:(?P<whole>\d+)(?:\.(?P<part>\d+))?|\.(?P<only>\d+))(?!\.?\d)",
     re.IGNORECASE,
 )
+_DIGIT = re.compile(r"\d")
 _LANGUAGE = re.compile(r"(?<=[^\W\d_])(?:(?P<plus>\+\+)|#(?!\w))")
 
 
+@functools.lru_cache(maxsize=32)  # of one turn: a reply is held against several references
 def in_digits(text: str) -> str:
     """The text with its numbers as above, as words, since no punctuation is compared: -2.5 is `2point5decneg`."""
-    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+    # Most texts hold little of it, and to look whether they do costs a tenth of it.
+    if "," in text:
+        text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
     text = _COUNTED.sub(_counted, text)
-    text = re.sub(r"(?<=\d)[\u2010-\u2015\u2212](?=\d)", "-", text)
-    text = _NUMBER.sub(_number, text)
-    return _LANGUAGE.sub(lambda match: "plusplus " if match["plus"] else "sharp", text)
+    if _DIGIT.search(text):
+        text = re.sub(r"(?<=\d)[\u2010-\u2015\u2212](?=\d)", "-", text)
+        text = _NUMBER.sub(_number, text)
+    if "+" in text or "#" in text:
+        text = _LANGUAGE.sub(lambda match: "plusplus " if match["plus"] else "sharp", text)
+    return text
 
 
 def _counted(match: re.Match[str]) -> str:

@@ -35,6 +35,7 @@ def content(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.lru_cache(maxsize=4096)
 def stem(word: str) -> str:
     """A number as its digits; else without the endings of plurals and verbs."""
     if word in NUMBERS:
