@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,35 @@ from agentlab.core.protocols import Answer, Emit, Place
 from agentlab.core.strict_json import tamed
 from agentlab.wire.checked import checked
 from agentlab.wire.explain import Explanation
-from agentlab.wire.keys import RecordedRequest, Repeat, Row, duration_key, record_request, result_key, text_key
+from agentlab.wire.keys import (
+    RecordedRequest,
+    Repeat,
+    Row,
+    duration_key,
+    flight_key,
+    record_request,
+    result_key,
+    text_key,
+)
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel, Timed, timed
 from agentlab.wire.recorder import Recorder, packed, unpacked
 from agentlab.wire.retries import RETRIES, Attempts
 
 _REFUSALS = (BadRequest, ContextOverflow)
 """Errors that the same request would meet again, and that are therefore part of its recording."""
+
+
+class _Asked(NamedTuple):
+    """What a request is found by: among those under way, and among the recordings, where there are any."""
+
+    flight: str
+    key: str = ""
+    repeat: Repeat = 0
+    recorded: RecordedRequest | None = None
+
+    @property
+    def fields(self) -> Row:
+        return self.recorded.fields if self.recorded is not None else {}
 
 
 class Gateway:
@@ -58,7 +80,7 @@ class Gateway:
         self._epoch = epoch
         self._retries = retries
         self._call_seconds = call_seconds
-        self._asked: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._counted: Counter[tuple[tuple[int, ...], str]] = Counter()
         """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
     def go_on_as(self, other: Gateway) -> None:
@@ -67,12 +89,7 @@ class Gateway:
     async def ask(
         self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> Answer[Completion]:
-        recorded = record_request(self.name, self._model.endpoint, request, self._epoch)
-        first_key = recorded.key(0)
-        count = self._asked[place.path, first_key]
-        self._asked[place.path, first_key] += 1
-        repeat: Repeat = [*place.path, count] if place.path else count
-        key = recorded.key(repeat) if repeat else first_key
+        asked = self._asked_as(request, place)
         attempts, said, odd = Attempts(self._retries), list[str](), list[str]()
         heard = False
         missed: Explanation | None = None
@@ -88,35 +105,36 @@ class Gateway:
                 said.clear()
                 again()
             # What is asked twice at once is asked once, whoever repeats it.
-            return await self._recorder.flights.share(first_key, lambda: self._ask_model(request, emit_and_keep, odd))
+            flights = self._recorder.flights
+            return await flights.share(asked.flight, lambda: self._ask_model(request, emit_and_keep, odd))
 
         try:
-            row = self._recorder.find(key)
+            row = self._recorder.find(asked.key)
             if row is not None:
                 completion = _completion(row)
                 emit(completion.message.text)
                 return Answer(value=completion, seconds=row["seconds"], origin="replay")
             at = (self._flow, self._conversation, place.turn)
             nearest = self._recorder.nearest
-            missed = nearest.explain(request, recorded.fields, at) if nearest is not None else None
+            missed = nearest.explain(request, asked.fields, at) if nearest is not None else None
             if self._recorder.mode == "replay":
                 raise NotRecorded(
                     str(missed or "nothing like this call is recorded here; --mode auto records it"),
                     missed.cause if missed else "nothing recorded",
                 )
-            entry: Row = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
+            entry: Row = {"kind": "completion", "request": asked.fields, "repeat": asked.repeat, "at": at}
             try:
                 brought, joined = await attempts.run(ask_once)
                 if joined:
                     emit(brought.result.message.text)
             except _REFUSALS as refusal:
-                self._recorder.keep(key, _refused(entry, refusal), recorded)
+                self._recorder.keep(asked.key, _refused(entry, refusal), asked.recorded)
                 raise
         except asyncio.CancelledError as interrupt:
-            self._asked[place.path, first_key] -= 1  # nothing of it is recorded; who asks it again is the first
+            self._counted[place.path, asked.flight] -= 1  # nothing of it is recorded; who asks it again is the first
             return self._interrupted(interrupt, attempts, said)
         except Exception as failure:
-            self._asked[place.path, first_key] -= not isinstance(failure, (NotRecorded, *_REFUSALS))
+            self._counted[place.path, asked.flight] -= not isinstance(failure, (NotRecorded, *_REFUSALS))
             failed = _failed(failure, waited=attempts.lost, attempt=attempts.number)
             # Where a server dies in the middle of an answer, that was made all the same: its tokens are not known.
             return replace(failed, value=self._partial(said)) if heard else failed
@@ -128,7 +146,18 @@ class Gateway:
             origin="replay" if joined else "live",
             odd="; ".join(odd),
         )
-        return self._recorded(answer, key, entry, recorded, missed)
+        return self._recorded(answer, entry, asked, missed)
+
+    def _asked_as(self, request: Request, place: Place) -> _Asked:
+        who = self.name, self._model.endpoint, request, self._epoch
+        if self._recorder.recordings is None:
+            return _Asked(flight_key(*who))
+        recorded = record_request(*who)
+        first_key = recorded.key(0)
+        count = self._counted[place.path, first_key]
+        self._counted[place.path, first_key] += 1
+        repeat: Repeat = [*place.path, count] if place.path else count
+        return _Asked(first_key, recorded.key(repeat) if repeat else first_key, repeat, recorded)
 
     async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
         answer = await self._model.ask(
@@ -151,14 +180,14 @@ class Gateway:
             raise errors.Unreachable(f"no answer within {self._call_seconds:g} s (timeouts.call)", self.name) from None
 
     def _recorded(
-        self, answer: Answer[Completion], key: str, entry: Row, request: RecordedRequest, missed: Explanation | None
+        self, answer: Answer[Completion], entry: Row, asked: _Asked, missed: Explanation | None
     ) -> Answer[Completion]:
         """The answer as it now stands in the recordings, which is another one where somebody else was first."""
         if self._recorder.recordings is None:
             return answer
         entry |= {"completion": to_json(answer.value), "seconds": answer.seconds}
         try:
-            kept = self._recorder.keep(key, entry, request)
+            kept = self._recorder.keep(asked.key, entry, asked.recorded)
             return replace(answer, value=_completion(kept), seconds=kept["seconds"], missed=missed)
         except RecordingError as problem:
             # It was made and paid for all the same.

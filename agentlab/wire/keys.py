@@ -5,6 +5,7 @@ Ids that only name an exchange are normalised first; everything else that reache
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -12,11 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from agentlab.core.messages import PLAIN, Message, Request, Role, defaults_of, plain_json, plain_row, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 
+_encode = msgspec.json.Encoder().encode
 _SETTINGS = tuple(field for field in defaults_of(Request) if field[0] not in ("messages", "tools"))
 
 Row = dict[str, Any]
@@ -73,6 +77,14 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
             rest[name] = value if type(value) in PLAIN else to_json(value)
     who = {"model": model, "endpoint": endpoint, "epoch": epoch}
     return RecordedRequest({**who, "messages": messages, "tools": tools, **rest}, parts)
+
+
+def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
+    """What finds the request among those under way, where nothing is recorded: good for this process, and cheap."""
+    if all(message.tool_call_id is None and not (message.tool_calls or message.extra) for message in request.messages):
+        with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair; a schema that is no JSON
+            return _encode((model, endpoint, epoch, request)).decode()
+    return record_request(model, endpoint, request, epoch).key(0)
 
 
 @functools.lru_cache(maxsize=1024)

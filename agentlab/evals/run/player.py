@@ -297,6 +297,8 @@ class Player:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
             self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
+            # A replay waits for nothing: whoever wants to stop it, and what is to be written, comes in here.
+            await asyncio.sleep(0)
             if self._is_decided:
                 raise _Stopped
 
