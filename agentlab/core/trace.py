@@ -138,7 +138,10 @@ def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) ->
     """Seconds from the first to the last of events with one parent, given in the order of their ids."""
     done: dict[int, float] = {}
     for event in siblings:
-        done[event.id] = max((done.get(before, 0.0) for before in event.after), default=0.0) + weight(event)
+        begins = 0.0
+        for before in event.after:
+            begins = max(begins, done.get(before, 0.0))
+        done[event.id] = begins + weight(event)
     return max(done.values(), default=0.0)
 
 

@@ -154,7 +154,8 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
         before.append([tool.model_dump() for tool in conversation.tools])
         same, contradicts = None, False
         for number, turn in enumerate(conversation.turns):
-            context = turn.model_dump(include={"speaker", "session", "tool_results"})
+            plain = not (turn.speaker or turn.session or turn.tool_results)  # as most turns are
+            context = None if plain else turn.model_dump(include={"speaker", "session", "tool_results"})
             before = [*before, _words(turn.user), context, turn.metadata.get("now")]
             first, at = seen.setdefault(json.dumps(before, default=str), (conversation, number))
             same = first if first is not conversation and at == number else None

@@ -45,28 +45,28 @@ def connect(
     return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
 
 
-class CallOfFunction(Struct):
+class CallOfFunction(Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class PartOfCall(Struct):
+class PartOfCall(Struct, gc=False):
     index: int = 0
     id: str | None = None
     function: CallOfFunction | None = None
 
 
-class Delta(Struct):
+class Delta(Struct, gc=False):
     content: str | None = None
     tool_calls: list[PartOfCall] | None = None
 
 
-class Choice(Struct):
+class Choice(Struct, gc=False):
     delta: Delta
     finish_reason: str | None = None
 
 
-class Chunk(Struct):
+class Chunk(Struct, gc=False):
     """What is read of a piece of a streamed answer; whatever else stands in it is passed over."""
 
     choices: list[Choice] | None = None
@@ -89,17 +89,19 @@ class StreamedChat:
         self.model = chunk.model or self.model
         if chunk.usage is not None:
             self.usage = read_usage(chunk.usage)
-        for choice in (chunk.choices or ())[:1]:
-            self.finish = choice.finish_reason or self.finish
-            if choice.delta.content:
-                self.text.append(choice.delta.content)
-                emit(choice.delta.content)
-            for part in choice.delta.tool_calls or ():
-                call = self.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
-                call["id"] = part.id or call["id"]
-                if part.function is not None:
-                    call["name"] += part.function.name or ""
-                    call["arguments"] += part.function.arguments or ""
+        if not chunk.choices:
+            return
+        choice = chunk.choices[0]
+        self.finish = choice.finish_reason or self.finish
+        if choice.delta.content:
+            self.text.append(choice.delta.content)
+            emit(choice.delta.content)
+        for part in choice.delta.tool_calls or ():
+            call = self.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+            call["id"] = part.id or call["id"]
+            if part.function is not None:
+                call["name"] += part.function.name or ""
+                call["arguments"] += part.function.arguments or ""
 
 
 class OpenAIModel(Provider[dict[str, Any], StreamedChat]):

@@ -146,7 +146,8 @@ class FlowFold:
         self.totals.add(costs.totals)
         for phase, part in costs.phases.items():
             self.phases[phase].add(part)
-        self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
+        if "fallback" in costs.phases:
+            self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
         if {event.origin for event in trace.events} == {"live"}:
             self.billed.add(costs.totals)
         else:
@@ -174,23 +175,26 @@ class FlowFold:
         self.latencies.add(place, row.latency_s or 0.0)
         for position, (metric, score) in enumerate((row.scores or {}).items()):
             self.scores[metric].add(place, math.nan if score.value is None else score.value)
-            self.first_scored[metric] = min(self.first_scored.get(metric, (place, position)), (place, position))
+            first = self.first_scored.get(metric)
+            if first is None or place < first[0]:
+                self.first_scored[metric] = place, position
             self.ungraded += score.reason.startswith(UNGRADED)
 
     def _take_reuse(self, trace: Trace) -> None:
+        parents = {event.parent for event in trace.events}
         for event in trace.events:
-            if isinstance(event, ModelCall) and event.completion is not None:
-                self.counts["reused" if event.origin == "replay" else "new"] += event.origin in ("replay", "live")
+            if isinstance(event, ModelCall):
+                if event.completion is not None:
+                    self.counts["reused" if event.origin == "replay" else "new"] += event.origin in ("replay", "live")
+            # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
+            elif event.origin == "live" and event.work is not None and event.id not in parents:
+                self.untimed += 1
         if missed := missed_calls(trace):
             first = min(missed, key=lambda notice: notice.id)
             where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
             causes = [str(notice.data["cause"]) for notice in missed]
             place = trace.flow, trace.conversation, trace.epoch
             self.missed.append((place, causes, {**where, "cause": first.data["cause"], "why": first.text}))
-        # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
-        parents = {event.parent for event in trace.events}
-        leaves = (event for event in trace.events if event.id not in parents and event.origin == "live")
-        self.untimed += sum(leaf.work is not None for leaf in leaves)
 
     def _take_ingest(self, trace: Trace) -> None:
         notices = [event for event in trace.events if isinstance(event, Notice)]

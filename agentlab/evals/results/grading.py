@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
     """What a turn row says of the events of its turn."""
     costs = Costs.of(events)
-    recalled = [f for e in events if isinstance(e, MemoryOp) and e.op == "recall" for f in e.facts]
-    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
+    recalled, away = 0, False
+    for event in events:
+        if isinstance(event, MemoryOp) and event.op == "recall":
+            recalled += sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in event.facts)
+        elif isinstance(event, Notice):
+            away |= event.name == MEMORY_UNAVAILABLE
     return {
         "totals": costs.totals,
         "latency_s": critical_path(events),
-        "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
+        "memory_tokens": recalled,
         "memory_unavailable": int(away),
         "phases": phase_sums(costs.phases),
     }
