@@ -1,21 +1,19 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
-on from there with --resume. What a model was paid for is written at once; turns that end together, with the rest of
-their events, are written together, before anything else is waited for.
+on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import sys
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -40,8 +38,6 @@ has no `graders` in its header and no `background` in its ledger: such a run can
 with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
-MOST_PENDING = 64
-"""Turns that are written together."""
 MOST_LOGGED = 64 * 2**20
 """Bytes of a `run.log`."""
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
@@ -58,7 +54,6 @@ class RunFolder:
         self._is_as_sealed = False
         """Whether its files were held against its seal, which says more than the hashes of single rows."""
         self._pending: list[bytes] = []
-        self._pending_turns: list[bytes] = []
         self._files = {name: Appended(path / name) for name in ROWS}
         self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
 
@@ -100,7 +95,6 @@ class RunFolder:
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
-        self.flush()
         summary = self.read_json("summary.json", "") if name == "run.json" and self.summary_file.exists() else None
         if summary is not None:
             self.unseal()
@@ -136,38 +130,22 @@ class RunFolder:
             self.flush()
 
     def append_turn(self, row: TurnRow) -> None:
-        """Take a turn, which is written once the loop has done what is at hand."""
-        self._check()
-        self._pending_turns.append(encode_line(row))
-        if len(self._pending_turns) == 1:
-            try:
-                asyncio.get_running_loop().call_soon(self._flush_soon)
-            except RuntimeError:  # there is no loop
-                self.flush()
-        elif len(self._pending_turns) == MOST_PENDING:
-            self.flush()
-
-    def _flush_soon(self) -> None:
-        with contextlib.suppress(RunError):  # kept for whoever comes next
-            self.flush()
+        self.flush()
+        self._append(TURNS, encode_line(row))
 
     def flush(self) -> None:
-        """Write the events and turns that wait; raises RunError, now and from then on, where that cannot be done."""
-        self._check()
-        lines, self._pending = self._pending, []
-        if lines:
+        """Write the events that wait for their turn to end."""
+        if self._pending:
+            lines = b"".join(self._pending)
+            self._pending.clear()
             self._append(CALLS, lines)
-        turns, self._pending_turns = self._pending_turns, []
-        if turns:
-            self._append(TURNS, turns)
 
-    def _append(self, name: str, lines: Sequence[bytes]) -> None:
+    def _append(self, name: str, lines: bytes) -> None:
+        self._check()
         self.unseal()
         try:
-            clean = _lines_without_secrets(b"".join(lines))
-            if name == TURNS:
-                clean = b"".join(map(with_check, clean.splitlines(keepends=True)))
-            self._files[name].add(clean)
+            clean = _lines_without_secrets(lines)
+            self._files[name].add(with_check(clean) if name == TURNS else clean)
         except OSError as problem:
             raise self._broken(name, problem) from None
         self.__dict__.pop("ledger", None)
