@@ -11,17 +11,18 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from agentlab.core.errors import ConfigError
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.results.run import Run
-from agentlab.evals.run.gating import gate_while_running
 from agentlab.evals.run.runner import run
-from agentlab.lab.chat import Chat
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import FlowSpec, Spec, load_spec, make_spec
 from agentlab.workbench.workbench import close_each
+
+if TYPE_CHECKING:
+    from agentlab.lab.chat import Chat
 
 
 class Lab(RunningBench):
@@ -59,14 +60,20 @@ class Lab(RunningBench):
 
         Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`.
         """
+        from agentlab.evals.run.gating import gate_while_running
+
         return await asyncio.wrap_future(self.start(gate_while_running(self, baseline, **options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """`gate` for scripts."""
+        from agentlab.evals.run.gating import gate_while_running
+
         return self.wait(gate_while_running(self, baseline, **options))
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
         """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""
+        from agentlab.lab.chat import Chat
+
         variant = self.variant(flow or self.variants[0].label)
         chat = Chat(self, dataclasses.replace(variant, model=model or variant.model), **options)
         chat.on_close = lambda: self._chats.discard(chat)

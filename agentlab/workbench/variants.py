@@ -9,7 +9,7 @@ import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,9 +21,11 @@ from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
-from agentlab.tools.mcp.listing import FoundTool, that_fit
 from agentlab.workbench.prompt_files import find_prompt_files
 from agentlab.workbench.spec import ENVIRONMENT, FlowSpec, GenerationSpec, RetrievalSpec, Spec
+
+if TYPE_CHECKING:
+    from agentlab.tools.mcp.listing import FoundTool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ class Variant:
 
     def fitting(self, found: Sequence[FoundTool]) -> Sequence[FoundTool]:
         """The tools of servers and scripts that the flow is given."""
+        from agentlab.tools.mcp.listing import that_fit
+
         return found if self.chooses_tools else that_fit(found)[0]
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
@@ -33,8 +33,6 @@ from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
 from agentlab.session.history import ConversationDatabase, ConversationList
 from agentlab.session.session import Generation, Session
-from agentlab.tools.mcp.folder import ToolManager
-from agentlab.tools.mcp.listing import that_fit
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.limits import Limits
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
@@ -42,6 +40,9 @@ from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import RetrievalSpec, Spec
 from agentlab.workbench.variants import Variant, check_consistency, make_variant
+
+if TYPE_CHECKING:
+    from agentlab.tools.mcp.folder import ToolManager
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS = 90
@@ -329,10 +330,14 @@ class Workbench:
 
         `live` ones, for chats, take up what servers change.
         """
-        reserved = tuple(tool.spec.name for tool in variant.tools)
-        found = []
         if mcp is None and self.spec.mcp is not None:
             mcp = Path(self.spec.mcp)
+        if variant.tool_folder is None and mcp is None:
+            return []
+        from agentlab.tools.mcp.folder import ToolManager
+
+        reserved = tuple(tool.spec.name for tool in variant.tools)
+        found = []
         for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
             if path is None:
                 continue
@@ -352,6 +357,8 @@ class Workbench:
 
 def _problems(manager: ToolManager, variant: Variant) -> list[str]:
     """What is odd about the tools that were found, and which of them the flow is not offered, a line each."""
+    from agentlab.tools.mcp.listing import that_fit
+
     return [*manager.problems, *([] if variant.chooses_tools else that_fit(manager.tools)[1])]
 
 
