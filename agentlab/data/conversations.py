@@ -52,7 +52,7 @@ class ToolDefinition(Strict):
 
 class Turn(Strict):
     user: str
-    reference_answers: list[str] = []
+    reference_answers: list[str] = Field(default_factory=list)
     relevant_doc_ids: list[str] | None = None
     unanswerable: bool = False
     scored: bool = True
@@ -60,11 +60,11 @@ class Turn(Strict):
     expected_calls: list[ExpectedCall] | None = None
     call_order: str = "any"
     no_call: bool = False
-    tool_results: list[ToolResult] = []
+    tool_results: list[ToolResult] = Field(default_factory=list)
     speaker: Speaker | None = None
     session: str | None = None
     expected_memory: list[ExpectedMemory] | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)
 
 
 INGEST = "ingest:"
@@ -76,10 +76,10 @@ class Conversation(Strict):
     turns: list[Turn] = Field(min_length=1)
     source: str = ""
     licence: str = ""
-    tools: list[ToolDefinition] = []
+    tools: list[ToolDefinition] = Field(default_factory=list)
     memory: str | None = None
     """A folder beside the file: what the flow has in memory when the conversation begins."""
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _distinct_tools_and_a_date(self) -> Conversation:

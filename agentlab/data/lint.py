@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from agentlab.core.names import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation, ExpectedCall, Turn
 from agentlab.data.datasets import Dataset
+from agentlab.data.memory_sets import Question
 
 ORDERS = ("any", "sequence")
 OWN = ("lookup_documents", *MEMORY_TOOLS)
@@ -33,6 +34,7 @@ LEAST_CONVERSATIONS = 6
 """With fewer, a test that flips the signs of whole conversations never comes below p = .05: 2 / 2^5 is more."""
 
 
+_WORD = re.compile(r"\w+")
 _linted = WeakKeyDictionary[Dataset, tuple[str, ...]]()
 
 
@@ -127,7 +129,7 @@ def _of_call(call: ExpectedCall, parameters: Mapping[str, object]) -> Iterator[s
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
+    return _WORD.findall(text.casefold())
 
 
 def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> str:
@@ -150,7 +152,7 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
     """Conversations that are the same, and turns that are while their gold is not."""
     seen: dict[str, tuple[Conversation, int]] = {}
     for conversation in dataset.conversations:
-        before: list[object] = [getattr(conversation, "memory_of", ""), conversation.metadata.get("today")]
+        before: list[object] = [_memory_of(conversation), conversation.metadata.get("today")]
         before.append([tool.model_dump() for tool in conversation.tools])
         same, contradicts = None, False
         for number, turn in enumerate(conversation.turns):
@@ -167,6 +169,10 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
                 before.append(turn.reference_answers)
         if same and not contradicts and len(same.turns) == len(conversation.turns):
             yield f"{_place(dataset, conversation)}{conversation.id}: the same turns as {_other(dataset, same)}"
+
+
+def _memory_of(conversation: Conversation) -> str:
+    return conversation.memory_of if isinstance(conversation, Question) else ""
 
 
 def _other(dataset: Dataset, conversation: Conversation) -> str:
@@ -201,7 +207,7 @@ def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
     for conversation in dataset.conversations:
         said = [_words(turn.user) for turn in conversation.turns]
         runs = frozenset(tuple(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
-        groups[getattr(conversation, "memory_of", "")].append((conversation, runs, said))
+        groups[_memory_of(conversation)].append((conversation, runs, said))
     for group in groups.values():
         common = Counter(run for _, runs, _ in group for run in runs)
         holding: dict[tuple[str, ...], list[int]] = defaultdict(list)

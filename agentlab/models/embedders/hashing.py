@@ -19,8 +19,9 @@ import numpy as np
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.protocols import Embedder
-from agentlab.core.vectors import Vectors, unit_rows
+from agentlab.core.vectors import Vectors, pack
 
+_WORD = re.compile(r"\w+")
 IS_QUICK = True
 """A vector is computed sooner than it is found on disk."""
 
@@ -40,12 +41,19 @@ class HashingEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions)."""
-        rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            words = Counter(re.findall(r"\w+", text.lower())) or Counter([text])
-            for word, count in words.items():
-                row[_number(word) % self.dimensions] += 1 + math.log(count)
-        return unit_rows(rows)
+        # Of a dozen words, scaled here: array by array it takes three times as long.
+        slots, weights = list[int](), list[float]()
+        for row, text in enumerate(texts):
+            counted: dict[int, float] = {}
+            for word, count in Counter(_WORD.findall(text.lower()) or [text]).items():
+                slot = row * self.dimensions + _number(word) % self.dimensions
+                counted[slot] = counted.get(slot, 0.0) + 1 + math.log(count)
+            length = math.hypot(*counted.values())
+            slots += counted
+            weights += [weight / length for weight in counted.values()]
+        rows = np.zeros(len(texts) * self.dimensions, dtype=np.float32)
+        rows[slots] = pack(np.array(weights))
+        return rows.reshape(len(texts), self.dimensions)
 
 
 @functools.lru_cache(maxsize=4096)
