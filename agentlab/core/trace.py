@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -123,15 +124,16 @@ def critical_path(events: Iterable[Event]) -> float:
     A parent weighs what the longest path through its children weighs; background work weighs nothing.
     """
     children: dict[int | None, list[Event]] = defaultdict(list)
-    for event in sorted(events, key=lambda e: e.id):
+    for event in sorted(events, key=_id):
         if not event.background:
             children[event.parent].append(event)
+    return longest_path(children[None], partial(_weight, children))
 
-    def weight(event: Event) -> float:
-        inner = children.get(event.id)
-        return longest_path(inner, weight) if inner else (event.seconds if event.costed else 0.0)
 
-    return longest_path(children[None], weight)
+def _weight(children: Mapping[int | None, list[Event]], event: Event) -> float:
+    # No closure that calls itself: that is a circle, which would keep all events until the next collection.
+    inner = children.get(event.id)
+    return longest_path(inner, partial(_weight, children)) if inner else (event.seconds if event.costed else 0.0)
 
 
 def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) -> float:
