@@ -164,6 +164,11 @@ class ServerSent:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
+        if piece.endswith(b"\n\n") and self._data is None and not any(self._unfinished):
+            # Whole events of one line each, as nearly all pieces are.
+            events = piece.split(b"\n\n")[:-1]
+            if piece.count(b"\n") == 2 * len(events) and all(event.startswith(b"data:") for event in events):
+                return self._until_done([event[5:].strip() for event in events])
         if piece and b"\n" not in piece:
             # Put together once the line is whole: a server may take as many pieces over one as it likes.
             self._unfinished.append(piece)
@@ -177,9 +182,12 @@ class ServerSent:
                 told = line[5:].strip()
                 self._data = told if self._data is None else b"%b\n%b" % (self._data, told)
             elif self._data is not None and line in (b"", b"\r"):
-                event, self._data = self._data, None
-                if event == b"[DONE]":
-                    self.is_done = True
-                    break
-                found.append(event)
-        return found
+                found.append(self._data)
+                self._data = None
+        return self._until_done(found)
+
+    def _until_done(self, events: list[bytes]) -> list[bytes]:
+        if b"[DONE]" in events:
+            self.is_done = True
+            return events[: events.index(b"[DONE]")]
+        return events

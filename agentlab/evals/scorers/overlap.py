@@ -6,10 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+_WORD = re.compile(r"[a-z0-9]+")
+
 
 def rouge_words(text: str) -> list[str]:
     """Lower-case runs of a to z and 0 to 9, as the tokeniser of the `rouge_score` package has them without stemming."""
-    return re.findall(r"[a-z0-9]+", text.lower())
+    return _WORD.findall(text.lower())
 
 
 def rouge_l(said: str, reference: str) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
+import weakref
 from datetime import datetime
 
 import pytest
@@ -158,3 +160,16 @@ def test_a_request_survives_json_field_by_field(field):
     }
     changed = dataclasses.replace(REQUEST, **{field: values[field]})
     assert from_json(Request, json.loads(json.dumps(to_json(changed)))) == changed
+
+
+def test_who_asks_for_a_latency_leaves_nothing_behind():
+    """A circle would keep the events of a whole run until the collector comes by."""
+    events = [Step(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
+    gone = weakref.ref(events[0])
+    gc.disable()
+    try:
+        assert critical_path(events) == 2.0
+        del events
+        assert gone() is None
+    finally:
+        gc.enable()

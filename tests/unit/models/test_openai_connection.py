@@ -128,9 +128,15 @@ async def test_a_server_that_sends_in_circles_is_left():
 EVENTS = st.lists(st.binary(min_size=1, max_size=12).map(lambda data: data.hex().encode()), max_size=6)
 
 
-@given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.lists(st.integers(1, 9), max_size=40), st.booleans())
-def test_events_are_the_same_however_the_packets_are_cut(data, line_end, sizes, ends_in_the_middle):
-    sent = b"".join(b": comment" + line_end + b"event: x" + line_end + b"data: " + d + line_end * 2 for d in data)
+@given(
+    EVENTS,
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.sampled_from([b"", b": comment%bevent: x%b"]),
+    st.lists(st.integers(1, 9), max_size=40),
+    st.booleans(),
+)
+def test_events_are_the_same_however_the_packets_are_cut(data, line_end, before, sizes, ends_in_the_middle):
+    sent = b"".join(before.replace(b"%b", line_end) + b"data: " + d + line_end * 2 for d in data)
     if ends_in_the_middle:
         sent += b"data: last"
     reader, found = ServerSent(), list[bytes]()

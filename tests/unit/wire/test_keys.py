@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
+from agentlab.wire.keys import flight_key
 from support.requests import REQUESTS, key
 
 
@@ -52,6 +54,21 @@ def test_a_change_of_any_field_changes_the_key(request_):
     seen = [key(request_), *map(key, flips(request_))]
     seen += [key(request_, model="n"), key(request_, endpoint="e"), key(request_, epoch=1), key(request_, repeat=1)]
     assert len(set(seen)) == len(seen)
+
+
+@given(REQUESTS)
+def test_a_request_under_way_is_told_from_every_other_and_is_found_by_its_like(request_):
+    mine = flight_key("m", "compatible", request_, 0)
+    others = [flight_key("m", "compatible", changed, 0) for changed in flips(request_)]
+    others += [flight_key("n", "compatible", request_, 0), flight_key("m", "e", request_, 0)]
+    others += [flight_key("m", "compatible", request_, 1)]
+    assert mine not in others and len(set(others)) == len(others)
+    assert mine == flight_key("m", "compatible", deepcopy(request_), 0)
+
+
+def test_half_a_surrogate_pair_is_a_request_like_any_other():
+    one, other = (Request(messages=(Message(role="user", text=f"\ud800{end}"),)) for end in "ab")
+    assert flight_key("m", "", one, 0) != flight_key("m", "", other, 0)
 
 
 @given(REQUESTS, st.randoms(use_true_random=False))

@@ -8,7 +8,12 @@ import time
 
 import pytest
 
-from agentlab.evals.results.grading_threads import SECONDS_BETWEEN_RETURNS, SLOW_SECONDS, GradingThreads
+from agentlab.evals.results.grading_threads import (
+    QUICK_SECONDS,
+    SECONDS_BETWEEN_RETURNS,
+    SLOW_SECONDS,
+    GradingThreads,
+)
 
 
 def test_each_gets_its_own_result_or_failure() -> None:
@@ -103,3 +108,38 @@ def test_slow_work_is_done_side_by_side() -> None:
         return sorted(found)
 
     assert asyncio.run(play()) == [0, 1]
+
+
+def computing(seconds: float) -> int:
+    """The thread it was done in, after so many seconds of work."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        pass
+    return threading.get_ident()
+
+
+def test_what_only_computes_and_was_quick_is_done_at_once_until_it_is_not():
+    async def play() -> tuple[list[bool], list[bool]]:
+        threads, here = GradingThreads[int](), threading.get_ident()
+
+        async def done_here(seconds: float, only_computes: bool) -> bool:
+            return await threads.run(lambda: computing(seconds), only_computes=only_computes) == here
+
+        computes = [await done_here(seconds, True) for seconds in (0, 0, 2 * QUICK_SECONDS, 0, 0)]
+        waits = [await done_here(0, False) for _ in range(3)]
+        threads.close()
+        return computes, waits
+
+    # What nobody knows yet, and what took long the last time, is a thread's.
+    assert asyncio.run(play()) == ([False, True, True, False, True], [False, False, False])
+
+
+def test_what_is_done_at_once_may_fail():
+    async def play() -> None:
+        threads = GradingThreads[int]()
+        await threads.run(lambda: 0, only_computes=True)
+        with pytest.raises(ZeroDivisionError):
+            await threads.run(lambda: 1 // 0, only_computes=True)
+        threads.close()
+
+    asyncio.run(play())
