@@ -12,7 +12,6 @@ password. Whoever reads a secret elsewhere, from a file or an argument, register
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import os
 import re
@@ -54,7 +53,7 @@ def scrub(text: str) -> str:
     A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
     """
     found: list[tuple[int, int]] = []
-    for form, least, pieces in _forms(tuple({**_registered, **_in_environment()})):
+    for form, least, pieces in _known_forms():
         for begin, piece in pieces:
             at = text.find(piece)
             while at >= 0:
@@ -97,8 +96,16 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-@functools.lru_cache(maxsize=4)
-def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]]]]:
+def _known_forms() -> list[_Form]:
+    # Every line that is written asks, and next to never is there a new one.
+    global _known
+    environment = _in_environment()
+    if environment is not _known[0] or _registered is not _known[1] or len(_registered) != _known[2]:
+        _known = environment, _registered, len(_registered), _forms({**_registered, **environment})
+    return _known[3]
+
+
+def _forms(values: Iterable[str]) -> list[_Form]:
     """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
     found = []
     for form in dict.fromkeys(form for value in values for form in _written(value)):
@@ -136,6 +143,9 @@ def _in_environment() -> dict[str, str]:
     return _read[1]
 
 
+_Form = tuple[str, int, list[tuple[int, str]]]
+_known: tuple[dict[str, str] | None, dict[str, str] | None, int, list[_Form]] = None, None, 0, []
+"""What is looked for, behind the environment, the registered secrets and the number of these that it was made of."""
 _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
 """The environment as it was read last, and the secrets in it."""
 

@@ -45,6 +45,8 @@ class Clock:
         self.stream = stream
         self._recorded_duration = recorded_duration
         self._now = 0.0
+        self._latest = 0.0
+        """When the last of all events ended."""
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._parts: dict[int, list[Event]] = {}
@@ -80,7 +82,7 @@ class Clock:
     def begin_turn(self, turn: int) -> None:
         self._turn_task = _running_task()
         self.scope = Scope(turn=turn)
-        self._now = max(self._ended.values(), default=0.0)
+        self._now = self._latest
         self._began.clear()
 
     def enter_branch(self, outer: Scope, number: int) -> None:
@@ -102,8 +104,9 @@ class Clock:
         return max(0.0, self._reached(self.scope) - self._now)
 
     def _reached(self, scope: Scope) -> float:
-        outer = self._now if scope.parent is None else self._began.get(scope.parent, self._now)
-        return max((self._ended.get(before, 0.0) for before in scope.after), default=outer)
+        if not scope.after:
+            return self._now if scope.parent is None else self._began.get(scope.parent, self._now)
+        return max([self._ended.get(before, 0.0) for before in scope.after])
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
@@ -112,8 +115,15 @@ class Clock:
     def _open(self, phase: Phase | None, scope: Scope) -> dict[str, Any]:
         event_id = self.trace.next_id()
         self._began[event_id] = start = self._reached(scope)
-        where = {"turn": scope.turn, "parent": scope.parent, "after": scope.after, "background": scope.background}
-        return {"id": event_id, "phase": phase, "start": start, **where}
+        return {
+            "id": event_id,
+            "phase": phase,
+            "start": start,
+            "turn": scope.turn,
+            "parent": scope.parent,
+            "after": scope.after,
+            "background": scope.background,
+        }
 
     def begun(self, event: Event) -> None:
         """Tell the stream what begins; nothing has come of it yet."""
@@ -126,7 +136,8 @@ class Clock:
     def _take(self, event: Event) -> None:
         if event.parent is not None:
             self._parts.setdefault(event.parent, []).append(event)
-        self._ended[event.id] = event.start + event.seconds
+        self._ended[event.id] = end = event.start + event.seconds
+        self._latest = max(self._latest, end)
         self.trace.append(event)
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
