@@ -63,7 +63,8 @@ class TurnDriver:
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "")
         began = time.perf_counter()
         stream = self.session.stream
-        stream.emit(TurnBegun(number, asked))
+        if stream.is_heard:
+            stream.emit(TurnBegun(number, asked))
         reply, failure = None, None
         seconds, named = self._time_left()
         try:
@@ -80,7 +81,8 @@ class TurnDriver:
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({named})")
         played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
-        stream.emit(Done(number, reply, played.error))
+        if stream.is_heard:
+            stream.emit(Done(number, reply, played.error))
         return played
 
     def _time_left(self) -> tuple[float | None, str]:

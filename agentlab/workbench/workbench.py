@@ -92,9 +92,9 @@ class Workbench:
     @cached_property
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        embedder: Embedder = self._queries
-        if not self._is_quick:
-            embedder = CachedEmbedder(embedder, home() / "embeddings")
+        # One that only computes never has to be asked twice, nor looked up.
+        quick = self._is_quick
+        embedder = self._queries.connect() if quick else CachedEmbedder(self._queries, home() / "embeddings")
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     @cached_property

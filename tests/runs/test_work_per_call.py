@@ -127,8 +127,9 @@ def test_a_model_call_costs_what_it_did(tmp_path, own_home, monkeypatch, mode):
 def test_what_is_done_more_is_seen(tmp_path, own_home, monkeypatch):
     with server() as address:
         monkeypatch.setenv("OPENAI_BASE_URL", address)
-        before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 100))
-    assert after - before == pytest.approx(100, abs=10)
+        before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 400))
+    # What is done every tenth of a second is done more often on a busy machine.
+    assert after - before == pytest.approx(400, rel=0.1)
 
 
 if __name__ == "__main__":

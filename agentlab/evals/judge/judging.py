@@ -146,7 +146,7 @@ async def judge(
         nonlocal done
         for item in waiting:
             trace = Trace(f"judge {rubric.name}", f"{item.flow or 'known'}/{item.conversation}", item.epoch)
-            trace.listeners.append(folder.append_event)
+            trace.listeners.append(folder.ledger_of(trace))
             session = await bench.session(variant, trace, index=None)
             played = await TurnDriver(session).play(
                 partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)

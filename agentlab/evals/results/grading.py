@@ -75,18 +75,24 @@ class NotSaid(Exception):
     """A scorer asked for what the source of an imported answer does not say."""
 
 
+Asked = tuple[Any, Sequence[str]]
+"""A scorer, and its metrics of a turn."""
+
+
+def asked_about(turn: Turn, scorers: Sequence[Any]) -> list[Asked]:
+    """Those that grade anything of the turn."""
+    return [(scorer, metrics) for scorer in scorers if (metrics := scorer.metrics(turn))]
+
+
 def grade(
-    path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
+    path: Path, row: TurnRow, turn: Turn, asked: Sequence[Asked], outcome: TurnOutcome | None
 ) -> dict[str, Graded]:
-    """What each scorer says of a turn of the run in `path`, by metric; `outcome` is None of a turn that failed.
+    """What each of `asked_about(turn)` says of it, a turn of the run in `path`; `outcome` is None of one that failed.
 
     Raises RunError where a scorer fails.
     """
     scores: dict[str, Graded] = {}
-    for scorer in scorers:
-        metrics = scorer.metrics(turn)
-        if not metrics:
-            continue
+    for scorer, metrics in asked:
         if outcome is None:
             scores |= dict.fromkeys(metrics, Graded(0.0, f"the turn failed: {str(row.error)[:200]}"))
             continue
@@ -135,8 +141,8 @@ class Grader:
         if self.failure is not None:
             return None
         turn = conversation.turns[row.turn]
-        scorers = [scorer for scorer in self._scorers if scorer.metrics(turn)]
-        if not scorers:
+        asked = asked_about(turn, self._scorers)
+        if not asked:
             return {}
         loop = asyncio.get_running_loop()
 
@@ -157,7 +163,7 @@ class Grader:
         # Ctrl-C in the main thread is the run's, and `grade` would take it for a scorer's failure.
         at_hand = self._only_compute and threading.current_thread() is not threading.main_thread()
         try:
-            work = functools.partial(grade, self._path, row, turn, scorers, outcome)
+            work = functools.partial(grade, self._path, row, turn, asked, outcome)
             return await self._threads.run(work, only_computes=at_hand)
         except RunError as failure:
             self.failure = failure

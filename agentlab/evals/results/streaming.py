@@ -21,7 +21,7 @@ from agentlab.core.messages import from_json
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.statistics import mean_intervals
-from agentlab.evals.results.grading import NotSaid, grade
+from agentlab.evals.results.grading import NotSaid, asked_about, grade
 from agentlab.evals.results.rows import (
     BEGUN_AGAIN,
     FlowSummary,
@@ -112,7 +112,8 @@ def grade_rows(
             if row.reply is not None:
                 before, tools = conversation.turns[: row.turn], conversation.tools
                 said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known)
-            scores = grade(folder.path, row, conversation.turns[row.turn], scorers, said) | _stored(row, applies)
+            turn = conversation.turns[row.turn]
+            scores = grade(folder.path, row, turn, asked_about(turn, scorers), said) | _stored(row, applies)
             for metric, score in scores.items():
                 tally.score(row.conversation, metric, score.value)
             yield as_line(replace(row, scores=scores))

@@ -120,7 +120,7 @@ class Account:
             for row in self._rows_of(play)[:1]:
                 said: dict[str, Any] = {"turn": BEGUN_AGAIN, "take": trace.take, "user": "", "reply": None}
                 self._folder.append_turn(replace(row, **said))
-        trace.listeners += [self._folder.append_event, self._budget.count]
+        trace.listeners += [self._folder.ledger_of(trace), self._budget.count]
         self._open[play] = trace
         return trace
 

@@ -24,8 +24,9 @@ def convert(run: Path, out: Path) -> RunFolder:
         new = RunFolder.create(out, header)
         kept = old.ledger
         for trace in (*kept.abandoned(kept.takes), *map(kept.__getitem__, sorted(kept))):
+            append = new.ledger_of(trace)
             for event in trace.events:
-                new.append_event(trace, event)
+                append(trace, event)
         new.flush()
         for _, row in old.latest(TurnRow, lambda row: row):
             new.append_turn(row)

@@ -12,7 +12,6 @@ import json
 import logging
 import sys
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from logging.handlers import MemoryHandler
@@ -55,7 +54,6 @@ class RunFolder:
         """Whether its files were held against its seal, which says more than the hashes of single rows."""
         self._pending: list[bytes] = []
         self._files = {name: Appended(path / name) for name in ROWS}
-        self._ledger_rows = weakref.WeakKeyDictionary[Trace, LedgerRows]()
 
     # Writing.
 
@@ -120,15 +118,20 @@ class RunFolder:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def append_event(self, trace: Trace, event: Event) -> None:
-        """Take an event into the ledger, where it stands at once if it was paid for, and else with its turn's row."""
-        rows = self._ledger_rows.get(trace)
-        if rows is None:
-            rows = self._ledger_rows[trace] = LedgerRows(trace)
-        self._check()
-        self._pending += rows.of(event)
-        if isinstance(event, ModelCall) and event.origin == "live":
-            self.flush()
+    def ledger_of(self, trace: Trace) -> Callable[[Trace, Event], None]:
+        """What takes the events of a trace into the ledger, each as it happens.
+
+        There it stands at once if it was paid for, and else with its turn's row.
+        """
+        rows = LedgerRows(trace)
+
+        def append(_: Trace, event: Event) -> None:
+            self._check()
+            self._pending += rows.of(event)
+            if isinstance(event, ModelCall) and event.origin == "live":
+                self.flush()
+
+        return append
 
     def append_turn(self, row: TurnRow) -> None:
         self.flush()
