@@ -12,7 +12,7 @@ from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Loco
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.scorers.overlap import longest_common
 
-PINNED = "7b7dcbab8b4b44c8ccc86c58902ed0885affc74a91a822a00da141e22f460053"
+PINNED = "d25f72c046ab8d18efd60c3ab684c9f4907ee3174bb7dd95b702c9a7ed7f778f"
 
 
 def test_the_rules_are_those_that_reproduced_the_published_figures():
