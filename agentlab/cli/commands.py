@@ -314,8 +314,9 @@ def lint(arguments: argparse.Namespace) -> int:
 def pull(arguments: argparse.Namespace) -> None:
     from agentlab.models import weights
 
-    named = [name.removeprefix("local/") for name in arguments.model]
-    wanted = ["qwen2.5-coder-0.5b", "all-minilm-l6-v2"] if named == ["default"] else named
+    default = ("qwen2.5-coder-0.5b", "all-minilm-l6-v2")
+    named = [(name,) if name != "default" else default for name in arguments.model]
+    wanted = list(dict.fromkeys(name.removeprefix("local/") for names in named for name in names))
     fetch(wanted)
     for name in wanted:
         say(f"{name}: {weights.home() / 'weights' / name}")

@@ -134,7 +134,11 @@ def inspect_ai(conversations: int, turns: int) -> None:
     samples = [Sample(input=f"Conversation {number}", id=number) for number in range(conversations)]
     limits = {"max_connections": IN_FLIGHT, "max_samples": IN_FLIGHT}
     (log,) = inspect_ai.eval(
-        inspect_ai.Task(dataset=samples, solver=talk()), model="openai/m", display="none", **limits
+        inspect_ai.Task(dataset=samples, solver=talk()),
+        model="openai/m",
+        model_args={"responses_api": False},  # chat completions, as everybody here
+        display="none",
+        **limits,
     )
     assert log.status == "success", log.error
 

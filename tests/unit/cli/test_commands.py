@@ -28,6 +28,14 @@ def project(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 OFFLINE = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
 
 
+def test_default_may_stand_among_other_models(monkeypatch, capsys):
+    fetched = list[str]()
+    monkeypatch.setattr("agentlab.models.weights.fetch", lambda name, on_progress: fetched.append(name))
+    assert main(["pull", "default", "local/qwen2.5-coder-1.5b", "all-minilm-l6-v2"]) == 0
+    assert fetched == ["qwen2.5-coder-0.5b", "all-minilm-l6-v2", "qwen2.5-coder-1.5b"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == fetched
+
+
 @pytest.mark.slow
 def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert main(["run", *OFFLINE, "--out", "results/first"]) == 0
