@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import agentlab as al
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.evals.results.run import open_run
+from agentlab.evals.run import runner
 from agentlab.evals.run.budget import estimate
 from agentlab.models.scripted import Scripted
 from support.rules_set import lab, obliging
+from support.small_runs import Answering, opened, write_set
 from support.unsealing import unseal
 
 
@@ -96,3 +100,16 @@ def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
         calls.write_text("".join(line for line in lines if '"model_call"' not in line or '"c1"' not in line))
         again = laboratory.run_sync(out=tmp_path / "run", resume=True)
     assert again.result.status == "complete" and again.trace("rag_only", "c1").take == 1
+
+
+@pytest.mark.parametrize("scorers", [[], ["answer"]])
+def test_turns_that_wait_for_nothing_can_be_broken_off(tmp_path, scorers):
+    """A replay, or a flow that asks no model, would else have the loop until the end."""
+    data, began = write_set(tmp_path / "many", conversations=1500), threading.Event()
+    with opened(data, Answering(calls=lambda turn: 0), scorers=scorers) as lab:
+        tell = lambda progress: began.set() if progress.done == 10 else None  # noqa: E731
+        playing = lab.start(runner.run(lab, out=tmp_path / "run", on_progress=tell))
+        assert began.wait(30)
+        lab.break_off(playing)
+    played = (tmp_path / "run" / "turns.jsonl").read_bytes().count(b"\n")
+    assert 10 <= played < 3000

@@ -44,6 +44,8 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
+SECONDS_ALONE = 0.005
+"""How long turns that wait for nothing go on before others have the loop."""
 SECONDS_OF_LIMITS = 0.1
 """How long what progress says of limits holds."""
 
@@ -297,8 +299,7 @@ class Player:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
             self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
-            # A replay waits for nothing: whoever wants to stop it, and what is to be written, comes in here.
-            await asyncio.sleep(0)
+            await self._pace.pause()
             if self._is_decided:
                 raise _Stopped
 
@@ -327,6 +328,7 @@ class Pace:
         self._done = self._failed = 0
         self._ends: deque[float] = deque(maxlen=33)
         self._told, self._told_at = "", -SECONDS_OF_LIMITS
+        self._paused_at = 0.0
 
     def begin(self) -> None:
         self._ends.append(time.perf_counter())
@@ -337,6 +339,12 @@ class Pace:
         self._failed += failed
         self._ends.append(time.perf_counter())
         self._report(label)
+
+    async def pause(self) -> None:
+        """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
+        if self._ends[-1] - self._paused_at > SECONDS_ALONE:
+            self._paused_at = self._ends[-1]
+            await asyncio.sleep(0)
 
     def report_indexing(self, done: int, total: int) -> None:
         if done < total:  # a small corpus is done before anybody could read it
