@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
 import msgspec
 
@@ -37,7 +37,7 @@ def to_json(value: Any) -> Any:
         return [to_json(inner) for inner in value]
     if isinstance(value, Mapping):
         return {key: to_json(inner) for key, inner in value.items()}
-    if isinstance(value, Message) and not (value.tool_calls or value.extra) and value.tool_call_id is None:
+    if isinstance(value, Message) and is_of_words(value):
         return plain_row(value.role, value.text, value.name)
     if is_dataclass(value):
         row = {}
@@ -99,6 +99,11 @@ class Message:
     name: str | None = None
     """On a `tool` message: the tool that ran. On a `user` message: the speaker."""
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+def is_of_words(value: Any) -> TypeGuard[Message]:
+    """Whether it is a message of words alone: no calls, no answer to one, nothing opaque."""
+    return isinstance(value, Message) and value.tool_call_id is None and not (value.tool_calls or value.extra)
 
 
 def as_messages(given: Any) -> tuple[Message, ...]:

@@ -15,7 +15,17 @@ from typing import Any
 
 import msgspec
 
-from agentlab.core.messages import PLAIN, Message, Request, Role, defaults_of, plain_json, plain_row, to_json
+from agentlab.core.messages import (
+    PLAIN,
+    Message,
+    Request,
+    Role,
+    defaults_of,
+    is_of_words,
+    plain_json,
+    plain_row,
+    to_json,
+)
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
@@ -63,7 +73,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
     messages = []
     rank: dict[str, str] = {}
     for message in request.messages:
-        if message.tool_calls or message.tool_call_id is not None or message.extra:
+        if not is_of_words(message):
             messages.append(intern("message", _normalised(message, rank)))
         else:
             name, part = _plain(message.role, message.text, message.name)
@@ -81,7 +91,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
 
 def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
     """What finds the request among those under way, where nothing is recorded: good for this process, and cheap."""
-    if all(message.tool_call_id is None and not (message.tool_calls or message.extra) for message in request.messages):
+    if all(map(is_of_words, request.messages)):
         with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair; a schema that is no JSON
             return _encode((model, endpoint, epoch, request)).decode()
     return record_request(model, endpoint, request, epoch).key(0)

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 import agentlab as al
 from support import fake_openai
 
 TURNS = 4
 CONVERSATIONS = 15
-COUNTED = {"live": 1605, "replay": 852}
+COUNTED = {"live": 1400, "replay": 830}
 """Function calls for each model call in the thread that plays: Python's and C's, on CPython 3.11."""
 MORE = 1.2
 
@@ -51,18 +52,34 @@ def nothing() -> None:
     pass
 
 
+def streamed(*pieces: str) -> bytes:
+    """An answer whose pieces come together: how many packets a server makes of them would be a matter of its speed."""
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    chunks += [{"choices": [], "usage": fake_openai.USAGE}]
+    return b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+
+
 @contextlib.contextmanager
 def server() -> Iterator[str]:
     """A server in a thread of its own, whose work nobody counts."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
-    found: list[str] = []
+    body, found = streamed(*(f"word {number} " for number in range(8))), list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=body, content_type="text/event-stream")
 
     async def serve() -> None:
-        pieces = [f"word {number} " for number in range(8)]
-        async with fake_openai.serving(lambda body: fake_openai.text(*pieces, usage=fake_openai.USAGE)) as fake:
-            found.append(fake.base_url)
-            ready.set()
-            await stop.wait()
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        found.append(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+        ready.set()
+        await stop.wait()
+        await runner.cleanup()
 
     stop = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))

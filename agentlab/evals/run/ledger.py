@@ -29,7 +29,16 @@ from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
 from agentlab.core.files import lines_of, open_file
-from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, plain_json, to_json
+from agentlab.core.messages import (
+    Message,
+    Request,
+    ToolSpec,
+    defaults_of,
+    from_json,
+    is_of_words,
+    plain_json,
+    to_json,
+)
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play, encode_line
@@ -55,6 +64,8 @@ class LedgerRows:
         self._head = encode_line(self._where)[:-2]
         self._known: dict[int, tuple[Any, str]] = {}
         """Parts of requests and their hashes by identity; a part is kept, so that no other takes its place."""
+        self._said: dict[tuple[str, str, str | None], str] = {}
+        """Hashes of messages of words alone: what is said and what is then read from the history are two messages."""
         self._written: set[str] = set()
 
     def of(self, event: Event) -> Iterable[bytes]:
@@ -90,13 +101,17 @@ class LedgerRows:
         return [*rows, {**self._where, **row}]
 
     def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
-        value = to_json(part)
-        is_plain = kind == "message" and value.keys() <= {"role", "text", "name"}
-        told = plain_json(part.role, part.text, part.name) if is_plain else json.dumps(value)
-        digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
-        if digest not in self._written:
-            self._written.add(digest)
-            rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
+        words = (part.role, part.text, part.name) if is_of_words(part) else None
+        digest = self._said.get(words) if words else None
+        if digest is None:
+            value = to_json(part)
+            told = plain_json(*words) if words else json.dumps(value)
+            digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
+            if digest not in self._written:
+                self._written.add(digest)
+                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
+            if words:
+                self._said[words] = digest
         self._known[id(part)] = part, digest
         return digest
 
