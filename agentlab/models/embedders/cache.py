@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,9 @@ class CachedEmbedder:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=_WAIT)) as database, database:
-                database.execute("PRAGMA journal_mode=WAL")
+                # SQLite does not wait here for whoever makes the file at the same moment; that one sets the mode.
+                with suppress(sqlite3.OperationalError):
+                    database.execute("PRAGMA journal_mode=WAL")
                 database.execute("PRAGMA synchronous=NORMAL")
                 database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
                 yield database

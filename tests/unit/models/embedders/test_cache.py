@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,20 @@ async def test_a_spoilt_cache_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"the embedding cache cannot be used .* mend its folder"):
         await CachedEmbedder(Counting(), tmp_path / "file").embed(["a"])
+
+
+async def test_who_comes_while_another_makes_the_cache_waits_for_it(tmp_path: Path) -> None:
+    maker = sqlite3.connect(tmp_path / "embeddings.sqlite", isolation_level=None, check_same_thread=False)
+    maker.execute("BEGIN IMMEDIATE")
+    maker.execute("CREATE TABLE half_made (x)")
+    done = threading.Timer(0.2, lambda: maker.execute("COMMIT"))
+    done.start()
+    inner = Counting()
+    await CachedEmbedder(inner, tmp_path).embed(["a"])
+    done.join()
+    maker.close()
+    await CachedEmbedder(inner, tmp_path).embed(["a"])
+    assert inner.asked == ["a"]
 
 
 @pytest.mark.slow
