@@ -37,7 +37,7 @@ def to_json(value: Any) -> Any:
         return [to_json(inner) for inner in value]
     if isinstance(value, Mapping):
         return {key: to_json(inner) for key, inner in value.items()}
-    if isinstance(value, Message) and is_of_words(value):
+    if is_of_words(value):
         return plain_row(value.role, value.text, value.name)
     if is_dataclass(value):
         row = {}

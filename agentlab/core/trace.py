@@ -140,8 +140,7 @@ def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) ->
     """Seconds from the first to the last of events with one parent, given in the order of their ids."""
     done: dict[int, float] = {}
     for event in siblings:
-        begins = max([done.get(before, 0.0) for before in event.after]) if event.after else 0.0
-        done[event.id] = begins + weight(event)
+        done[event.id] = max([done.get(before, 0.0) for before in event.after], default=0.0) + weight(event)
     return max(done.values(), default=0.0)
 
 
@@ -257,7 +256,7 @@ class Costs:
         costs = priced(events)
         total = Totals.sum(price for _, price in costs)
         phases = _grouped([event.phase for event, _ in costs], costs, total)
-        by_phase = phases if len(phases) < 2 else {phase: phases[phase] for phase in PHASES if phase in phases}
+        by_phase = {phase: phases[phase] for phase in PHASES if phase in phases}
         return cls(total, by_phase, _grouped([event.turn for event, _ in costs], costs, total))
 
     def of_turn(self, turn: int) -> Totals:

@@ -17,9 +17,8 @@ Vectors = NDArray[np.float32]
 def unit_rows(raw: NDArray[Any]) -> Vectors:
     """Scale each row of `raw` (n, d) to length 1 and round it to float16 precision; a row of zeros stays zeros."""
     rows = np.asarray(raw, dtype=np.float32)
-    lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))  # as `np.linalg.norm` does it, in half its time
-    lengths[lengths == 0] = 1
-    return unpack(pack(rows / lengths))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return unpack(pack(rows / np.where(lengths > 0, lengths, 1)))
 
 
 def pack(vectors: NDArray[Any]) -> NDArray[np.float16]:

@@ -156,7 +156,7 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
         before.append([tool.model_dump() for tool in conversation.tools])
         same, contradicts = None, False
         for number, turn in enumerate(conversation.turns):
-            plain = not (turn.speaker or turn.session or turn.tool_results)  # as most turns are
+            plain = turn.speaker is None and turn.session is None and not turn.tool_results  # as most turns are
             context = None if plain else turn.model_dump(include={"speaker", "session", "tool_results"})
             before = [*before, _words(turn.user), context, turn.metadata.get("now")]
             first, at = seen.setdefault(json.dumps(before, default=str), (conversation, number))

@@ -131,10 +131,10 @@ class Gateway:
                 self._recorder.keep(asked.key, _refused(entry, refusal), asked.recorded)
                 raise
         except asyncio.CancelledError as interrupt:
-            self._counted[place.path, asked.flight] -= 1  # nothing of it is recorded; who asks it again is the first
+            self._uncount(asked, place, interrupt)
             return self._interrupted(interrupt, attempts, said)
         except Exception as failure:
-            self._counted[place.path, asked.flight] -= not isinstance(failure, (NotRecorded, *_REFUSALS))
+            self._uncount(asked, place, failure)
             failed = _failed(failure, waited=attempts.lost, attempt=attempts.number)
             # Where a server dies in the middle of an answer, that was made all the same: its tokens are not known.
             return replace(failed, value=self._partial(said)) if heard else failed
@@ -158,6 +158,11 @@ class Gateway:
         self._counted[place.path, first_key] += 1
         repeat: Repeat = [*place.path, count] if place.path else count
         return _Asked(first_key, recorded.key(repeat) if repeat else first_key, repeat, recorded)
+
+    def _uncount(self, asked: _Asked, place: Place, failure: BaseException) -> None:
+        """Of a call that failed so that nothing of it is recorded: who asks it again is the first."""
+        if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_REFUSALS)):
+            self._counted[place.path, asked.flight] -= 1
 
     async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
         answer = await self._model.ask(

@@ -107,7 +107,11 @@ def test_turns_that_wait_for_nothing_can_be_broken_off(tmp_path, scorers):
     """A replay, or a flow that asks no model, would else have the loop until the end."""
     data, began = write_set(tmp_path / "many", conversations=1500), threading.Event()
     with opened(data, Answering(calls=lambda turn: 0), scorers=scorers) as lab:
-        tell = lambda progress: began.set() if progress.done == 10 else None  # noqa: E731
+
+        def tell(progress):
+            if progress.done == 10:
+                began.set()
+
         playing = lab.start(runner.run(lab, out=tmp_path / "run", on_progress=tell))
         assert began.wait(30)
         lab.break_off(playing)

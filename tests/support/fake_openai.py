@@ -34,6 +34,8 @@ class FakeOpenAI:
                 status=answer["status"],
                 headers=answer.get("headers", {}),
             )
+        if "whole" in answer:
+            return web.Response(body=answer["whole"], content_type="text/event-stream")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for piece in answer.get("raw", ()):

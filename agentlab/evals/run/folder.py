@@ -102,7 +102,8 @@ class RunFolder:
                 text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
                 self._is_open = False
             replace_file(self.path / name, text + "\n")
-            self._is_as_sealed = self._is_as_sealed or name == "summary.json"
+            if name == "summary.json":
+                self._is_as_sealed = True
         if summary is not None:
             self.write_json("summary.json", summary)
 

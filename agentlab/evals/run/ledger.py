@@ -29,16 +29,7 @@ from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
 from agentlab.core.files import lines_of, open_file
-from agentlab.core.messages import (
-    Message,
-    Request,
-    ToolSpec,
-    defaults_of,
-    from_json,
-    is_of_words,
-    plain_json,
-    to_json,
-)
+from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, is_of_words, plain_json, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import Play, encode_line
