@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.files import Appended
 from agentlab.evals.compare.measures import measured
 from agentlab.evals.results.run import open_run
 from support.places import TESTS
@@ -46,6 +48,39 @@ def test_a_message_stands_in_the_ledger_once_a_conversation_and_comes_back_whole
     first = next(place for place, row in enumerate(rows) if row["kind"] == "model_call")
     before = {row.get("hash") for row in rows[:first]}
     assert {*rows[first]["request"]["messages"]} <= before, "a part stands before what names it"
+
+
+def test_what_was_paid_for_is_written_at_once_and_a_turn_when_the_loop_comes_round(dataset, tmp_path):
+    out, paid, ended = tmp_path / "run", list[int](), list[int]()
+
+    def written(name: str) -> list[dict]:
+        return lines(out / name) if (out / name).exists() else []
+
+    async def looking(turn, session):
+        await session.complete(turn.text)
+        paid.append(sum(row["kind"] == "model_call" for row in written("calls.jsonl")))
+        await asyncio.sleep(0)
+        ended.append(len(written("turns.jsonl")))
+        return al.Reply(text="yes")
+
+    with lab(dataset, flows=[looking], concurrency=1) as laboratory:
+        run = laboratory.run_sync(out=out)
+    assert (paid, ended) == ([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]) and len(run.played()) == 6
+
+
+def test_rows_of_turns_that_end_together_are_written_together(tmp_path, monkeypatch):
+    writes, added = [], Appended.add
+
+    def add(self, data):
+        writes.append(data.splitlines())
+        added(self, data)
+
+    monkeypatch.setattr(Appended, "add", add)
+    data = write_set(tmp_path / "colours", 20)
+    run = play(data, tmp_path / "run", Answering())
+    rows = [[json.loads(line) for line in lines] for lines in writes]
+    assert [row for each in rows for row in each if "reply" in row] == lines(run.path / "turns.jsonl")
+    assert len([each for each in rows if "reply" in each[0]]) < len(run.played())
 
 
 def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, capsys):

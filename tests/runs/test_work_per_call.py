@@ -24,7 +24,7 @@ from support import fake_openai
 
 TURNS = 4
 CONVERSATIONS = 15
-COUNTED = {"live": 1400, "replay": 830}
+COUNTED = {"live": 1400, "replay": 800}
 """Function calls for each model call in the thread that plays: Python's and C's, on CPython 3.11."""
 MORE = 1.2
 
@@ -134,8 +134,8 @@ def test_a_model_call_costs_what_it_did(tmp_path, own_home, monkeypatch, mode):
 def test_what_is_done_more_is_seen(tmp_path, own_home, monkeypatch):
     with server() as address:
         monkeypatch.setenv("OPENAI_BASE_URL", address)
-        before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 100))
-    assert after - before == pytest.approx(100, abs=10)
+        before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 1000))
+    assert after - before == pytest.approx(1000, abs=50)  # how many rows are written together is a matter of speed
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
-on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row.
+on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row, and
+that together with all rows of this round of the event loop, since a write costs as much as it takes to make a row.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -52,7 +54,10 @@ class RunFolder:
         """Whether rows were written since there was a summary."""
         self._is_as_sealed = False
         """Whether its files were held against its seal, which says more than the hashes of single rows."""
-        self._pending: list[bytes] = []
+        self._events: list[bytes] = []
+        self._rows: list[bytes] = []
+        """What waits to be written."""
+        self._is_due = False
         self._files = {name: Appended(path / name) for name in ROWS}
 
     # Writing.
@@ -109,6 +114,7 @@ class RunFolder:
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
+        self.flush()
         self.unseal()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
@@ -128,29 +134,47 @@ class RunFolder:
 
         def append(_: Trace, event: Event) -> None:
             self._check()
-            self._pending += rows.of(event)
+            self._events += rows.of(event)
             if isinstance(event, ModelCall) and event.origin == "live":
-                self.flush()
+                self._write_events()
 
         return append
 
     def append_turn(self, row: TurnRow) -> None:
-        self.flush()
-        self._append(TURNS, encode_line(row))
+        self._check()
+        self._rows.append(encode_line(row))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._write_what_is_due)
+
+    def _write_what_is_due(self) -> None:
+        self._is_due = False
+        with contextlib.suppress(RunError):  # whoever writes next is told
+            self.flush()
 
     def flush(self) -> None:
-        """Write the events that wait for their turn to end."""
-        if self._pending:
-            lines = b"".join(self._pending)
-            self._pending.clear()
-            self._append(CALLS, lines)
+        """Write what waits: events first, since a row says that those of its turn are there."""
+        self._write_events()
+        self._write(TURNS, self._rows)
 
-    def _append(self, name: str, lines: bytes) -> None:
+    def _write_events(self) -> None:
+        self._write(CALLS, self._events)
+
+    def _write(self, name: str, waiting: list[bytes]) -> None:
         self._check()
+        if not waiting:
+            return
+        lines = waiting.copy()
+        waiting.clear()
         self.unseal()
         try:
             clean = _lines_without_secrets(lines)
-            self._files[name].add(with_check(clean) if name == TURNS else clean)
+            self._files[name].add(b"".join(map(with_check, clean) if name == TURNS else clean))
         except OSError as problem:
             raise self._broken(name, problem) from None
         self.__dict__.pop("ledger", None)
@@ -230,6 +254,8 @@ class RunFolder:
 
     def files(self, name: str) -> list[Path]:
         """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
+        if self._failure is None:
+            self.flush()
         # What is graded anew stands in the run's own, and is read last.
         found = [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
         for file in found:
@@ -307,11 +333,11 @@ def _without_secrets(encoded: str, indent: int | None = None) -> str:
     return encode(secrets.scrubbed(json.loads(encoded))[0], indent)
 
 
-def _lines_without_secrets(lines: bytes) -> bytes:
-    text = lines.decode("utf-8", "surrogatepass")
+def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:
+    text = b"".join(lines).decode("utf-8", "surrogatepass")
     if secrets.scrub(text) == text:
         return lines
-    return b"".join(encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines.splitlines())
+    return [encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines]
 
 
 @contextlib.contextmanager
