@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter, defaultdict
@@ -128,7 +129,9 @@ def _of_call(call: ExpectedCall, parameters: Mapping[str, object]) -> Iterator[s
                 yield f"expected_calls: {call.name} needs {name}, of which no value is accepted"
 
 
+@functools.lru_cache(maxsize=1024)
 def _words(text: str) -> list[str]:
+    """Not to be changed."""
     return _WORD.findall(text.casefold())
 
 
@@ -150,23 +153,27 @@ def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> st
 
 def _repeated(dataset: Dataset) -> Iterator[str]:
     """Conversations that are the same, and turns that are while their gold is not."""
-    seen: dict[str, tuple[Conversation, int]] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    """Of beginnings; each turn makes another one of the last."""
+    seen: dict[int, tuple[Conversation, int]] = {}
     for conversation in dataset.conversations:
-        before: list[object] = [_memory_of(conversation), conversation.metadata.get("today")]
-        before.append([tool.model_dump() for tool in conversation.tools])
+        tools = json.dumps([tool.model_dump() for tool in conversation.tools]) if conversation.tools else ""
+        setting = _memory_of(conversation), repr(conversation.metadata.get("today")), tools
+        before = numbers.setdefault(setting, len(numbers))
         same, contradicts = None, False
         for number, turn in enumerate(conversation.turns):
             plain = turn.speaker is None and turn.session is None and not turn.tool_results  # as most turns are
-            context = None if plain else turn.model_dump(include={"speaker", "session", "tool_results"})
-            before = [*before, _words(turn.user), context, turn.metadata.get("now")]
-            first, at = seen.setdefault(json.dumps(before, default=str), (conversation, number))
+            context = "" if plain else turn.model_dump_json(include={"speaker", "session", "tool_results"})
+            asked = before, " ".join(_words(turn.user)), context, repr(turn.metadata.get("now"))
+            before = numbers.setdefault(asked, len(numbers))
+            first, at = seen.setdefault(before, (conversation, number))
             same = first if first is not conversation and at == number else None
             if same and turn.scored and (how := _contradiction(turn, same.turns[number])):
                 contradicts = True
                 where = f"{_place(dataset, conversation)}turn {number} of {conversation.id}"
                 yield f"{where}: the same is asked in turn {number} of {_other(dataset, same)}, and there {how}"
             if not turn.scored:
-                before.append(turn.reference_answers)
+                before = numbers.setdefault(("told", before, *turn.reference_answers), len(numbers))
         if same and not contradicts and len(same.turns) == len(conversation.turns):
             yield f"{_place(dataset, conversation)}{conversation.id}: the same turns as {_other(dataset, same)}"
 
@@ -203,14 +210,14 @@ def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
     Two sets of runs can only share NEAR of their union if they share one of the rarest few of each; only those are
     looked up, so that large sets are not compared pair by pair (prefix filtering, Chaudhuri et al. 2006).
     """
-    groups: dict[str, list[tuple[Conversation, frozenset[tuple[str, ...]], list[list[str]]]]] = defaultdict(list)
+    groups: dict[str, list[tuple[Conversation, frozenset[str], list[list[str]]]]] = defaultdict(list)
     for conversation in dataset.conversations:
         said = [_words(turn.user) for turn in conversation.turns]
-        runs = frozenset(tuple(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
+        runs = frozenset(" ".join(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
         groups[_memory_of(conversation)].append((conversation, runs, said))
     for group in groups.values():
         common = Counter(run for _, runs, _ in group for run in runs)
-        holding: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        holding: dict[str, list[int]] = defaultdict(list)
         for place, (conversation, runs, said) in enumerate(group):
             rare = sorted(runs, key=lambda run: (common[run], run))[: len(runs) - int(NEAR * len(runs)) + 1]
             for other in sorted({other for run in rare for other in holding[run]}):
