@@ -71,11 +71,12 @@ class Connection:
         import aiohttp
 
         client, key = self.open(), self.keys.take(limits.rank if limits else None)
+        sent = limits.now if limits else 0.0
         try:
             response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
             try:
                 if limits is not None:
-                    limits.learn(key, response.headers)
+                    limits.learn(key, response.headers, sent)
                 answer = BoundedBody(response)
                 if response.status < 400:
                     answered = await read(answer)

@@ -24,6 +24,8 @@ from typing import Any
 
 PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
+SHARE = 1 / 3
+"""Of what is free that goes out before an answer says whether others took of it, too."""
 LONGEST_PAUSE = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
 MOST_STEPS = 200
@@ -41,13 +43,31 @@ class Meter:
     at: float
     reserve: float = 0.0
     """What is left to others who use the same key; it grows when a call is refused all the same."""
+    ready: float = math.inf
+    """What of it may go before the news of it comes: others who use the same key hear of the same room as we do."""
+    shared: float = -math.inf
+    """When that was last handed out."""
     told: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     """Rates that the last answers spoke of."""
 
     def fill(self, now: float) -> float:
-        self.level = min(self.most, self.level + (now - self.at) * self.rate)
+        fresh = (now - self.at) * self.rate
+        self.level = min(self.most, self.level + fresh)
+        self.ready = min(self.most, self.ready + fresh)
         self.at = now
-        return self.level
+        return min(self.level, self.ready)
+
+    def take(self, amount: float) -> None:
+        self.level -= amount
+        self.ready -= amount
+
+    def hear(self, free: float, sent: float, now: float) -> None:
+        """Somebody whose call was sent at `sent` says that so much is free."""
+        self.fill(now)
+        self.level = min(self.level, free)
+        self.ready = min(self.ready, max(free, 0.0))
+        if sent >= self.shared:  # who was sent before knows nothing of those that went since
+            self.ready, self.shared = SHARE * max(free, 0.0), now
 
 
 class Limits:
@@ -154,8 +174,8 @@ class Limits:
     def now(self) -> float:
         return self._clock()
 
-    def learn(self, key: str, headers: Mapping[str, str]) -> None:
-        """Take up what an answer to `key` says of the limits."""
+    def learn(self, key: str, headers: Mapping[str, str], sent: float = math.inf) -> None:
+        """Take up what an answer to `key` says of the limits; `sent` is when it was asked for, by the clock."""
         if "x-ratelimit-limit-requests" not in headers and "x-ratelimit-limit-tokens" not in headers:
             return
         now = self._clock()
@@ -177,7 +197,7 @@ class Limits:
             meter.rate = given / 60 if given else max(limit / 60, min(meter.told, default=0.0))
             # Some of those in flight are counted already; to think that none is costs nothing in the long run.
             ahead = self.in_flight - 1 if what == "requests" else 0
-            meter.level = min(meter.fill(now), max(remaining - ahead - meter.reserve, -meter.most))
+            meter.hear(max(remaining - ahead - meter.reserve, -meter.most), sent, now)
 
     def rank(self, key: str) -> float:
         """How much is left of a key, for whoever chooses among several."""
@@ -203,7 +223,7 @@ class Limits:
             now = self._clock()
             freest = min(self._meters.values(), key=lambda meters: self._time_for(meters, now, tokens))
             for what, meter in freest.items():
-                meter.level -= 1 if what == "requests" else tokens
+                meter.take(1 if what == "requests" else tokens)
 
     @staticmethod
     def _time_for(meters: Mapping[str, Meter], now: float, tokens: int) -> float:

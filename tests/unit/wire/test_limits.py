@@ -11,6 +11,7 @@ from agentlab.models.keys import KeyRing
 from agentlab.wire.limits import Limits, seconds_of
 from agentlab.wire.queue import QueuedModel
 from support.slow_model import HELLO, Slow
+from support.virtual_time import VirtualTime, at_once
 
 
 class Clock:
@@ -69,15 +70,76 @@ async def test_what_a_provider_allows_is_learnt_and_kept_to():
     limits.leave(answered=True)
     assert limits.per_minute == {"requests": 600}
     asking = [await let(limits) for _ in range(20)]
-    # Six are left alone, a hundredth, for others with the same key.
-    assert sum(task.done() for task in asking) == 4
-    assert limits.standing == 16 and "600 requests a minute, 16 wait" in str(limits)
+    # Six are left alone, a hundredth, and of the other four a third goes: others with the same key hear of them, too.
+    assert sum(task.done() for task in asking) == 1
+    assert limits.standing == 19 and "600 requests a minute, 19 wait" in str(limits)
     clock.now += 0.5
+    # What one who was sent before that third says is no news.
+    limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now - 1)
     limits.leave(answered=True)
     await settled()
-    assert sum(task.done() for task in asking) == 9
+    assert sum(task.done() for task in asking) == 6
+    limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now)
+    limits.leave(answered=True)
+    await settled()
+    assert sum(task.done() for task in asking) == 7, "a third of five: fifteen without those in flight and the six"
     for task in asking:
         task.cancel()
+
+
+class Provider:
+    """Lets ten requests a second through, sixty at once at the beginning, and answers after `latency` seconds."""
+
+    def __init__(self, loop: VirtualTime, latency: float) -> None:
+        self.loop, self.latency = loop, latency
+        self.left, self.at, self.answered, self.refused = 60.0, 0.0, 0, 0
+
+    async def answer(self, limits: Limits) -> None:
+        while True:
+            if await self._ask(limits):
+                return
+            await asyncio.sleep(0.5)
+
+    async def _ask(self, limits: Limits) -> bool:
+        await limits.enter("a")
+        sent, now = limits.now, self.loop.time()
+        self.left, self.at = min(600.0, self.left + 10 * (now - self.at)), now
+        is_answered = self.left >= 1
+        self.left -= is_answered
+        told = headers(600, int(self.left), f"{(600 - self.left) / 10:.3f}s")
+        await asyncio.sleep(self.latency if is_answered else 0.01)
+        limits.learn("key", told, sent)
+        limits.leave(answered=is_answered, refused=None if is_answered else (1 - self.left) / 10, sent=sent)
+        self.answered += is_answered
+        self.refused += not is_answered
+        return is_answered
+
+
+@pytest.mark.parametrize("latency", [0.05, 1.0])
+@pytest.mark.parametrize("apart", [None, 0.0, 0.02, 0.5, 5.0])
+def test_processes_that_share_a_key_and_know_nothing_of_each_other_use_all_of_it_and_are_hardly_refused(latency, apart):
+    found = []
+
+    async def play(loop: VirtualTime) -> None:
+        provider = Provider(loop, latency)
+
+        async def process(start: float, calls: int) -> None:
+            await asyncio.sleep(start)
+            limits, left = Limits(clock=loop.time), iter(range(calls))
+
+            async def worker() -> None:
+                for _ in left:
+                    await provider.answer(limits)
+
+            await asyncio.gather(*(worker() for _ in range(100)))
+
+        starts = [0.0] if apart is None else [0.0, apart]
+        await asyncio.gather(*(process(start, 900 // len(starts)) for start in starts))
+        found.append((provider.answered / (60 + 10 * loop.time()), provider.refused))
+
+    at_once(play)
+    ((used, refused),) = found
+    assert used >= 0.9 and refused <= 0.01 * 900
 
 
 async def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_ever():
