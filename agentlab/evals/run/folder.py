@@ -39,6 +39,8 @@ has no `graders` in its header and no `background` in its ledger: such a run can
 with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
+MOST_WAITING = 256
+"""Rows that are written together; who grades a whole run anew may not let the event loop come round."""
 MOST_LOGGED = 64 * 2**20
 """Bytes of a `run.log`."""
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
@@ -146,9 +148,10 @@ class RunFolder:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
+            loop = None
+        if loop is None or len(self._rows) >= MOST_WAITING:
             self.flush()
-            return
-        if not self._is_due:
+        elif not self._is_due:
             self._is_due = True
             loop.call_soon(self._write_what_is_due)
 
