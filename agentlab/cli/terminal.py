@@ -116,6 +116,11 @@ def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, 
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         why = "the budget is spent. Go on with --resume and a larger one."
+        budget = run.folder.header["spec"].get("budget") or {}
+        counts_tokens = budget.get("usd") or budget.get("tokens")
+        if counts_tokens and any(flow.input_tokens is None for flow in result.flows.values()):
+            why = "the budget is spent, or replies without tokens cannot be counted (run.log says which)."
+            why += " Go on with --resume and a larger one, or one of calls or minutes."
         if "sequential" in run.folder.header:
             why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
         print_line(console, f"The run stopped early: {why}")

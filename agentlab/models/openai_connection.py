@@ -71,7 +71,7 @@ class Connection:
         import aiohttp
 
         client, key = self.open(), self.keys.take(limits.rank if limits else None)
-        sent = limits.now if limits else 0.0
+        sent = limits.sending(key) if limits else 0.0
         try:
             response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
             try:

@@ -21,7 +21,7 @@ from agentlab.core import errors
 from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, from_json, to_json
-from agentlab.core.protocols import Answer, Emit, Place
+from agentlab.core.protocols import Answer, Emit, Model, Place
 from agentlab.core.strict_json import tamed
 from agentlab.wire.checked import checked
 from agentlab.wire.explain import Explanation
@@ -106,7 +106,7 @@ class Gateway:
                 again()
             # What is asked twice at once is asked once, whoever repeats it.
             flights = self._recorder.flights
-            return await flights.share(asked.flight, lambda: self._ask_model(request, emit_and_keep, odd))
+            return await flights.share(asked.flight, lambda: self._ask_model(request, emit_and_keep, odd, attempts))
 
         try:
             row = self._recorder.find(asked.key)
@@ -164,10 +164,12 @@ class Gateway:
         if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_REFUSALS)):
             self._counted[place.path, asked.flight] -= 1
 
-    async def _ask_model(self, request: Request, emit: Emit, odd: list[str]) -> Timed[Completion]:
-        answer = await self._model.ask(
-            lambda model: self._in_time(model.complete(request, emit)), self._flow, _tokens(request)
-        )
+    async def _ask_model(self, request: Request, emit: Emit, odd: list[str], attempts: Attempts) -> Timed[Completion]:
+        def send(model: Model) -> Awaitable[Completion]:
+            attempts.sending()
+            return self._in_time(model.complete(request, emit))
+
+        answer = await self._model.ask(send, self._flow, _tokens(request))
         completion, strange = checked(answer.result, self.name)
         odd[:] = [strange] if strange else []
         return Timed(completion, answer.seconds, answer.waited)
@@ -205,10 +207,12 @@ class Gateway:
     ) -> Answer[Completion]:
         """What a call had brought when it was broken off; its tokens are not known."""
         broken_off: Answer[Completion] = Answer(failure=interrupt, error="interrupted", attempt=attempts.number)
-        if attempts.is_pausing:
-            # Nothing was under way that could have cost anything.
+        asked = attempts.asked
+        if asked is None:
+            # Nothing was under way that could have cost anything: it waited for its turn, or to try again.
             return replace(broken_off, waited=attempts.lost + attempts.spent)
-        return replace(broken_off, value=self._partial(said), seconds=attempts.spent, waited=attempts.lost)
+        waited = attempts.lost + attempts.spent - asked
+        return replace(broken_off, value=self._partial(said), seconds=asked, waited=waited)
 
     def _partial(self, said: list[str]) -> Completion:
         message = Message(role="agent", text="".join(said))

@@ -2,8 +2,9 @@
 
     limits = Limits()
     await limits.enter("rag_only", tokens=900)     # waits until there is room
-    limits.learn("key", response.headers)          # what the provider says of its limits
-    limits.leave(refused=False)
+    sent = limits.sending("key")                   # the key that is taken for it
+    limits.learn("key", response.headers, sent)    # what the provider says of its limits
+    limits.leave(answered=True)
 
 Nobody has to configure anything. The first calls go out a few at a time; what their answers say in `x-ratelimit-*`
 headers is kept to, for each key. A provider that says nothing gets as many as are asked, until it refuses one: then
@@ -26,6 +27,7 @@ PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
 SHARE = 1 / 3
 """Of what is free that goes out before an answer says whether others took of it, too."""
+EDGE = 1e-6
 LONGEST_PAUSE = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
 MOST_STEPS = 200
@@ -57,6 +59,11 @@ class Meter:
         self.at = now
         return min(self.level, self.ready)
 
+    def wait_for(self, amount: float, now: float) -> float:
+        """Seconds until so much may go; of what is handed out the last call may take more than is there."""
+        self.fill(now)
+        return max(min(amount, self.most) - self.level, EDGE - self.ready) / self.rate
+
     def take(self, amount: float) -> None:
         self.level -= amount
         self.ready -= amount
@@ -64,10 +71,11 @@ class Meter:
     def hear(self, free: float, sent: float, now: float) -> None:
         """Somebody whose call was sent at `sent` says that so much is free."""
         self.fill(now)
-        self.level = min(self.level, free)
         self.ready = min(self.ready, max(free, 0.0))
-        if sent >= self.shared:  # who was sent before knows nothing of those that went since
-            self.ready, self.shared = SHARE * max(free, 0.0), now
+        if sent < self.shared:  # who was sent before knows nothing of those that went since
+            self.level = min(self.level, free)
+        else:
+            self.level, self.ready, self.shared = free, SHARE * max(free, 0.0), now
 
 
 class Limits:
@@ -92,18 +100,24 @@ class Limits:
         self.course: list[tuple[float, int]] = []
         """How many calls were let go at once, each time that changed: seconds since the first call, and how many."""
         self._clock = clock
-        self._given = {"requests": requests, "tokens": tokens}
+        given = {"requests": requests, "tokens": tokens}
+        self._given = {what: Meter(g, g / 60, max(1.0, g / 60), clock()) for what, g in given.items() if g}
+        """What the spec says, of all keys together; what a provider says comes on top."""
         self._most = math.inf if concurrent is None else float(concurrent)
         self._window = min(float(PROBING), self._most)
         self._is_probing = True
         self._meters: dict[str, dict[str, Meter]] = {}
         """By key, then `requests` or `tokens`."""
+        self._calls: dict[asyncio.Task[Any] | None, tuple[str, int]] = {}
+        """Of those in flight, by the task they are made in: the key and the tokens that were charged."""
+        self._flying: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        """By key: requests and tokens in flight."""
         self._closed_until = self._slowed_at = -math.inf
         self._refused_since = math.inf
         self._too_many = math.inf
         """How many were in flight when the last one was refused; towards that the steps are small."""
         self._began: float | None = None
-        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = defaultdict(deque)
+        self._waiting: dict[str, deque[tuple[asyncio.Future[str], int]]] = defaultdict(deque)
         """By flow; whose turn it is stands first."""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -114,17 +128,20 @@ class Limits:
             self._began = now
             self._note(now)
         if not self._waiting and self._room(now, tokens) <= 0:
-            self._let_in(tokens)
+            self._fly(self._let_in(now, tokens), tokens)
             return 0.0
         place = asyncio.get_running_loop().create_future()
         self._waiting[flow].append((place, tokens))
         self._pump()
         try:
-            await place
+            key = await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self.leave()
+            else:
+                self._pump()  # who stood behind it may go, perhaps
             raise
+        self._fly(key, tokens)
         waited = self._clock() - now
         self.waited += waited
         return waited
@@ -136,6 +153,7 @@ class Limits:
         """
         now = self._clock()
         self.in_flight -= 1
+        self._land()
         if refused is not None:
             self.refused += 1
             # A minute for all refusals in a row: a call that is refused each time would wait as long for each attempt.
@@ -179,8 +197,7 @@ class Limits:
         if "x-ratelimit-limit-requests" not in headers and "x-ratelimit-limit-tokens" not in headers:
             return
         now = self._clock()
-        # What was said beforehand was said of no key.
-        self._meters.pop("", None)
+        own = self._calls.get(asyncio.current_task(), ("", 0))[1]
         for what in ("requests", "tokens"):
             limit, remaining = (_number(headers.get(f"x-ratelimit-{name}-{what}")) for name in ("limit", "remaining"))
             if not limit or remaining is None:
@@ -193,45 +210,69 @@ class Limits:
             if reset and remaining < limit:
                 # A bucket that fills evenly says the same each time; a window that ends at once says ever more.
                 meter.told.append((limit - remaining) / reset)
-            given = self._given[what]
-            meter.rate = given / 60 if given else max(limit / 60, min(meter.told, default=0.0))
+            meter.rate = max(limit / 60, min(meter.told, default=0.0))
             # Some of those in flight are counted already; to think that none is costs nothing in the long run.
-            ahead = self.in_flight - 1 if what == "requests" else 0
+            requests, tokens = self._flying[key]
+            ahead = requests - 1 if what == "requests" else tokens - own
             meter.hear(max(remaining - ahead - meter.reserve, -meter.most), sent, now)
 
     def rank(self, key: str) -> float:
-        """How much is left of a key, for whoever chooses among several."""
+        """How much is left of a key, for whoever chooses among several; the call that asks was charged already."""
         meters = self._meters.get(key)
-        return min((m.fill(self._clock()) / m.most for m in meters.values()), default=1.0) if meters else 1.0
+        if not meters:
+            return 1.0
+        now, (charged, tokens) = self._clock(), self._calls.get(asyncio.current_task(), ("", 0))
+        own = {"requests": 1, "tokens": tokens} if charged == key else {}
+        return min((m.fill(now) + own.get(what, 0)) / m.most for what, m in meters.items())
+
+    def sending(self, key: str) -> float:
+        """The call that was let in goes with this key; when that is, by the clock."""
+        if (charged := self._land()) is not None:
+            before, tokens = charged
+            if before != key:
+                self._charge(before, -1, -tokens)
+                self._charge(key, 1, tokens)
+            self._fly(key, tokens)
+        return self._clock()
+
+    def _fly(self, key: str, tokens: int) -> None:
+        self._calls[asyncio.current_task()] = key, tokens
+        flying = self._flying[key]
+        flying[0] += 1
+        flying[1] += tokens
+
+    def _land(self) -> tuple[str, int] | None:
+        call = self._calls.pop(asyncio.current_task(), None)
+        if call is not None:
+            flying = self._flying[call[0]]
+            flying[0] -= 1
+            flying[1] -= call[1]
+        return call
+
+    def _charge(self, key: str, requests: int, tokens: int) -> None:
+        for what, meter in self._meters.get(key, {}).items():
+            meter.take(requests if what == "requests" else tokens)
 
     def _room(self, now: float, tokens: int) -> float:
         """Seconds until a call of so many tokens may go; 0 at once, infinity for after somebody has left."""
         if self.in_flight + 1 > self._window:
             return math.inf
-        wait = max(0.0, self._closed_until - now)
-        if not self._meters:
-            given = self._given["requests"]
-            if not given and not self._given["tokens"]:
-                return wait
-            self._meters[""] = {w: Meter(g, g / 60, max(1.0, g / 60), now) for w, g in self._given.items() if g}
+        wait = max(0.0, self._closed_until - now, self._time_for(self._given, now, tokens))
         # The key that is free first.
-        return max(wait, min(self._time_for(meters, now, tokens) for meters in self._meters.values()))
+        return max(wait, min((self._time_for(meters, now, tokens) for meters in self._meters.values()), default=0.0))
 
-    def _let_in(self, tokens: int) -> None:
+    def _let_in(self, now: float, tokens: int) -> str:
+        """Charge the call to the key that is free first, and say which; "" where none is known."""
         self.in_flight += 1
-        if self._meters:
-            now = self._clock()
-            freest = min(self._meters.values(), key=lambda meters: self._time_for(meters, now, tokens))
-            for what, meter in freest.items():
-                meter.take(1 if what == "requests" else tokens)
+        for what, meter in self._given.items():
+            meter.take(1 if what == "requests" else tokens)
+        freest = min(self._meters, key=lambda key: self._time_for(self._meters[key], now, tokens), default="")
+        self._charge(freest, 1, tokens)
+        return freest
 
     @staticmethod
     def _time_for(meters: Mapping[str, Meter], now: float, tokens: int) -> float:
-        wants = {"requests": 1.0, "tokens": float(tokens)}
-        return max(
-            ((min(wants[what], m.most) - m.fill(now)) / m.rate for what, m in meters.items()),
-            default=0.0,
-        )
+        return max((m.wait_for(1.0 if what == "requests" else tokens, now) for what, m in meters.items()), default=0.0)
 
     def _pump(self) -> None:
         """Let in who may go now, flow by flow, and come back when the next one may."""
@@ -253,8 +294,7 @@ class Limits:
             line.popleft()
             if line:
                 self._waiting[flow] = line
-            self._let_in(tokens)
-            place.set_result(None)
+            place.set_result(self._let_in(now, tokens))
 
     def _come_back(self, wait: float) -> None:
         if self._timer is not None:
@@ -270,12 +310,13 @@ class Limits:
 
     @property
     def per_minute(self) -> dict[str, float]:
-        """What the provider allows in a minute, all keys together, as far as it is known."""
+        """What provider and spec allow in a minute, all keys together, as far as it is known."""
         found: dict[str, float] = defaultdict(float)
         for meters in self._meters.values():
             for what, meter in meters.items():
                 found[what] += meter.rate * 60
-        return dict(found)
+        given = {what: meter.rate * 60 for what, meter in self._given.items()}
+        return {what: min(known[what] for known in (found, given) if what in known) for what in {**given, **found}}
 
     @property
     def standing(self) -> int:

@@ -36,6 +36,7 @@ class Attempts:
         self.lost = 0.0
         """Seconds spent in attempts that failed and in the pauses after them."""
         self.is_pausing = False
+        self._sent: float | None = None
         self._retries_left = retries
         self._pauses = self._keys_tried = 0
         self._began = self._asked_to_wait = 0.0
@@ -45,10 +46,19 @@ class Attempts:
         """Seconds since the attempt or the pause that is under way began."""
         return time.perf_counter() - self._began
 
+    def sending(self) -> None:
+        """Now the attempt leaves the house; before, it stood in a queue."""
+        self._sent = time.perf_counter()
+
+    @property
+    def asked(self) -> float | None:
+        """Seconds since the attempt that is under way was sent; None for one that was not, or during a pause."""
+        return None if self._sent is None or self.is_pausing else time.perf_counter() - self._sent
+
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of the first attempt that succeeds; raises what the last one raised."""
         while True:
-            self._began = time.perf_counter()
+            self._began, self._sent = time.perf_counter(), None
             try:
                 return await work()
             except Exception as failure:

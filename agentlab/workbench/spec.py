@@ -48,7 +48,8 @@ class GenerationSpec(Strict):
 
 
 class BudgetSpec(Strict):
-    """What a run may spend; it stops once that is reached, and can be resumed with more."""
+    """What a run may spend; once that is reached it begins no more conversations, finishes those under way as long as
+    that takes no more than a tenth of it again, and can be resumed with more."""
 
     usd: float | None = Field(default=None, gt=0)
     calls: int | None = Field(default=None, gt=0)
@@ -65,7 +66,7 @@ class TimeoutSpec(Strict):
 
 
 class LimitSpec(Strict):
-    """What a provider allows, where its answers do not say it."""
+    """What may be asked of a model, all keys together; what its provider says in its answers is kept to as well."""
 
     requests: int | None = Field(default=None, gt=0, description="a minute")
     tokens: int | None = Field(default=None, gt=0, description="a minute")

@@ -72,13 +72,13 @@ async def test_usage_that_cannot_be_costs_nothing_but_certainty(spec, tmp_path, 
 async def test_negative_usage_does_not_defeat_a_budget(spec, tmp_path, monkeypatch):
     answer = fake_openai.text("Hi", usage=usage(-(10**9), 20))
     found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
-    assert (found.summary["status"], found.summary["turns"]) == ("partial", 2)
+    assert (found.summary["status"], found.summary["turns"]) == ("partial", 1)
 
 
 async def test_a_budget_is_spent_by_honest_usage_and_not_before(spec, tmp_path, monkeypatch):
     answer = fake_openai.text("Hi", usage=usage(1000, 100))  # $0.003 a call
     found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
-    assert (found.summary["status"], found.summary["turns"]) == ("partial", 4)
+    assert (found.summary["status"], found.summary["turns"]) == ("partial", 3), "a fourth would be past a tenth more"
     found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 1})
     assert (found.summary["status"], found.summary["turns"]) == ("complete", 6)
 

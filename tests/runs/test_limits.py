@@ -11,7 +11,9 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.messages import Completion, Message, Usage
 from support import fake_openai
+from support.small_runs import Answering, play, write_set
 
 
 @pytest.fixture
@@ -79,6 +81,82 @@ async def test_a_budget_stops_a_run_between_conversations(data, tmp_path, own_ho
             found = await lab.run(out=tmp_path / "run")
     assert found.summary["turns"] == turns
     assert found.summary["status"] == ("complete" if turns == 8 else "partial")
+
+
+def test_a_budget_stops_a_long_conversation_too(tmp_path, own_home):
+    data = write_set(tmp_path / "colours", 1, turns=100)
+    run = play(data, tmp_path / "run", Answering(), budget={"calls": 20})
+    assert (run.summary["status"], run.summary["turns"], run.summary["flows"]["answering"]["llm_calls"]) == (
+        *("partial", 22),
+        22,
+    )
+    assert play(data, tmp_path / "run", Answering(), resume=True, budget={"calls": 200}).summary["turns"] == 100
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 10**6}, {"calls": 100}])
+def test_a_call_that_was_broken_off_does_not_end_a_budget(data, tmp_path, own_home, budget):
+    class Slow:
+        """Breaks off the first call of its first run in the middle."""
+
+        name, parallel = "slow", None
+
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        async def complete(self, request: Any, emit: Any) -> Any:
+            emit("Hm")
+            seconds, self.seconds = self.seconds, 0.0
+            await asyncio.sleep(seconds)
+            usage = Usage(input_tokens=10, output_tokens=1)
+            said = Completion(message=Message(role="agent", text="Hi"), usage=usage)
+            return await al.Scripted([said]).complete(request, emit)
+
+        async def close(self) -> None:
+            pass
+
+    with al.Lab(model=Slow(30.0), budget=budget, timeouts={"turn": 0.2}, concurrency=1, **spec(data)) as lab:
+        run = lab.run_sync(out=tmp_path / "run")
+    flow = run.summary["flows"]["talk"]
+    assert (run.summary["status"], run.summary["turns"], flow["errors"], flow["input_tokens"]) == (
+        "complete",
+        8,
+        1,
+        None,
+    )
+
+
+def test_a_call_that_waits_for_a_limit_when_its_time_is_up_was_not_made(data, tmp_path, own_home):
+    limits, timeouts = {"scripted*": {"requests": 60}}, {"turn": 0.3}
+    model = al.Scripted(["Hi"], loop=True)
+    with al.Lab(model=model, limits=limits, timeouts=timeouts, concurrency=4, **spec(data)) as lab:
+        run = lab.run_sync(out=tmp_path / "run")
+    flow = run.summary["flows"]["talk"]
+    assert flow["llm_calls"] == len(model.requests) < 8 == run.summary["turns"]
+    cut = [event for trace in run.traces.values() for event in trace.events if event.error == "interrupted"]
+    assert cut and all(call.seconds == 0 and call.waited > 0.2 for call in cut)
+
+
+def test_a_limit_that_parts_of_a_run_cannot_share_is_one_line(data, tmp_path, capsys, own_home):
+    (tmp_path / "replies.yaml").write_text("loop: true\nreplies: [Hi]\n")
+    (tmp_path / "talk.py").write_text(
+        '"""Asks."""\nimport agentlab as al\n\n\nasync def respond(turn, session):\n'
+        "    return al.Reply(text=(await session.complete(turn.text)).text)\n"
+    )
+    run = ["run", "--flow", str(tmp_path / "talk.py"), "--dataset", str(data), "--out", str(tmp_path / "run")]
+    run += ["--model", f"scripted/{tmp_path / 'replies.yaml'}", "--executor", "processes", "--workers", "2"]
+    run += ["--set", "embedder=hashing/hashing-64", "--set", "limits={scripted*: {concurrent: 1}}"]
+    assert main(run) == 1
+    assert "concurrent: 1, which 2 parts of a run cannot share; use --workers 1" in capsys.readouterr().err
+
+
+def test_a_run_without_a_turn_is_shown_and_not_exported(data, tmp_path, capsys, own_home):
+    with al.Lab(model=al.Scripted([]), budget={"minutes": 1e-9}, **spec(data)) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert main(["show", str(tmp_path / "run")]) == 0
+    assert "no turn was played" in capsys.readouterr().out
+    for to in ("csv", "parquet"):
+        assert main(["export", str(tmp_path / "run"), "--to", to, "-o", str(tmp_path / "table")]) == 1
+        assert "no turn was played" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

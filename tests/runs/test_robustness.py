@@ -10,6 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.cli.terminal import show_comparison
 from agentlab.core.errors import ConfigError, DatasetError, RunError
 from agentlab.core.messages import Reply
 from agentlab.models.scripted import Scripted, call
@@ -127,14 +128,16 @@ def test_odd_json_is_named_with_its_line(tmp_path, line, said):
     assert said in str(caught.value) and caught.value.line == 2
 
 
-def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path):
+def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path, capsys):
     from agentlab.core.messages import Completion, Message
 
     table = tmp_path / "prices.yaml"
     table.write_text('dated: "2026"\nmodels:\n  scripted: {input: 2, output: 10}\n')
     silent = Completion(message=Message(role="agent", text="x"))
     run = play(dataset, tmp_path / "run", silent, prices=str(table), budget={"usd": 5})
-    assert (run.summary["status"], run.summary["turns"]) == ("partial", 2)
+    assert (run.summary["status"], run.summary["turns"]) == ("partial", 1)
+    show_comparison(run)
+    assert "replies without tokens" in capsys.readouterr().out
 
 
 def test_calls_of_a_phase_are_calls(dataset, tmp_path):

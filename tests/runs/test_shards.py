@@ -186,7 +186,7 @@ def test_what_a_spec_allows_is_shared_out(recorded, tmp_path):
             return super().submit(function, *arguments)
 
     found: list[Any] = []
-    limits = {"scripted": {"requests": 100, "concurrent": 3}}
+    limits = {"scripted": {"requests": 100, "concurrent": 6}}
     shared(recorded, tmp_path / "run", Looking(), workers=4, concurrency=10, budget={"calls": 99}, limits=limits)
     assert [spec.concurrency for spec in found] == [3] * 4
     assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in found} == {(25, 1)}

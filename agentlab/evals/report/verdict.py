@@ -116,7 +116,10 @@ def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict 
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
         if run.answered_nothing:
-            error = next(error for _, error in run.figures(lambda row: row.error) if error is not None)
+            errors = [error for _, error in run.figures(lambda row: row.error) if error is not None]
+            if not errors:
+                return Verdict("none", "No verdict: no turn was played.", (), "")
+            error = errors[0]
             return Verdict("none", "No verdict: every turn of every flow failed.", (error or "",), _again(run))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded."

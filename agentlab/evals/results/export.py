@@ -19,16 +19,20 @@ from agentlab.evals.results.run import Run
 
 ROWS_AT_ONCE = 20_000
 _TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
-_FLOATS = ("wall_seconds", "latency_s", "cost_usd")
+_FLOATS = ("wall_seconds", "latency_s", "cost_usd", "seconds")
 _APART = ("reply", "totals", "phases", "scores")
 
 
 def export(run: Run, to: str, file: Path) -> None:
-    """Write the turns as `csv` or `parquet`; raises RunError where the file cannot be written."""
+    """Write the turns as `csv` or `parquet`; raises RunError where there are none or the file cannot be written."""
+    if not run.result.turns:
+        raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
     metrics = dict.fromkeys(m for _, found in run.figures(lambda row: tuple(row.scores or ())) for m in found)
     try:
         _WRITERS[to](run, tuple(metrics), file)
     except OSError as problem:
+        if file.is_file():
+            file.unlink()  # half a table looks like a whole one
         raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
 
 

@@ -133,7 +133,10 @@ def badness(row: TurnFigures) -> Badness:
 
 def worst_turn(turns: Iterable[tuple[tuple[Play, int], Badness]]) -> tuple[Play, int, str] | None:
     """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
-    (play, turn), (_, _, why) = min(turns, key=lambda each: each[1][:2])
+    worst = min(turns, key=lambda each: each[1][:2], default=None)
+    if worst is None:
+        return None
+    (play, turn), (_, _, why) = worst
     return (play, turn, why) if why else None
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from agentlab.core.events import Event
+from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Usage
 from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
@@ -18,6 +18,8 @@ from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
+OVERDRAFT = 1.1
+"""Shares of a budget that finishing the conversations under way may come to."""
 WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
@@ -90,45 +92,76 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
 class Budget:
     """The limits of a run, and what was paid for."""
 
-    def __init__(self, limits: BudgetSpec, is_over: Callable[[], bool] = lambda: False) -> None:
-        """`is_over` says whether somebody else, who counts, wants no more conversations to begin."""
+    def __init__(
+        self,
+        limits: BudgetSpec,
+        cost: Callable[[str, Usage], float | None],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`cost` is in dollars, of a call of a model; `is_over` says whether somebody else, who counts, wants no more
+        conversations to begin."""
         self._limits = limits
         self.is_limited = limits != BudgetSpec()
         """Whether anything has to be counted."""
+        self._cost = cost
         self._is_over = is_over
         self._sum = Sum()
         self._began = time.monotonic()
+        self._has_told = False
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
-        if self.is_limited and event.costed and event.origin == "live":
+        if not (self.is_limited and event.costed and event.origin == "live"):
+            return
+        if isinstance(event, ModelCall) and event.completion is not None:
+            said = event.completion
+            self.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
+        else:
             self.pay(billed([event]))
+
+    def pay_call(self, model: str, used: Usage, cost_usd: float | None, finish_reason: str) -> None:
+        """Of one that was broken off nobody knows the tokens: it counts as a call of middling length."""
+        if finish_reason == "interrupted" and used.input_tokens is None:
+            used = CALL_GUESSED
+            cost_usd = self._cost(model, used)
+        self.pay(
+            Totals(llm_calls=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, cost_usd=cost_usd)
+        )
 
     def pay(self, totals: Totals) -> None:
         self._sum.add(totals)
 
     @property
     def is_spent(self) -> bool:
-        if self._is_over():
-            return True
+        """Whether no more conversations are to begin."""
+        return self._is_over() or self._has_reached(1.0)
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Whether those under way are not to be finished either."""
+        return self._has_reached(OVERDRAFT)
+
+    def _has_reached(self, share: float) -> bool:
         if not self.is_limited:
             return False
         usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
         totals = self._sum.totals
         paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))
         if usd is not None and paid is None:
-            log.warning("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
+            self._tell("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
             return True
         if tokens is not None and used is None:
-            log.warning("a reply reported no tokens, so they can no longer be counted; the run stops here")
+            self._tell("a reply reported no tokens, so they can no longer be counted; the run stops here")
             return True
         passed = (time.monotonic() - self._began) / 60
         spent = ((paid, usd), (totals.llm_calls, calls), (used, tokens), (passed, minutes))
-        over = any(most is not None and reached is not None and reached >= most for reached, most in spent)
+        over = any(most is not None and reached is not None and reached >= share * most for reached, most in spent)
         if over:
-            told = paid or 0.0, totals.llm_calls, used or 0, passed
-            log.warning(
-                "the budget is spent: $%.4f, %d calls, %d tokens, %.1f minutes; the run stops here and can be resumed",
-                *told,
-            )
+            told = f"${paid or 0.0:.4f}, {totals.llm_calls} calls, {used or 0} tokens, {passed:.1f} minutes"
+            self._tell(f"the budget is spent: {told}; the run stops here and can be resumed")
         return over
+
+    def _tell(self, why: str) -> None:
+        if not self._has_told:
+            log.warning("%s", why)
+        self._has_told = True

@@ -129,7 +129,7 @@ class Player:
                         yield from (play for play in assigned if fork is None or fork.wants(play))
 
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
-        self._budget = Budget(bench.spec.budget, share.is_over)
+        self._budget = Budget(bench.spec.budget, bench.prices.cost, share.is_over)
         self.account = Account(bench, names, plays(), folder, self._budget)
 
         def left() -> Iterator[Assignment]:
@@ -265,8 +265,10 @@ class Player:
         for number, turn in enumerate(play.conversation.turns):
             if go_on is not None and self._fork is not None and number == self._fork.turn_of(play):
                 respond = await go_on()
-            if turn.session != part and number > 0:
-                session.forget_history()
+            if number > 0:
+                self._check_whether_to_go_on()
+                if turn.session != part:
+                    session.forget_history()
             part = turn.session
             if part:
                 with contextlib.suppress(ValueError):  # not every session is named by its date
@@ -300,8 +302,10 @@ class Player:
             await self.account.turn_ended(play, session.trace, played)
             self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
             await self._pace.pause()
-            if self._is_decided:
-                raise _Stopped
+
+    def _check_whether_to_go_on(self) -> None:
+        if self._is_decided or self._budget.is_overdrawn:
+            raise _Stopped
 
     def _check_room(self, session: Session, played: PlayedTurn) -> None:
         """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""

@@ -23,7 +23,6 @@ from msgspec import Struct
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.core.files import replace_file
 from agentlab.core.messages import Usage
-from agentlab.core.trace import Totals
 from agentlab.data.datasets import Dataset
 from agentlab.evals.results.fold import Fold
 from agentlab.evals.results.rows import place_of
@@ -143,7 +142,7 @@ class _Driver:
         self._parts: int = folder.header["shards"]
         given = {"concurrency": -(-bench.spec.concurrency // self._parts), "budget": BudgetSpec()}
         # What a provider says in its answers each worker learns for itself; what only the spec knows is shared out.
-        limits = {name: _share(limit, self._parts) for name, limit in bench.spec.limits.items()}
+        limits = {name: _share(name, limit, self._parts) for name, limit in bench.spec.limits.items()}
         spec = bench.spec.model_copy(update={**given, "limits": limits})
         run = str(folder.path.resolve())
         self._shards = [
@@ -151,7 +150,7 @@ class _Driver:
             for number in range(self._parts)
         ]
         self._played: dict[int, Played] = {}
-        self._budget = Budget(bench.spec.budget)
+        self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._counts_calls = bench.spec.budget != BudgetSpec()
         turns = sum(dataset.turns for dataset in datasets) * len(bench.variants) * bench.spec.epochs
         self._pace = Pace(turns, on_progress)
@@ -209,15 +208,8 @@ class _Driver:
         for file in self._folder.files(CALLS) if self._counts_calls else ():
             for event in self._fresh(file, _Call):
                 if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
-                    used = event.completion.usage
-                    self._budget.pay(
-                        Totals(
-                            llm_calls=1,
-                            input_tokens=used.input_tokens,
-                            output_tokens=used.output_tokens,
-                            cost_usd=event.cost_usd,
-                        )
-                    )
+                    said = event.completion
+                    self._budget.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
         if self._budget.is_spent and not stop.exists():
             replace_file(stop, SPENT)
 
@@ -244,8 +236,13 @@ def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[
     return found
 
 
-def _share(limit: LimitSpec, parts: int) -> LimitSpec:
-    return LimitSpec(**{name: most and max(1, most // parts) for name, most in limit.model_dump().items()})
+def _share(name: str, limit: LimitSpec, parts: int) -> LimitSpec:
+    for what, most in limit.model_dump(exclude_none=True).items():
+        if most < parts:
+            raise ConfigError(
+                f"limits: {name} has {what}: {most}, which {parts} parts of a run cannot share; use --workers {most}"
+            )
+    return LimitSpec(**{what: most and most // parts for what, most in limit.model_dump().items()})
 
 
 def _result(future: Any) -> Played:
@@ -266,10 +263,12 @@ class _Turn(Struct):
 
 class _Completion(Struct):
     usage: Usage = Usage()
+    finish_reason: str = "stop"
 
 
 class _Call(Struct):
     kind: str
+    model: str = ""
     origin: str = "live"
     completion: _Completion | None = None
     cost_usd: float | None = None
