@@ -68,20 +68,21 @@ class Meter:
         self.level -= amount
         self.ready -= amount
 
-    def hear(self, free: float, sent: float, now: float) -> None:
-        """Somebody whose call was sent at `sent` says that so much is free."""
+    def hear(self, free: float, share: float, sent: float, now: float) -> None:
+        """Somebody whose call was sent at `sent` says that so much is free; a share of it is handed out."""
         self.fill(now)
         self.ready = min(self.ready, max(free, 0.0))
         if sent < self.shared:  # who was sent before knows nothing of those that went since
             self.level = min(self.level, free)
         else:
-            self.level, self.ready, self.shared = free, SHARE * max(free, 0.0), now
+            self.level, self.ready, self.shared = free, share * max(free, 0.0), now
 
 
 class Limits:
     """The limits of one model; `clock` is in seconds and only goes forward.
 
-    `requests` and `tokens` are per minute, where somebody knows them beforehand; `concurrent` is the most at once.
+    `requests` and `tokens` are per minute, where somebody knows them beforehand; `concurrent` is the most at once;
+    `sharers` are the processes that are known to ask with the same keys, this one among them.
     """
 
     def __init__(
@@ -90,8 +91,10 @@ class Limits:
         requests: int | None = None,
         tokens: int | None = None,
         concurrent: int | None = None,
+        sharers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._sharers = sharers
         self.in_flight = 0
         self.refused = 0
         self.answered = 0
@@ -104,7 +107,7 @@ class Limits:
         self._given = {what: Meter(g, g / 60, max(1.0, g / 60), clock()) for what, g in given.items() if g}
         """What the spec says, of all keys together; what a provider says comes on top."""
         self._most = math.inf if concurrent is None else float(concurrent)
-        self._window = min(float(PROBING), self._most)
+        self._window = min(float(max(1, PROBING // sharers)), self._most)
         self._is_probing = True
         self._meters: dict[str, dict[str, Meter]] = {}
         """By key, then `requests` or `tokens`."""
@@ -210,11 +213,12 @@ class Limits:
             if reset and remaining < limit:
                 # A bucket that fills evenly says the same each time; a window that ends at once says ever more.
                 meter.told.append((limit - remaining) / reset)
-            meter.rate = max(limit / 60, min(meter.told, default=0.0))
+            meter.rate = max(limit / 60, min(meter.told, default=0.0)) / self._sharers
             # Some of those in flight are counted already; to think that none is costs nothing in the long run.
             requests, tokens = self._flying[key]
             ahead = requests - 1 if what == "requests" else tokens - own
-            meter.hear(max(remaining - ahead - meter.reserve, -meter.most), sent, now)
+            free = max(remaining - ahead - meter.reserve, -meter.most)
+            meter.hear(free, min(SHARE, 1 / self._sharers), sent, now)
 
     def rank(self, key: str) -> float:
         """How much is left of a key, for whoever chooses among several; the call that asks was charged already."""
@@ -314,7 +318,7 @@ class Limits:
         found: dict[str, float] = defaultdict(float)
         for meters in self._meters.values():
             for what, meter in meters.items():
-                found[what] += meter.rate * 60
+                found[what] += meter.rate * 60 * self._sharers
         given = {what: meter.rate * 60 for what, meter in self._given.items()}
         return {what: min(known[what] for known in (found, given) if what in known) for what in {**given, **found}}
 

@@ -82,12 +82,16 @@ class Queued(Generic[C]):
     `name` is what it answers under, `endpoint` what beside its name and the request decides its answers.
     """
 
-    def __init__(self, name: str, endpoint: str, connect: Callable[[], C], limits: Limits | None = None) -> None:
+    def __init__(
+        self, name: str, endpoint: str, connect: Callable[[], C], limits: Limits | None = None, sharers: int = 1
+    ) -> None:
+        """`sharers` are the processes that ask with the same keys, as far as that is known."""
         self.name = name
         self.limits = limits
         """Those of the spec, or of an adapter that learns them from its provider."""
         self.endpoint = endpoint
         self._connecting = connect
+        self._sharers = sharers
         self._connected: C | None = None
         self._slots: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
         self._starting = asyncio.Lock()
@@ -103,7 +107,8 @@ class Queued(Generic[C]):
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
             if hasattr(self._connected, "limits"):
-                self.limits = self._connected.limits = self.limits or self._connected.limits
+                shared = Limits(sharers=self._sharers) if self._sharers > 1 else self._connected.limits
+                self.limits = self._connected.limits = self.limits or shared
         return self._connected
 
     async def start(self) -> None:

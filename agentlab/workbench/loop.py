@@ -37,8 +37,8 @@ def _calm_collector() -> Iterator[None]:
 class RunningBench(Workbench):
     """A workbench with a loop that its sessions live on, started when it is first needed."""
 
-    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
-        super().__init__(spec, objects)
+    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any], sharers: int = 1) -> None:
+        super().__init__(spec, objects, sharers)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._beginning = threading.Lock()

@@ -49,12 +49,16 @@ CLOSING_SECONDS = 90
 
 
 class Workbench:
-    """What the sessions of one spec are made of; `objects` stand for what the spec names, by its room and its name."""
+    """What the sessions of one spec are made of; `objects` stand for what the spec names, by its room and its name.
 
-    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any]) -> None:
+    `sharers` are the processes that play this spec at once.
+    """
+
+    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any], sharers: int = 1) -> None:
         scratch()  # what killed runs left of facts goes, whether this one needs a folder or not
         self.spec = spec
         self.objects = objects
+        self._sharers = sharers
         self.variants = tuple(make_variant(spec, flow, objects.get(("flows", flow.flow))) for flow in spec.flows)
         check_consistency(spec, self.variants)
         if spec.files is not None and not Path(spec.files).is_dir():
@@ -139,7 +143,8 @@ class Workbench:
 
     def _queued(self, name: str) -> QueuedModel:
         given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
-        return QueuedModel(*self._behind("models", name), Limits(**given[0].model_dump()) if given else None)
+        limits = Limits(**given[0].model_dump(), sharers=self._sharers) if given else None
+        return QueuedModel(*self._behind("models", name), limits, self._sharers)
 
     def limits(self) -> dict[str, Limits]:
         """What was learnt of the limits of each model that was asked."""

@@ -59,7 +59,7 @@ class Shard:
 
 def play_shard(shard: Shard) -> Played:
     """Play a shard, or what is left of it; runs in a worker."""
-    bench = RunningBench(shard.spec, shard.objects)
+    bench = RunningBench(shard.spec, shard.objects, shard.parts)
     try:
         return bench.wait(_play(bench, shard))
     except AgentlabError as problem:
@@ -141,7 +141,8 @@ class _Driver:
         self._bench, self._datasets, self._folder = bench, datasets, folder
         self._parts: int = folder.header["shards"]
         given = {"concurrency": -(-bench.spec.concurrency // self._parts), "budget": BudgetSpec()}
-        # What a provider says in its answers each worker learns for itself; what only the spec knows is shared out.
+        # What a provider says each worker learns for itself, and knows that it is one of several; what only the spec
+        # knows is shared out.
         limits = {name: _share(name, limit, self._parts) for name, limit in bench.spec.limits.items()}
         spec = bench.spec.model_copy(update={**given, "limits": limits})
         run = str(folder.path.resolve())

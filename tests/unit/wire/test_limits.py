@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -113,6 +114,29 @@ class Provider:
         self.answered += is_answered
         self.refused += not is_answered
         return is_answered
+
+
+@pytest.mark.parametrize("latency", [0.05, 1.0])
+def test_workers_of_one_run_know_that_they_share(latency):
+    refused = {}
+
+    async def play(loop: VirtualTime, sharers: int) -> None:
+        provider = Provider(loop, latency)
+        left = iter(range(900))
+
+        async def worker(limits: Limits) -> None:
+            for _ in left:
+                await provider.answer(limits)
+
+        processes = [Limits(sharers=sharers, clock=loop.time) for _ in range(4)]
+        await asyncio.gather(*(worker(limits) for limits in processes for _ in range(25)))
+        refused[sharers] = provider.refused
+        assert provider.answered >= 0.9 * (60 + 10 * loop.time())
+        assert all(limits.per_minute["requests"] == pytest.approx(600, abs=1) for limits in processes)
+
+    for sharers in (1, 4):
+        at_once(functools.partial(play, sharers=sharers))
+    assert refused[4] <= 0.015 * 900 and refused[4] < refused[1] / 1.5
 
 
 @pytest.mark.parametrize("latency", [0.05, 1.0])
