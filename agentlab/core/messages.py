@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
@@ -31,22 +31,22 @@ PLAIN = frozenset({type(None), bool, int, float, str})
 
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
-    if type(value) in PLAIN or isinstance(value, (str, int, float)):
+    cls: Any = type(value)
+    if cls in PLAIN:
         return value
-    if isinstance(value, (list, tuple)):
-        return [to_json(inner) for inner in value]
-    if isinstance(value, Mapping):
-        return {key: to_json(inner) for key, inner in value.items()}
     if is_of_words(value):
         return plain_row(value.role, value.text, value.name)
-    if is_dataclass(value):
+    if hasattr(cls, "__dataclass_fields__"):  # before what is dearer to ask
         row = {}
-        cls: Any = type(value)
         for name, default in defaults_of(cls):
             inner = getattr(value, name)
             if inner is not default and inner != default:
                 row[name] = inner if type(inner) in PLAIN else to_json(inner)
         return row
+    if isinstance(value, (list, tuple)):
+        return [to_json(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: to_json(inner) for key, inner in value.items()}
     return value.isoformat() if isinstance(value, datetime) else value
 
 
@@ -110,7 +110,8 @@ def as_messages(given: Any) -> tuple[Message, ...]:
     """A text as one user message, messages as they are; TypeError, with what is taken, for anything else."""
     if isinstance(given, str):
         return (Message(role="user", text=given),)
-    messages = tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
+    is_several = type(given) is list or (isinstance(given, Iterable) and not isinstance(given, Mapping))
+    messages = tuple(given) if is_several else (given,)
     for message in messages:
         if not isinstance(message, Message) or message.role not in ROLES or not isinstance(message.text, str):
             roles = ", ".join(ROLES)

@@ -123,6 +123,10 @@ def critical_path(events: Iterable[Event]) -> float:
 
     A parent weighs what the longest path through its children weighs; background work weighs nothing.
     """
+    events = list(events)
+    work = [event for event in events if event.costed and not event.background]
+    if len(work) == 1 and all(event.parent != work[0].id for event in events):
+        return work[0].seconds  # as of most turns
     children: dict[int | None, list[Event]] = defaultdict(list)
     for event in sorted(events, key=_id):
         if not event.background:

@@ -165,11 +165,11 @@ class ServerSent:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
-        if piece.endswith(b"\n\n") and self._data is None and not any(self._unfinished):
+        if piece[:5] == b"data:" and piece[-2:] == b"\n\n" and self._data is None and not any(self._unfinished):
             # Whole events of one line each, as nearly all pieces are.
-            events = piece.split(b"\n\n")[:-1]
-            if piece.count(b"\n") == 2 * len(events) and all(event.startswith(b"data:") for event in events):
-                return self._until_done([event[5:].strip() for event in events])
+            events = piece[5:-2].split(b"\n\ndata:")
+            if piece.count(b"\n") == 2 * len(events):
+                return self._until_done([event.strip() for event in events])
         if piece and b"\n" not in piece:
             # Put together once the line is whole: a server may take as many pieces over one as it likes.
             self._unfinished.append(piece)
