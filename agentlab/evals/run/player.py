@@ -300,7 +300,7 @@ class Player:
             if played.failure is not None:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
-            self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
+            self._pace.turns_done(1, played.failure is not None, f"{play.key[0]} · {play.key[1]}")
             await self._pace.pause()
 
     def _check_whether_to_go_on(self) -> None:
@@ -330,24 +330,26 @@ class Pace:
         self._total = total
         self._on_progress = on_progress
         self._done = self._failed = 0
-        self._ends: deque[float] = deque(maxlen=33)
+        self._ends: deque[tuple[float, int]] = deque(maxlen=33)
+        """When turns were done, by the clock, and how many by then."""
         self._told, self._told_at = "", -SECONDS_OF_LIMITS
         self._paused_at = 0.0
 
     def begin(self) -> None:
-        self._ends.append(time.perf_counter())
+        self._ends.append((time.perf_counter(), self._done))
         self._report("")
 
-    def turn_done(self, failed: bool, label: str) -> None:
-        self._done += 1
+    def turns_done(self, count: int, failed: int, label: str) -> None:
+        """So many more are done, and so many of them failed; the last one is that of `label`."""
+        self._done += count
         self._failed += failed
-        self._ends.append(time.perf_counter())
+        self._ends.append((time.perf_counter(), self._done))
         self._report(label)
 
     async def pause(self) -> None:
         """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
-        if self._ends[-1] - self._paused_at > SECONDS_ALONE:
-            self._paused_at = self._ends[-1]
+        if self._ends[-1][0] - self._paused_at > SECONDS_ALONE:
+            self._paused_at = self._ends[-1][0]
             await asyncio.sleep(0)
 
     def report_indexing(self, done: int, total: int) -> None:
@@ -355,10 +357,12 @@ class Pace:
             self._report(f"indexing: {done} of {total} passages")
 
     def _report(self, label: str) -> None:
-        turns, now = len(self._ends) - 1, time.perf_counter()
+        now = time.perf_counter()
         if now - self._told_at >= SECONDS_OF_LIMITS or self._done == self._total:
             self._told, self._told_at = self._limits(), now
-        left = (self._ends[-1] - self._ends[0]) / turns * (self._total - self._done) if turns > 0 else None
+        left = None
+        if self._ends and (turns := self._ends[-1][1] - self._ends[0][1]):
+            left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self._total - self._done)
         self._on_progress(
             RunProgress(
                 done=self._done,

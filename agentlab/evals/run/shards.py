@@ -204,8 +204,9 @@ class _Driver:
     def _look(self, stop: Path) -> None:
         """Count what was written since the last look, and have no more begun where the budget is spent."""
         for file in self._folder.files(TURNS):
-            for row in self._fresh(file, _Turn):
-                self._pace.turn_done(row.error is not None, f"{row.flow} · {row.conversation}")
+            if fresh := self._fresh(file, _Turn):
+                failed = sum(row.error is not None for row in fresh)
+                self._pace.turns_done(len(fresh), failed, f"{fresh[-1].flow} · {fresh[-1].conversation}")
         for file in self._folder.files(CALLS) if self._counts_calls else ():
             for event in self._fresh(file, _Call):
                 if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
