@@ -27,7 +27,7 @@ PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
 SHARE = 1 / 3
 """Of what is free that goes out before an answer says whether others took of it, too."""
-EDGE = 1e-6
+EDGE = 1e-6  # what is handed out has to be more than nothing for a call to go
 LONGEST_PAUSE = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
 MOST_STEPS = 200
@@ -240,8 +240,6 @@ class Limits:
         return self._clock()
 
     def _fly(self, key: str, tokens: int) -> None:
-        if not self._meters and not self._is_probing:
-            return  # nobody says anything that it would be held against
         self._calls[asyncio.current_task()] = key, tokens
         flying = self._flying[key]
         flying[0] += 1

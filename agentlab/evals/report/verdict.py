@@ -119,8 +119,7 @@ def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict 
             errors = [error for _, error in run.figures(lambda row: row.error) if error is not None]
             if not errors:
                 return Verdict("none", "No verdict: no turn was played.", (), "")
-            error = errors[0]
-            return Verdict("none", "No verdict: every turn of every flow failed.", (error or "",), _again(run))
+            return Verdict("none", "No verdict: every turn of every flow failed.", (errors[0],), _again(run))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded."
             return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",), "")

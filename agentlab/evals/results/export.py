@@ -28,11 +28,12 @@ def export(run: Run, to: str, file: Path) -> None:
     if not run.result.turns:
         raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
     metrics = dict.fromkeys(m for _, found in run.figures(lambda row: tuple(row.scores or ())) for m in found)
+    is_new = not file.exists()
     try:
         _WRITERS[to](run, tuple(metrics), file)
     except OSError as problem:
-        if file.is_file():
-            file.unlink()  # half a table looks like a whole one
+        if is_new:
+            file.unlink(missing_ok=True)  # half a table looks like a whole one
         raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
 
 

@@ -1,8 +1,9 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
-A line is written whole or not at all, so a killed run loses at most the turn it was in, and one whose disk is full goes
-on from there with --resume. What a model was paid for is written at once, the rest of a turn's events with its row, and
-that together with all rows of this round of the event loop, since a write costs as much as it takes to make a row.
+A line is written whole or not at all, so a killed run loses at most the turns it was in and those that were ending, and
+one whose disk is full goes on from there with --resume. What a model was paid for is written at once, the rest of a
+turn's events with its row, and that together with all rows of this round of the event loop: a write costs as much as
+making a row.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 

@@ -95,11 +95,12 @@ class LedgerRows:
         words = (part.role, part.text, part.name) if is_of_words(part) else None
         digest = self._said.get(words) if words else None
         if digest is None:
-            told = plain_json(*words) if words else json.dumps(to_json(part))
+            value = to_json(part)
+            told = plain_json(*words) if words else json.dumps(value)
             digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
             if digest not in self._written:
                 self._written.add(digest)
-                rows.append({**self._where, "kind": kind, "hash": digest, "value": to_json(part)})
+                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
             if words:
                 self._said[words] = digest
         self._known[id(part)] = part, digest

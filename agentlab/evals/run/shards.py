@@ -174,8 +174,8 @@ class _Driver:
 
     async def play(self, executor: Executor, stop: Path) -> Played:
         """Raises BrokenExecutor where a worker died; what is done is kept."""
+        self._look(stop)  # what earlier sittings left says nothing of the pace
         self._pace.begin()
-        self._look(stop)
         futures = {
             shard.number: executor.submit(play_shard, shard)
             for shard in self._shards
