@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -56,11 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"agentlab: {where}{problem.strerror or problem}", error=True)
         return 1
     except KeyboardInterrupt:
+        if argv is None:
+            signal.signal(signal.SIGINT, _end_workers)
         say("agentlab: interrupted; what was done is kept, and --resume continues a run", error=True)
         return 130
     except Terminated as told:
         say("agentlab: ended by a signal; what was done is kept, and --resume continues a run", error=True)
         return 128 + told.number
+
+
+def _end_workers(number: int, frame: object) -> None:
+    """Python waits for them before it ends, and who interrupts that does not want to read where it was."""
+    for child in multiprocessing.active_children():
+        child.terminate()
 
 
 @contextlib.contextmanager

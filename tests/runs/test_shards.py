@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -172,6 +178,38 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
     whole = tmp_path / "alone" / "run"
     with pytest.raises(RunError, match="was begun without --executor"):
         shared(recorded, whole, AtOnce(), resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["processes", "dask"])
+def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own_home, executor):
+    if executor == "dask":
+        pytest.importorskip("distributed")
+    write_set(tmp_path / "rules", 8, 3)
+    (tmp_path / "slow.py").write_text(
+        '"""Takes its time."""\nimport asyncio\nimport agentlab as al\n\n'
+        'async def respond(turn, session):\n    await asyncio.sleep(1)\n    return al.Reply(text="so far")\n'
+    )
+    (tmp_path / "replies.yaml").write_text("loop: true\nreplies: [So far.]\n")
+    out = tmp_path / "run"
+    given = ["--dataset", "rules", "--flow", "slow.py", "--model", "scripted/replies.yaml", "--set", "scorers=[answer]"]
+    given += ["--set", "embedder=hashing/hashing-64", "--set", "concurrency=8", "--out", str(out)]
+    command = [sys.executable, "-m", "agentlab", "run", *given, "--executor", executor, "--workers", "2"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not any(out.glob("shards/*/turns.jsonl")) and process.poll() is None:
+            time.sleep(0.05)
+        for _ in range(3):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "Warning" not in err
+    assert err.splitlines()[-1].startswith("agentlab: interrupted") and not (out / "summary.json").exists()
+    subprocess.run([*command, "--resume"], cwd=tmp_path, check=True, capture_output=True)
+    assert open_run(out).summary["turns"] == 24
 
 
 def replay_on(dataset: Path, out: Path) -> Run:

@@ -31,7 +31,7 @@ from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows, stored_numbers
-from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.evals.run.folder import FORMAT, CannotWrite, RunFolder
 from agentlab.workbench.spec import make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
@@ -126,9 +126,10 @@ def import_predictions(
         )
         grade_rows(folder, data, modules)
         scratch.replace(path)
-    except OSError as problem:
+    except (OSError, CannotWrite) as problem:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise RunError(f"{path} cannot be written: {problem.strerror}") from None
+        why = problem.why if isinstance(problem, CannotWrite) else problem.strerror
+        raise RunError(f"{path} cannot be written: {why}") from None
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

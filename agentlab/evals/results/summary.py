@@ -26,7 +26,7 @@ def summarise(
     reused = reuse([*played.values()], spec["mode"])
     missing = reused is not None and reused.missing > 0
     labels = [flow["label"] or flow["flow"] for flow in spec["flows"]]
-    flows = {label: played[label] for label in labels if label in played}
+    flows = {label: played[label] for label in labels if label in played and played[label].counts["turns"]}
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
@@ -36,12 +36,30 @@ def summarise(
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
         recordings=reused,
-        flows={label: _summarise_flow(flow) for label, flow in flows.items() if flow.counts["turns"]},
+        flows=_summarise_flows(flows),
         secrets=secrets or UNSET,
     )
 
 
-def _summarise_flow(flow: FlowFold) -> FlowSummary:
+def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
+    columns = {
+        (label, metric): values.in_order() for label, flow in flows.items() for metric, values in flow.scores.items()
+    }
+    # A mean with an unknown part is unknown.
+    known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
+    # Of all flows at once, since they share their resamples.
+    means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
+    found = {}
+    for label, flow in flows.items():
+        scores = {}
+        for metric in sorted(flow.scores, key=lambda metric: flow.first_scored[metric]):
+            mean, interval = means.get((label, metric), (None, None))
+            scores[metric] = MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
+        found[label] = _summarise_flow(flow, scores)
+    return found
+
+
+def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
     n = flow.counts["turns"]
     sums = asdict(flow.totals.totals)
     paid = flow.billed.totals
@@ -61,7 +79,7 @@ def _summarise_flow(flow: FlowFold) -> FlowSummary:
             "p95": quantile(latencies, 0.95),
         },
         phases=phase_sums({phase: part.totals for phase, part in flow.phases.items()}),
-        scores=_summarise_scores(flow),
+        scores=scores,
         ingest={**flow.ingest_counts, **asdict(flow.ingest.totals)} if flow.filled else UNSET,
     )
 
@@ -79,19 +97,6 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 def _place(named: tuple[str, Any]) -> int:
     return PHASES.index(named[0])
-
-
-def _summarise_scores(flow: FlowFold) -> dict[str, MetricSummary]:
-    metrics = sorted(flow.scores, key=lambda metric: flow.first_scored[metric])
-    columns = {metric: flow.scores[metric].in_order() for metric in metrics}
-    # A mean with an unknown part is unknown.
-    known = [metric for metric, (values, _) in columns.items() if not np.isnan(values).any()]
-    means = dict(zip(known, mean_intervals([by_cluster(*columns[metric]) for metric in known]), strict=True))
-    found = {metric: means.get(metric, (None, None)) for metric in metrics}
-    return {
-        metric: MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
-        for metric, (mean, interval) in found.items()
-    }
 
 
 def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:

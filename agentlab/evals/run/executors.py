@@ -56,9 +56,13 @@ def _processes(workers: int) -> Iterator[Executor]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin_worker() -> None:
+def _ignore_interrupts() -> None:
     # Ctrl-C reaches every process of a terminal; the one that shares out tells the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _begin_worker() -> None:
+    _ignore_interrupts()
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
@@ -76,8 +80,9 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
     except ImportError:
         raise MissingExtra("--executor dask", "dask") from None
     dask: Any = distributed
+    is_ours = scheduler is None
     with contextlib.ExitStack() as opened:
-        if scheduler is None:
+        if is_ours:
             cluster = dask.LocalCluster(
                 n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
             )
@@ -86,6 +91,8 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
             client = opened.enter_context(dask.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False))
         except (OSError, ValueError, TimeoutError) as problem:
             raise ConfigError(f"there is no Dask scheduler at {scheduler}: {problem}") from None
+        if is_ours:
+            client.run(_ignore_interrupts)
         yield _Pure(client)
 
 

@@ -49,6 +49,16 @@ _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 _Made = TypeVar("_Made")
 
 
+class CannotWrite(RunError):
+    """A file of a run that is being played could not be written; `why` is what the system says."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} cannot be written: {why}; what was done is kept: once that is mended, --resume goes on"
+        )
+        self.why = why
+
+
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -196,10 +206,7 @@ class RunFolder:
             raise self._broken(name, problem) from None
 
     def _broken(self, name: str, problem: OSError) -> RunError:
-        self._failure = RunError(
-            f"{self.path / name} cannot be written: {problem.strerror}; what was done is kept: once that is mended,"
-            " --resume goes on"
-        )
+        self._failure = CannotWrite(self.path / name, problem.strerror or str(problem))
         return self._failure
 
     def unseal(self) -> None:

@@ -98,6 +98,8 @@ class Played:
     quarantined: Sequence[Quarantined] = ()
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By model, as a summary tells them."""
+    secrets: int = 0
+    """How many were taken out of its rows."""
     problem: str | None = None
     """What ended it, in a line."""
 
@@ -116,6 +118,7 @@ class Player:
         fork: Fork | None = None,
     ) -> None:
         self._bench = bench
+        self._folder = folder
         self._fork = fork
         self._on_event = on_event
 
@@ -210,6 +213,7 @@ class Player:
             is_complete=self.account.is_complete,
             quarantined=self.account.set_apart,
             limits={name: limits.summary() for name, limits in self._bench.limits().items()},
+            secrets=self._folder.secrets(),
         )
 
     @property

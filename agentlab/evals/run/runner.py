@@ -88,7 +88,7 @@ async def run(
                 played = player.played
             else:
                 played = await play_in_shards(bench, datasets, folder, opened, on_progress)
-            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
+            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=played.secrets)
             found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)
             return Run(folder, datasets)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +39,7 @@ SECONDS_BETWEEN_LOOKS = 0.2
 MOST_DEATHS = 3
 """Of workers, before it is no accident any more."""
 SPENT, NOW = "spent", "now"
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,33 +200,32 @@ class _Driver:
             is_complete=all(played.is_complete for played in all_played),
             quarantined=sorted((apart for played in all_played for apart in played.quarantined), key=place_of),
             limits=_of_all([played.limits for played in all_played]),
+            secrets=sum(played.secrets for played in all_played),
         )
 
     def _look(self, stop: Path) -> None:
         """Count what was written since the last look, and have no more begun where the budget is spent."""
         for file in self._folder.files(TURNS):
-            if fresh := self._fresh(file, _Turn):
-                failed = sum(row.error is not None for row in fresh)
-                self._pace.turns_done(len(fresh), failed, f"{fresh[-1].flow} · {fresh[-1].conversation}")
+            if fresh := self._fresh(file):
+                # Within a string quotes are escaped: only a row's own fields look like this, and few need decoding.
+                rows = _rows([line for line in fresh if b',"error":null,"wall_seconds":' not in line], _Turn)
+                label = "".join(f"{row.flow} · {row.conversation}" for row in _rows(fresh[-1:], _Turn))
+                self._pace.turns_done(len(fresh), sum(row.error is not None for row in rows), label)
         for file in self._folder.files(CALLS) if self._counts_calls else ():
-            for event in self._fresh(file, _Call):
+            for event in _rows(self._fresh(file), _Call):
                 if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
                     said = event.completion
                     self._budget.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
         if self._budget.is_spent and not stop.exists():
             replace_file(stop, SPENT)
 
-    def _fresh(self, file: Path, kind: type[Any]) -> list[Any]:
+    def _fresh(self, file: Path) -> list[bytes]:
         """The whole lines that were added since it was asked last."""
         with file.open("rb") as opened:
             opened.seek(self._tails.get(file, 0))
             *lines, rest = opened.read().split(b"\n")
             self._tails[file] = opened.tell() - len(rest)
-        found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                found.append(msgspec.json.decode(line, type=kind))
-        return found
+        return lines
 
 
 def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -255,6 +255,15 @@ def _result(future: Any) -> Played:
     except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
         raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
     return played
+
+
+def _rows(lines: Iterable[bytes], kind: type[_Row]) -> list[_Row]:
+    """Those that can be read; what cannot is told by whoever reads the run."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found.append(msgspec.json.decode(line, type=kind))
+    return found
 
 
 class _Turn(Struct):
