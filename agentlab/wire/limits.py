@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentlab.wire.allowance import Allowance
+
 PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
 SHARE = 1 / 3
@@ -337,16 +339,15 @@ class Limits:
             "concurrency": [list(step) for step in self.course],
         }
 
-    def __str__(self) -> str:
-        allowed = " and ".join(f"{number:.0f} {what}" for what, number in self.per_minute.items())
-        parts = [f"{allowed} a minute"] if allowed else []
-        if self._window < self._most and not self._is_probing:
-            parts.append(f"{int(self._window)} at once")
-        if self.standing:
-            parts.append(f"{self.standing} wait")
-        if self.refused:
-            parts.append(f"{self.refused} refused")
-        return ", ".join(parts)
+    @property
+    def allowance(self) -> Allowance:
+        is_narrow = self._window < self._most and not self._is_probing
+        return Allowance(
+            per_minute=self.per_minute,
+            at_once=int(self._window) if is_narrow else None,
+            waiting=self.standing,
+            refused=self.refused,
+        )
 
 
 def _number(text: str | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def spec(data: Path, **more: Any) -> dict[str, Any]:
     return {"datasets": [str(data)], "flows": [Talk()], "embedder": "hashing/hashing-64", **more}
 
 
-async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(data, tmp_path, own_home, monkeypatch):
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(
+    data, tmp_path, own_home, monkeypatch, workers
+):
     refusals = iter([True])
     told = {
         "x-ratelimit-limit-requests": "6000",
@@ -55,13 +59,17 @@ async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(
     async with fake_openai.serving(answer) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         progress: list[Any] = []
-        with al.Lab(model="openai/any", concurrency=4, **spec(data)) as lab:
-            found = await lab.run(out=tmp_path / "run", on_progress=progress.append)
+        with al.Lab(model="openai/any", concurrency=4, **spec(data)) as lab, ThreadPoolExecutor(workers) as pool:
+            shared = {"executor": pool, "workers": workers} if workers > 1 else {}
+            found = await lab.run(out=tmp_path / "run", on_progress=progress.append, **shared)
     limits = found.summary["limits"]["openai/any"]
-    assert (limits["per_minute"], limits["answered"], limits["refused"]) == ({"requests": 6000.0}, 8, 1)
-    assert limits["concurrency"][0] == [0.0, 4]
+    assert (limits["answered"], limits["refused"]) == (8, 1)
+    alone = limits["workers"][0] if workers > 1 else limits
+    assert alone["per_minute"] in ({}, {"requests": 6000.0}) and alone["concurrency"][0] == [0.0, 4 // workers]
     assert limits["waited_s"] > 0
-    assert "6000 requests a minute" in progress[-1].limits and "1 refused" in progress[-1].limits
+    told = [each.limits for each in progress]
+    assert any("6000 requests a minute" in line and "1 refused" in line for line in told), told
+    assert not [*(tmp_path / "run").rglob("allowances*")]
     calls = [event for trace in found.traces.values() for event in trace.events]
     assert max(call.waited for call in calls) > 0.3, "of the call that was refused"
     assert found.summary["flows"]["talk"]["errors"] == 0

@@ -38,6 +38,7 @@ from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
+from agentlab.wire.allowance import Allowance
 from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
@@ -148,7 +149,9 @@ class Player:
         self._memories = Memories(
             bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
         )
-        self._pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress, bench)
+        self._pace = Pace(
+            sum(len(play.conversation.scored_turns) for play in self._left()), on_progress, bench.allowances
+        )
 
     def _follow(self, watch: Watch) -> None:
         """Put the conversations into the order of `watch`, and tell it of those that were played before."""
@@ -329,8 +332,11 @@ class Pace:
     Only those tell: turns that a recording answers come first in a continued run, and at once.
     """
 
-    def __init__(self, total: int, on_progress: Callable[[RunProgress], None], bench: Workbench | None = None) -> None:
-        self._bench = bench
+    def __init__(
+        self, total: int, on_progress: Callable[[RunProgress], None], allowances: Callable[[], Mapping[str, Allowance]]
+    ) -> None:
+        """`allowances` are those of the models that were asked."""
+        self._allowances = allowances
         self._total = total
         self._on_progress = on_progress
         self._done = self._failed = 0
@@ -379,6 +385,6 @@ class Pace:
         )
 
     def _limits(self) -> str:
-        known = self._bench.limits() if self._bench is not None else {}
-        told = {name: text for name, limits in known.items() if (text := str(limits))}
+        known = self._allowances()
+        told = {name: text for name, allowance in known.items() if (text := str(allowance))}
         return "; ".join(text if len(known) == 1 else f"{name}: {text}" for name, text in told.items())

@@ -31,6 +31,7 @@ from agentlab.evals.run.executors import Executor, Opener
 from agentlab.evals.run.folder import CALLS, TURNS, RunFolder, locked, run_log
 from agentlab.evals.run.opening import open_folder
 from agentlab.evals.run.player import Pace, Played, Player, RunProgress, Share
+from agentlab.wire.allowance import Allowance, together
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
@@ -39,6 +40,8 @@ SECONDS_BETWEEN_LOOKS = 0.2
 MOST_DEATHS = 3
 """Of workers, before it is no accident any more."""
 SPENT, NOW = "spent", "now"
+ALLOWANCES = "allowances.json"
+"""What the models of a worker let be sent to them; it is there while the run is played."""
 _Row = TypeVar("_Row")
 
 
@@ -80,10 +83,21 @@ async def _play(bench: Workbench, shard: Shard) -> Played:
         log_to(folder.path)
         player = Player(bench, datasets, folder, lambda progress: None, share=share)
         playing = asyncio.create_task(player.play_all())
+        told = b"{}"
+
+        def tell() -> bytes:
+            tells = msgspec.json.encode(bench.allowances())
+            if tells != told:
+                with contextlib.suppress(OSError):
+                    (shard.folder / ALLOWANCES).write_bytes(tells)
+            return tells
+
         while not playing.done():
             if _says(stop, NOW):
                 playing.cancel()
+            told = tell()
             await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
+        tell()
         if playing.cancelled():
             raise RunError("the run was interrupted")
         await playing
@@ -155,7 +169,7 @@ class _Driver:
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._counts_calls = bench.spec.budget != BudgetSpec()
         turns = sum(dataset.turns for dataset in datasets) * len(bench.variants) * bench.spec.epochs
-        self._pace = Pace(turns, on_progress)
+        self._pace = Pace(turns, on_progress, self._allowances)
         self._tails: dict[Path, int] = {}
 
     async def prepare(self) -> None:
@@ -168,6 +182,7 @@ class _Driver:
                 " file of a flow, or run without an executor"
             ) from None
         (self._folder.path / "shards").mkdir(exist_ok=True)
+        self._forget_allowances()
         if self._bench.spec.mode == "live":
             for dataset in self._datasets:
                 for variant in self._bench.variants:
@@ -191,6 +206,7 @@ class _Driver:
                     raise RunError(played.problem)
                 self._played[number] = played
         self._look(stop)
+        self._forget_allowances()
         fold = Fold(())
         all_played = [played for _, played in sorted(self._played.items())]
         for played in all_played:
@@ -218,6 +234,17 @@ class _Driver:
                     self._budget.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
         if self._budget.is_spent and not stop.exists():
             replace_file(stop, SPENT)
+
+    def _allowances(self) -> dict[str, Allowance]:
+        told = []
+        for shard in self._shards:
+            with contextlib.suppress(OSError, ValueError):
+                told.append(msgspec.json.decode((shard.folder / ALLOWANCES).read_bytes(), type=dict[str, Allowance]))
+        return together(told)
+
+    def _forget_allowances(self) -> None:
+        for shard in self._shards:
+            (shard.folder / ALLOWANCES).unlink(missing_ok=True)
 
     def _fresh(self, file: Path) -> list[bytes]:
         """The whole lines that were added since it was asked last."""

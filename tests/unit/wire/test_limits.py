@@ -59,7 +59,7 @@ async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_firs
     limits.leave(answered=True)
     await settled()
     assert all(task.done() for task in asking)
-    assert str(limits) == ""
+    assert str(limits.allowance) == ""
 
 
 async def test_what_a_provider_allows_is_learnt_and_kept_to():
@@ -73,7 +73,7 @@ async def test_what_a_provider_allows_is_learnt_and_kept_to():
     asking = [await let(limits) for _ in range(20)]
     # Six are left alone, a hundredth, and of the other four a third goes: others with the same key hear of them, too.
     assert sum(task.done() for task in asking) == 2
-    assert limits.standing == 18 and "600 requests a minute, 18 wait" in str(limits)
+    assert limits.standing == 18 and "600 requests a minute, 18 wait" in str(limits.allowance)
     clock.now += 0.5
     # What one who was sent before that third says is no news.
     limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now - 1)
