@@ -66,7 +66,7 @@ study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER t
 	@for set in $(if $(SETS),squad2 pyfaq mtrag_human); do \
 		$(call STUDY,$$set) --dataset $(SETS)/$$set --recordings results/study/recordings || exit $$?; done
 	@$(BIN)/python evals/publish.py --study results/study/*/ >results/study.md
-	@$(BIN)/python evals/picture.py results/study/*/ >results/study.svg
+	@$(BIN)/python evals/picture.py results/study.md >results/study.svg
 	@echo results/study.md
 
 licences: .venv/.dev ## list the licences of all dependencies; fail on one that is unknown or copyleft

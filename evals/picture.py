@@ -1,18 +1,21 @@
-"""Draws finished runs as one picture: how often each flow is right on each set, with its interval, beside its price.
+"""Draws the page of the study as one picture: how often each flow is right on each set, with interval and price.
 
-python evals/picture.py results/study/*/ > results/study.svg       # as `make study` does
+python evals/picture.py results/study.md > results/study.svg       # as `make study` does
+
+It reads the tables of the page, so that page and picture say the same and the runs need not be at hand.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
-from agentlab.evals.results.rows import FlowSummary
-from agentlab.evals.results.run import Run, open_run
-
-MEASURE = "answer_correctness"
+RIGHT, PRICED = "answer_correctness", ("LLM calls / turn", "input tokens / turn")
+"""What rows of a table are called."""
 WIDTH, ROW, GAP, TOP = 760, 20, 26, 62
 """Pixels; GAP is the height of a set's name."""
 SCALE = (200, 560)
@@ -23,11 +26,38 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 """Okabe and Ito's, which readers who do not see all colours can tell apart."""
 
 
-def picture(runs: list[Run]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Table:
+    """What the page says of one set."""
+
+    name: str
+    conversations: str
+    cells: Mapping[str, Mapping[str, str]]
+    """By flow and title of the row."""
+
+
+def tables(page: str) -> Iterator[Table]:
+    """Raises ValueError for a set without a table."""
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        name = section.partition("\n")[0]
+        rows = [
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\|.*", section, re.MULTILINE)
+        ]
+        counted = re.search(r"(\d+) conversations", section)
+        if len(rows) < 3 or counted is None:
+            raise ValueError(f"{name} has no table")
+        (_, *flows), _, *measures = rows
+        # A title ends in how many turns have the measure.
+        titled = {re.sub(r" \(n=\d+\)$", "", title): cells for title, *cells in measures}
+        cells = {flow: {title: row[place] for title, row in titled.items()} for place, flow in enumerate(flows)}
+        yield Table(name, counted[1], cells)
+
+
+def picture(found: Sequence[Table]) -> Iterator[str]:
     """The lines of an SVG file."""
-    flows = dict.fromkeys(label for run in runs for label in run.result.flows)
+    flows = dict.fromkeys(flow for table in found for flow in table.cells)
     colours = {flow: COLOURS[place % len(COLOURS)] for place, flow in enumerate(flows)}
-    height = TOP + sum(GAP + ROW * len(run.result.flows) for run in runs) + 12
+    height = TOP + sum(GAP + ROW * len(table.cells) for table in found) + 12
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#222222">'
@@ -41,26 +71,23 @@ def picture(runs: list[Run]) -> Iterator[str]:
         yield _text(x, 40, f"{tenth / 10:.1f}", "middle")
         yield f'<line x1="{x}" y1="46" x2="{x}" y2="{height - 8}" stroke="#dddddd"/>'
     y = TOP
-    for run in runs:
-        (name,) = run.summary["datasets"]
-        yield _text(14, y + 6, f"{name}: {run.summary['conversations']} conversations", "start", "bold")
+    for table in found:
+        yield _text(14, y + 6, f"{table.name}: {table.conversations} conversations", "start", "bold")
         y += GAP
-        for flow, summary in run.result.flows.items():
-            yield from _row(flow, summary, y, colours[flow])
+        for flow, cells in table.cells.items():
+            yield from _row(flow, cells, y, colours[flow])
             y += ROW
     yield "</svg>"
 
 
-def _row(flow: str, summary: FlowSummary, y: int, colour: str) -> Iterator[str]:
+def _row(flow: str, cells: Mapping[str, str], y: int, colour: str) -> Iterator[str]:
     yield _text(26, y + 4, flow, "start")
-    score = summary.scores.get(MEASURE)
-    if score is not None and score.mean is not None:
-        if score.ci95 is not None:
-            low, high = map(_place, score.ci95)
-            yield f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
-        yield f'<circle cx="{_place(score.mean)}" cy="{y}" r="5" fill="{colour}"/>'
-    for x, spent, digits in zip(PRICES, (summary.llm_calls, summary.input_tokens), (2, 0), strict=True):
-        yield _text(x, y + 4, "-" if spent is None else f"{spent / summary.turns:,.{digits}f}", "end")
+    mean, *interval = (_place(float(number)) for number in re.findall(r"\d+\.\d+", cells[RIGHT]))
+    if interval:
+        low, high = interval
+        yield f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
+    yield f'<circle cx="{mean}" cy="{y}" r="5" fill="{colour}"/>'
+    yield from (_text(x, y + 4, cells[title], "end") for x, title in zip(PRICES, PRICED, strict=True))
 
 
 def _place(value: float) -> float:
@@ -73,8 +100,8 @@ def _text(x: float, y: float, said: str, anchor: str, weight: str = "normal") ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="+", help="a finished run folder")
-    print("\n".join(picture([open_run(path) for path in parser.parse_args().run])))
+    parser.add_argument("page", type=Path, help="a page of tables, as evals/publish.py prints it")
+    print("\n".join(picture([*tables(parser.parse_args().page.read_text(encoding="utf-8"))])))
 
 
 if __name__ == "__main__":

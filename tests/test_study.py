@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +39,22 @@ def test_what_decides_is_graded_on_our_own_sets(file):
     scorers = [plugins.resolve("evals.scorers", name) for name in plugins.names("evals.scorers")]
     graded = {metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn)}
     assert {name for name in load_spec(file).primary if measure(name) not in COSTS} <= graded
+
+
+def test_the_picture_is_of_the_page():
+    drawn = subprocess.run(
+        [sys.executable, "evals/picture.py", "results/study.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert drawn.stdout == (ROOT / "results" / "study.svg").read_text(encoding="utf-8")
+    sets = re.findall(r"^## (\w+)$", (ROOT / "results" / "study.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sets == sorted(sets) and [name for name in sets if f"{name}: " not in drawn.stdout] == []
+
+
+def test_what_the_pages_of_the_project_link_to_and_show_is_there():
+    found = 0
+    for page in (ROOT / "README.md", *(ROOT / "results").glob("*.md"), ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                found += 1
+                assert (page.parent / target).exists(), f"{page.name} leads to {target}"
+    assert found > 30
