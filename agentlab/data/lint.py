@@ -47,12 +47,13 @@ def lint(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _doubts(dataset: Dataset) -> Iterator[str]:
-    for conversation in dataset.conversations:
+    asked = [[_words(turn.user) for turn in conversation.turns] for conversation in dataset.conversations]
+    for conversation, words in zip(dataset.conversations, asked, strict=True):
         for number in conversation.scored_turns:
-            for doubt in _of_turn(conversation, number, bool(dataset.documents)):
+            for doubt in _of_turn(conversation, number, words[number], bool(dataset.documents)):
                 yield f"{_place(dataset, conversation)}turn {number} of {conversation.id}: {doubt}"
-    yield from _repeated(dataset)
-    yield from _nearly_repeated(dataset)
+    yield from _repeated(dataset, asked)
+    yield from _nearly_repeated(dataset, asked)
     first: dict[tuple[str, str], str] = {}
     for document in dataset.documents:
         if (other := first.setdefault((document.title, document.text), document.doc_id)) != document.doc_id:
@@ -76,14 +77,19 @@ def _place(dataset: Dataset, conversation: Conversation) -> str:
     return f"{place}: " if place else ""
 
 
-def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> Iterator[str]:
+def _of_turn(conversation: Conversation, number: int, asked: Sequence[str], has_documents: bool) -> Iterator[str]:
+    """`asked` are the words of the user's message."""
     turn = conversation.turns[number]
     yield from _graded(turn, has_documents)
     for answer in turn.reference_answers:
         words = _words(answer)
         if not words:
             yield f"reference_answers: {answer!r} has no word that a reply could share"
-        elif not turn.unanswerable and len(words) >= LEAST_LEAKED and (where := _leaked(words, conversation, number)):
+        elif (
+            not turn.unanswerable
+            and len(words) >= LEAST_LEAKED
+            and (where := _leaked(words, conversation, number, asked))
+        ):
             yield f"reference_answers: {answer!r} stands in {where}"
     expected = turn.expected_calls or []
     if turn.no_call and expected:
@@ -135,28 +141,30 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> str:
+def _leaked(words: Sequence[str], conversation: Conversation, number: int, asked: Sequence[str]) -> str:
     """Where a reference answer can be read by the flow before it answers; "" where it cannot."""
+    if len(words) < LEAST_LEAKED:
+        return ""
     turn = conversation.turns[number]
-    said = [("the user's message", turn.user)]
+    said = [("the user's message", asked)]
     for before, earlier in enumerate(conversation.turns[:number]):
         if not earlier.scored and earlier.session == turn.session:
-            said += [(f"the reply of turn {before}", answer) for answer in earlier.reference_answers[:1]]
+            said += [(f"the reply of turn {before}", _words(answer)) for answer in earlier.reference_answers[:1]]
     answer = f" {' '.join(words)} "
-    for where, text in said:
-        heard = f" {' '.join(_words(text))} "
+    for where, their in said:
+        heard = f" {' '.join(their)} "
         # Of what a question offers to choose from, one is right.
         if answer in heard and f"{answer}or " not in heard and f" or{answer}" not in heard:
             return where
     return ""
 
 
-def _repeated(dataset: Dataset) -> Iterator[str]:
+def _repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]]) -> Iterator[str]:
     """Conversations that are the same, and turns that are while their gold is not."""
     numbers: dict[tuple[object, ...], int] = {}
     """Of beginnings; each turn makes another one of the last."""
     seen: dict[int, tuple[Conversation, int]] = {}
-    for conversation in dataset.conversations:
+    for conversation, words in zip(dataset.conversations, asked, strict=True):
         tools = json.dumps([tool.model_dump() for tool in conversation.tools]) if conversation.tools else ""
         setting = _memory_of(conversation), repr(conversation.metadata.get("today")), tools
         before = numbers.setdefault(setting, len(numbers))
@@ -164,8 +172,8 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
         for number, turn in enumerate(conversation.turns):
             plain = turn.speaker is None and turn.session is None and not turn.tool_results  # as most turns are
             context = "" if plain else turn.model_dump_json(include={"speaker", "session", "tool_results"})
-            asked = before, " ".join(_words(turn.user)), context, repr(turn.metadata.get("now"))
-            before = numbers.setdefault(asked, len(numbers))
+            beginning = before, " ".join(words[number]), context, repr(turn.metadata.get("now"))
+            before = numbers.setdefault(beginning, len(numbers))
             first, at = seen.setdefault(before, (conversation, number))
             same = first if first is not conversation and at == number else None
             if same and turn.scored and (how := _contradiction(turn, same.turns[number])):
@@ -204,22 +212,22 @@ def _contradiction(turn: Turn, other: Turn) -> str:
     return f"{other.reference_answers[0]!r} is right" if ours and theirs and not ours & theirs else ""
 
 
-def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
+def _nearly_repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]]) -> Iterator[str]:
     """Pairs of conversations in one setting whose users say almost the same.
 
     Two sets of runs can only share NEAR of their union if they share one of the rarest few of each; only those are
     looked up, so that large sets are not compared pair by pair (prefix filtering, Chaudhuri et al. 2006).
     """
-    groups: dict[str, list[tuple[Conversation, frozenset[str], list[list[str]]]]] = defaultdict(list)
-    for conversation in dataset.conversations:
-        said = [_words(turn.user) for turn in conversation.turns]
+    groups: dict[str, list[tuple[Conversation, frozenset[str], Sequence[Sequence[str]]]]] = defaultdict(list)
+    for conversation, said in zip(dataset.conversations, asked, strict=True):
         runs = frozenset(" ".join(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
         groups[_memory_of(conversation)].append((conversation, runs, said))
     for group in groups.values():
         common = Counter(run for _, runs, _ in group for run in runs)
         holding: dict[str, list[int]] = defaultdict(list)
         for place, (conversation, runs, said) in enumerate(group):
-            rare = sorted(runs, key=lambda run: (common[run], run))[: len(runs) - int(NEAR * len(runs)) + 1]
+            rarest = sorted(runs, key=lambda run: (common[run], run))[: len(runs) - int(NEAR * len(runs)) + 1]
+            rare = [run for run in rarest if common[run] > 1]  # by what only one has, nobody is found
             for other in sorted({other for run in rare for other in holding[run]}):
                 twin, theirs, they_said = group[other]
                 if said != they_said and len(runs & theirs) >= NEAR * len(runs | theirs):
