@@ -82,12 +82,12 @@ def picture(found: Sequence[Table]) -> Iterator[str]:
 
 def _row(flow: str, cells: Mapping[str, str], y: int, colour: str) -> Iterator[str]:
     yield _text(26, y + 4, flow, "start")
-    mean, *interval = (_place(float(number)) for number in re.findall(r"\d+\.\d+", cells[RIGHT]))
-    if interval:
-        low, high = interval
-        yield f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
-    yield f'<circle cx="{mean}" cy="{y}" r="5" fill="{colour}"/>'
-    yield from (_text(x, y + 4, cells[title], "end") for x, title in zip(PRICES, PRICED, strict=True))
+    said = [_place(float(number)) for number in re.findall(r"\d+\.\d+", cells.get(RIGHT, ""))]
+    if len(said) == 3:
+        yield f'<line x1="{said[1]}" y1="{y}" x2="{said[2]}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
+    if said:
+        yield f'<circle cx="{said[0]}" cy="{y}" r="5" fill="{colour}"/>'
+    yield from (_text(x, y + 4, cells.get(title, "-"), "end") for x, title in zip(PRICES, PRICED, strict=True))
 
 
 def _place(value: float) -> float:

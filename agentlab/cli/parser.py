@@ -59,11 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if argv is None:
             signal.signal(signal.SIGINT, _end_workers)
-        say("agentlab: interrupted; what was done is kept, and --resume continues a run", error=True)
+        say(f"agentlab: interrupted{_kept(arguments)}", error=True)
         return 130
     except Terminated as told:
-        say("agentlab: ended by a signal; what was done is kept, and --resume continues a run", error=True)
+        say(f"agentlab: ended by a signal{_kept(arguments)}", error=True)
         return 128 + told.number
+
+
+def _kept(arguments: argparse.Namespace) -> str:
+    return "; what was done is kept, and --resume continues a run" if hasattr(arguments, "resume") else ""
 
 
 def _end_workers(number: int, frame: object) -> None:

@@ -15,7 +15,7 @@ from agentlab.core.trace import Trace
 from agentlab.evals.results.tables import Terminal, print_line
 
 if TYPE_CHECKING:
-    from agentlab.evals.run.player import RunProgress
+    from agentlab.evals.run.pace import RunProgress
 
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
@@ -55,16 +55,26 @@ class RunDisplay(_Display):
         turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
         super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
         self._said = self._updated = float("-inf")
+        self._last: RunProgress | None = None
+        """What was not shown yet."""
+
+    def __exit__(self, *reason: object) -> None:
+        if self._last is not None:
+            self._updated = float("-inf")
+            self.update(self._last)
+        super().__exit__(*reason)
 
     def update(self, progress: RunProgress) -> None:
         now = time.monotonic()
         if self._tasks and progress.done < progress.total and now - self._updated < SECONDS_BETWEEN_UPDATES:
+            self._last = progress
             return
+        self._last = None
         self._updated = now
         task, label = self._task("run", progress.total), one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
         failed += f"  {progress.limits}" if progress.limits else ""
-        self._progress.update(task, completed=progress.done, description=label + failed)
+        self._progress.update(task, completed=progress.done, total=progress.total, description=label + failed)
         # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
         if not self._progress.console.is_terminal and (progress.done or label) and waited:

@@ -49,6 +49,8 @@ def lint(dataset: Dataset) -> tuple[str, ...]:
 def _doubts(dataset: Dataset) -> Iterator[str]:
     asked = [[_words(turn.user) for turn in conversation.turns] for conversation in dataset.conversations]
     for conversation, words in zip(dataset.conversations, asked, strict=True):
+        if not conversation.scored_turns:
+            yield f"{_place(dataset, conversation)}{conversation.id}: no turn is scored, so nothing of it is graded"
         for number in conversation.scored_turns:
             for doubt in _of_turn(conversation, number, words[number], bool(dataset.documents)):
                 yield f"{_place(dataset, conversation)}turn {number} of {conversation.id}: {doubt}"

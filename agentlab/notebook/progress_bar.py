@@ -6,7 +6,7 @@ import time
 
 import ipywidgets
 
-from agentlab.evals.run.player import RunProgress
+from agentlab.evals.run.pace import RunProgress
 
 BETWEEN_UPDATES = 0.1
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import gc
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from agentlab.core.errors import Terminated
@@ -20,23 +19,33 @@ ENDING_SECONDS = 10
 """How long what was cancelled may take to put its things in order."""
 
 
-@contextlib.contextmanager
-def _calm_collector() -> Iterator[None]:
+class _CalmCollector:
     """Look for garbage less often: a conversation makes thousands of values and hardly a circle, and they all live on.
 
-    By default every 700 new objects are looked through; that is a tenth of the time of a run.
+    By default every 700 new objects are looked through; that is a tenth of the time of a run. The threshold is that of
+    the process: the last of several benches sets it back.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, 50, 100)
-    try:
-        yield
-    finally:
-        if not gc.get_freeze_count():
-            # Makes all of them old at once. With the old threshold they would be looked through here, a thirtieth of
-            # the time of a run.
-            gc.freeze()
-            gc.unfreeze()
-        gc.set_threshold(*before)
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._before = gc.get_threshold()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before = gc.get_threshold()
+                gc.set_threshold(20_000, 50, 100)
+            self._users += 1
+
+    def __exit__(self, *reason: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                gc.set_threshold(*self._before)
+
+
+_calm_collector = _CalmCollector()
 
 
 class RunningBench(Workbench):
@@ -103,7 +112,7 @@ class RunningBench(Workbench):
 
         def serve() -> None:
             # What is left when the loop stops, asyncio.Runner cancels and awaits.
-            with runner, _calm_collector():
+            with runner, _calm_collector:
                 loop.run_forever()
 
         self._thread = threading.Thread(target=serve, name="agentlab", daemon=True)

@@ -12,6 +12,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.results.run import open_run
+from agentlab.evals.run.folder import RunFolder
 from support.full_disk import FullDisk
 from support.places import TESTS
 from support.small_runs import Answering, play, write_set
@@ -114,6 +115,26 @@ def test_a_converted_run_is_sealed_whether_the_older_one_was_or_not(finished, tm
         (new / "turns.jsonl").write_bytes((new / "turns.jsonl").read_bytes() + b" ")
         with pytest.raises(RunError, match=r"turns\.jsonl was edited"):
             open_run(new)
+
+
+def test_a_conversion_that_is_broken_off_leaves_nothing_and_says_so(finished, tmp_path, capsys, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "converted"
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "append_turn", interrupted)
+        assert main(["convert", str(finished), "--out", str(out)]) == 130
+    assert "--resume" not in capsys.readouterr().err
+    assert not [file.name for file in tmp_path.iterdir() if "converted" in file.name]
+    assert main(["convert", str(finished), "--out", str(out)]) == 0 and open_run(out).is_sealed
+
+
+@pytest.mark.parametrize("place", ["sub", "shards/0002", "judges/x"])
+def test_a_run_is_not_converted_into_itself(finished, place, capsys):
+    assert main(["convert", str(finished), "--out", str(finished / place)]) == 1
+    assert "choose another --out" in capsys.readouterr().err
+    assert open_run(finished).is_sealed and not (finished / place).exists()
 
 
 def test_a_header_written_after_the_end_is_sealed_too(finished):

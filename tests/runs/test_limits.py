@@ -69,7 +69,7 @@ async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(
     assert limits["waited_s"] > 0
     told = [each.limits for each in progress]
     assert any("6000 requests a minute" in line and "1 refused" in line for line in told), told
-    assert not [*(tmp_path / "run").rglob("allowances*")]
+    assert not [*(tmp_path / "run").rglob("progress.json")]
     calls = [event for trace in found.traces.values() for event in trace.events]
     assert max(call.waited for call in calls) > 0.3, "of the call that was refused"
     assert found.summary["flows"]["talk"]["errors"] == 0

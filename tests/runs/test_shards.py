@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,6 +19,8 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError, RunError
+from agentlab.data.datasets import load_dataset
+from agentlab.data.lint import lint
 from agentlab.evals.compare.measures import measured
 from agentlab.evals.results.run import Run, open_run
 from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
@@ -157,7 +160,8 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
         pass
 
     def stop(progress):
-        if progress.done:
+        assert progress.done <= progress.total, "what was begun anew does not count twice"
+        if progress.done or not progress.total:
             raise Killed
 
     def interrupted(resume: bool = False) -> None:
@@ -181,8 +185,9 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("begun", ["shards", "shards/*/turns.jsonl"], ids=["workers start", "turns are played"])
 @pytest.mark.parametrize("executor", ["processes", "dask"])
-def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own_home, executor):
+def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own_home, executor, begun):
     if executor == "dask":
         pytest.importorskip("distributed")
     write_set(tmp_path / "rules", 8, 3)
@@ -198,7 +203,7 @@ def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while not any(out.glob("shards/*/turns.jsonl")) and process.poll() is None:
+        while not any(out.glob(begun)) and process.poll() is None:
             time.sleep(0.05)
         for _ in range(3):
             with contextlib.suppress(ProcessLookupError):
@@ -228,7 +233,7 @@ def test_what_a_spec_allows_is_shared_out(recorded, tmp_path):
     shared(recorded, tmp_path / "run", Looking(), workers=4, concurrency=10, budget={"calls": 99}, limits=limits)
     assert [spec.concurrency for spec in found] == [3] * 4
     assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in found} == {(25, 1)}
-    assert {spec.budget.calls for spec in found} == {None}, "only who shares out counts"
+    assert {spec.budget.calls for spec in found} == {99}, "none may spend more than all, whatever it hears"
 
 
 def test_questions_about_one_memory_stay_together(tmp_path, own_home):
@@ -243,6 +248,48 @@ def test_questions_about_one_memory_stay_together(tmp_path, own_home):
     for flow in (alone, run):
         flow["ingest"] = {name: value for name, value in flow["ingest"].items() if name != "seconds"}
     assert run == alone and run["ingest"]["turns"] == 5
+
+
+def test_long_conversations_in_workers_end_with_the_budget_too(tmp_path, own_home):
+    data = write_set(tmp_path / "set", conversations=20, turns=40)
+    spec = {"flows": [Answering(calls=bool)], "budget": {"calls": 30}, "concurrency": 8}
+    with ThreadPoolExecutor(2) as pool, lab(data, "live", al.Scripted(["So."], loop=True), **spec) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2)
+    assert run.summary["status"] == "partial"
+    assert 30 <= run.summary["flows"]["answering"]["llm_calls"] <= 2 * (30 * 1.1 + 8)
+
+
+async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
+    data = write_set(tmp_path / "set", conversations=40, turns=2)
+    given = {"out": tmp_path / "run", "workers": 2}
+    with ThreadPoolExecutor(4) as pool, lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        run = laboratory.run(
+            **given, executor=pool, on_progress=lambda p: p.done and loop.call_soon_threadsafe(begun.set)
+        )
+        first = asyncio.create_task(run)
+        await begun.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        told: list[Any] = []
+        found = await laboratory.run(**given, executor=pool, resume=True, on_progress=told.append)
+    assert (found.summary["status"], found.summary["turns"]) == ("complete", 80)
+    assert told[-1].done == told[-1].total < 80, "what was done before is not done again"
+    assert not [*(tmp_path / "run").rglob("progress.json")]
+
+
+@pytest.mark.parametrize("options", [{}, {"executor": AtOnce(), "workers": 2}])
+def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_home, options):
+    data = write_set(tmp_path / "set", conversations=1)
+    with (data / "conversations.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "told", "turns": [{"user": "Hi", "scored": False, "reference_answers": ["Ho"]}]}))
+    with lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
+        for resume in (False, True):
+            run = laboratory.run_sync(out=tmp_path / "run", resume=resume, **options)
+            assert (run.summary["status"], run.summary["turns"]) == ("complete", 2)
+    assert "told: no turn is scored" in " ".join(lint(load_dataset(data)))
 
 
 def test_one_budget_is_shared_by_all(tmp_path, own_home):

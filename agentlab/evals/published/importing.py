@@ -8,8 +8,6 @@ million rows are a matter of time and disk.
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 from msgspec import UNSET
 
 from agentlab.core import plugins
-from agentlab.core.errors import DatasetError, RunError
+from agentlab.core.errors import DatasetError
 from agentlab.core.messages import Reply
 from agentlab.core.strict_json import DEEPEST, check_depth
 from agentlab.core.trace import Totals
@@ -31,7 +29,8 @@ from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows, stored_numbers
-from agentlab.evals.run.folder import FORMAT, CannotWrite, RunFolder
+from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.evals.run.writing import written_whole
 from agentlab.workbench.spec import make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
@@ -105,14 +104,7 @@ def import_predictions(
             note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
     seen, named = Seen(data), _named(data, home)
-    try:
-        if path.is_dir() and any(path.iterdir()):
-            raise RunError(f"{path} is not empty; choose another folder for the run")
-        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-        scratch.mkdir(parents=True)
-    except OSError as problem:
-        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
-    try:
+    with written_whole(path) as scratch:
         with (scratch / "turns.jsonl").open("wb") as turns:
             for row in _rows(files, data, seen, named):
                 turns.write(as_line(row))
@@ -125,14 +117,6 @@ def import_predictions(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
         grade_rows(folder, data, modules)
-        scratch.replace(path)
-    except (OSError, CannotWrite) as problem:
-        shutil.rmtree(scratch, ignore_errors=True)
-        why = problem.why if isinstance(problem, CannotWrite) else problem.strerror
-        raise RunError(f"{path} cannot be written: {why}") from None
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
     for line in seen.missing():
         note(line)
     return open_run(path)

@@ -102,7 +102,9 @@ def grade(
             scores |= dict.fromkeys(metrics, Graded(0.0, f"{UNGRADED}: {miss}"))
         except NotSaid as unknown:
             scores |= dict.fromkeys(metrics, Graded(None, str(unknown)))
-        except (Exception, SystemExit, KeyboardInterrupt) as failure:  # a thread is interrupted by nobody else
+        except (Exception, SystemExit, KeyboardInterrupt) as failure:
+            if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C; other threads are interrupted by nobody but the scorer
             where = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(
                 f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."

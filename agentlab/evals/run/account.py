@@ -57,7 +57,7 @@ class Account:
             key, answered = assigned.key, set[int]()
             if key in self._takes:
                 answered = {row.turn for row in self._rows_of(key)}
-            ended = answered >= {*assigned.conversation.scored_turns}
+            ended = key in self._takes and answered >= {*assigned.conversation.scored_turns}
             if ended and not (answered and fault_of(self._trace_of(key), self._rows_of(key), ended=True)):
                 self._finished[key] = assigned
             else:

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
 OVERDRAFT = 1.1
 """Shares of a budget that finishing the conversations under way may come to."""
+SPENT, OVERDRAWN = "spent", "overdrawn"
 WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
@@ -96,15 +97,15 @@ class Budget:
         self,
         limits: BudgetSpec,
         cost: Callable[[str, Usage], float | None],
-        is_over: Callable[[], bool] = lambda: False,
+        word: Callable[[], str] = lambda: "",
     ) -> None:
-        """`cost` is in dollars, of a call of a model; `is_over` says whether somebody else, who counts, wants no more
-        conversations to begin."""
+        """`cost` is in dollars, of a call of a model; `word` is what somebody else says who counts for several: "",
+        SPENT or OVERDRAWN."""
         self._limits = limits
         self.is_limited = limits != BudgetSpec()
         """Whether anything has to be counted."""
         self._cost = cost
-        self._is_over = is_over
+        self._word = word
         self._sum = Sum()
         self._began = time.monotonic()
         self._has_told = False
@@ -134,12 +135,12 @@ class Budget:
     @property
     def is_spent(self) -> bool:
         """Whether no more conversations are to begin."""
-        return self._is_over() or self._has_reached(1.0)
+        return self._word() != "" or self._has_reached(1.0)
 
     @property
     def is_overdrawn(self) -> bool:
         """Whether those under way are not to be finished either."""
-        return self._has_reached(OVERDRAFT)
+        return self._word() == OVERDRAWN or self._has_reached(OVERDRAFT)
 
     def _has_reached(self, share: float) -> bool:
         if not self.is_limited:

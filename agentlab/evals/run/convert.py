@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
 from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.run.folder import CannotWrite, RunFolder, locked
+from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.run.writing import written_whole
 
 
 def convert(run: Path, out: Path) -> RunFolder:
@@ -22,15 +22,14 @@ def convert(run: Path, out: Path) -> RunFolder:
     old.check_seal()
     summary = old.read_json("summary.json", "")
     header = {name: value for name, value in old.header.items() if name not in ("format", "shards")}
-    try:
-        with locked(out):
-            return _written(old, RunFolder.create(out, header), summary)
-    except CannotWrite as problem:
-        shutil.rmtree(out, ignore_errors=True)
-        raise RunError(f"{out} cannot be written: {problem.why}; {run} is as it was") from None
+    if run.resolve() in out.resolve().parents:
+        raise RunError(f"{out} lies in {run}, which stays as it is; choose another --out")
+    with written_whole(out) as scratch:
+        _write(old, RunFolder.create(scratch, header), summary)
+    return RunFolder.open(out)
 
 
-def _written(old: RunFolder, new: RunFolder, summary: Any) -> RunFolder:
+def _write(old: RunFolder, new: RunFolder, summary: Any) -> None:
     kept = old.ledger
     for trace in (*kept.abandoned(kept.takes), *map(kept.__getitem__, sorted(kept))):
         append = new.ledger_of(trace)
@@ -42,4 +41,3 @@ def _written(old: RunFolder, new: RunFolder, summary: Any) -> RunFolder:
     with contextlib.suppress(OSError):
         replace_file(new.path / "run.log", read_bytes(old.path / "run.log", LARGE, links=False))
     new.write_json("summary.json", summary)
-    return new

@@ -7,6 +7,7 @@ An executor is a context manager that yields what has `submit(function, *argumen
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -51,9 +52,30 @@ def _processes(workers: int) -> Iterator[Executor]:
     # Spawned: a fork would copy threads that hold locks.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
     try:
-        yield pool
+        yield _Spawning(pool)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Spawning:
+    """A pool that starts its processes where it is given something to do."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        with _interrupts_put_off():
+            return self._pool.submit(function, *arguments)
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Processes and threads that begin here hear nothing of Ctrl-C until they say what they do with it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_interrupts() -> None:
@@ -63,6 +85,7 @@ def _ignore_interrupts() -> None:
 
 def _begin_worker() -> None:
     _ignore_interrupts()
+    gc.set_threshold(100_000, 50, 100)  # as the command line has it: the process is ours alone
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
@@ -80,12 +103,12 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
     except ImportError:
         raise MissingExtra("--executor dask", "dask") from None
     dask: Any = distributed
-    is_ours = scheduler is None
     with contextlib.ExitStack() as opened:
-        if is_ours:
-            cluster = dask.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
-            )
+        if is_ours := scheduler is None:
+            with _interrupts_put_off():
+                cluster = dask.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                )
             scheduler = opened.enter_context(cluster)
         try:
             client = opened.enter_context(dask.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False))

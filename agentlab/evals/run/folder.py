@@ -32,6 +32,7 @@ from agentlab.core.trace import Trace
 from agentlab.evals.results.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.run.ledger import Ledger, LedgerRows, rows_of
 from agentlab.evals.run.seal import check_seal, sealed, with_check
+from agentlab.evals.run.writing import CannotWrite
 
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -47,16 +48,6 @@ MOST_LOGGED = 64 * 2**20
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
 _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 _Made = TypeVar("_Made")
-
-
-class CannotWrite(RunError):
-    """A file of a run that is being played could not be written; `why` is what the system says."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{path} cannot be written: {why}; what was done is kept: once that is mended, --resume goes on"
-        )
-        self.why = why
 
 
 class RunFolder:
@@ -352,14 +343,14 @@ def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep every other run out of the folder; raises RunError where one is at work there."""
+def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
+    """Keep every other run out of the folder; raises RunError where one is at work there for so long."""
     from filelock import FileLock, Timeout
 
     with contextlib.ExitStack() as held:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(path / LOCK, timeout=0))
+            held.enter_context(FileLock(path / LOCK, timeout=seconds))
         except Timeout:
             raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
         except (FileExistsError, NotADirectoryError):

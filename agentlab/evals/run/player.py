@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,38 +33,20 @@ from agentlab.evals.run.budget import Budget
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
+from agentlab.evals.run.pace import Pace, RunProgress
 from agentlab.evals.run.watching import Follower, Watch
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.wire.allowance import Allowance
 from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
-SECONDS_ALONE = 0.005
-"""How long turns that wait for nothing go on before others have the loop."""
-SECONDS_OF_LIMITS = 0.1
-"""How long what progress says of limits holds."""
 
 
 class _Stopped(Exception):
     """The run stops; the conversation that is under way begins again when it is continued."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunProgress:
-    """Handed to `on_progress` before the first turn and after each one."""
-
-    done: int
-    total: int
-    failed: int
-    seconds_left: float | None = None
-    """At the pace of the last turns; None before the first one is done."""
-    label: str = ""
-    limits: str = ""
-    """What the models' providers allow, and how many calls wait for that."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +55,8 @@ class Share:
 
     number: int = 0
     parts: int = 1
-    is_over: Callable[[], bool] = lambda: False
-    """Whether whoever shares out wants no more conversations to begin."""
+    word: Callable[[], str] = lambda: ""
+    """What whoever shares out says of the budget: "", SPENT or OVERDRAWN."""
 
     def of(self, dataset: Dataset) -> Iterator[Conversation]:
         """Questions about one memory stay together, so that it is filled once."""
@@ -99,8 +79,6 @@ class Played:
     quarantined: Sequence[Quarantined] = ()
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By model, as a summary tells them."""
-    secrets: int = 0
-    """How many were taken out of its rows."""
     problem: str | None = None
     """What ended it, in a line."""
 
@@ -119,7 +97,6 @@ class Player:
         fork: Fork | None = None,
     ) -> None:
         self._bench = bench
-        self._folder = folder
         self._fork = fork
         self._on_event = on_event
 
@@ -133,7 +110,7 @@ class Player:
                         yield from (play for play in assigned if fork is None or fork.wants(play))
 
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
-        self._budget = Budget(bench.spec.budget, bench.prices.cost, share.is_over)
+        self._budget = Budget(bench.spec.budget, bench.prices.cost, share.word)
         self.account = Account(bench, names, plays(), folder, self._budget)
 
         def left() -> Iterator[Assignment]:
@@ -149,7 +126,7 @@ class Player:
         self._memories = Memories(
             bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
         )
-        self._pace = Pace(
+        self.pace = Pace(
             sum(len(play.conversation.scored_turns) for play in self._left()), on_progress, bench.allowances
         )
 
@@ -171,7 +148,7 @@ class Player:
             if (play.dataset.name, play.variant.label) not in self._indexes:
                 await self._bench.model(play.variant.model)
                 self._indexes[play.dataset.name, play.variant.label] = await self._bench.index(
-                    play.dataset.documents, play.variant.retrieval, self._pace.report_indexing
+                    play.dataset.documents, play.variant.retrieval, self.pace.report_indexing
                 )
             self._memories.expect(self._begins(play))
 
@@ -183,7 +160,7 @@ class Player:
         if self._follower is not None:
             self._follower.finished(*self.account.finished)
         await self._prepare()
-        self._pace.begin()
+        self.pace.begin()
         waiting = self._left()
 
         async def worker() -> None:
@@ -216,7 +193,6 @@ class Player:
             is_complete=self.account.is_complete,
             quarantined=self.account.set_apart,
             limits={name: limits.summary() for name, limits in self._bench.limits().items()},
-            secrets=self._folder.secrets(),
         )
 
     @property
@@ -307,8 +283,8 @@ class Player:
             if played.failure is not None:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
-            self._pace.turns_done(1, played.failure is not None, f"{play.key[0]} · {play.key[1]}")
-            await self._pace.pause()
+            self.pace.turns_done(1, played.failure is not None, f"{play.key[0]} · {play.key[1]}")
+            await self.pace.pause()
 
     def _check_whether_to_go_on(self) -> None:
         if self._is_decided or self._budget.is_overdrawn:
@@ -324,67 +300,3 @@ class Player:
             if is_out_of_room(why):
                 kept = "what was done is kept: once that is mended, --resume goes on"
                 raise RunError(f"there is no room on the disk: {why}; {kept}")
-
-
-class Pace:
-    """How far the run is, and how long the rest takes at the pace of the last turns.
-
-    Only those tell: turns that a recording answers come first in a continued run, and at once.
-    """
-
-    def __init__(
-        self, total: int, on_progress: Callable[[RunProgress], None], allowances: Callable[[], Mapping[str, Allowance]]
-    ) -> None:
-        """`allowances` are those of the models that were asked."""
-        self._allowances = allowances
-        self._total = total
-        self._on_progress = on_progress
-        self._done = self._failed = 0
-        self._ends: deque[tuple[float, int]] = deque(maxlen=33)
-        """When turns were done, by the clock, and how many by then."""
-        self._told, self._told_at = "", -SECONDS_OF_LIMITS
-        self._paused_at = 0.0
-
-    def begin(self) -> None:
-        self._ends.append((time.perf_counter(), self._done))
-        self._report("")
-
-    def turns_done(self, count: int, failed: int, label: str) -> None:
-        """So many more are done, and so many of them failed; the last one is that of `label`."""
-        self._done += count
-        self._failed += failed
-        self._ends.append((time.perf_counter(), self._done))
-        self._report(label)
-
-    async def pause(self) -> None:
-        """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
-        if self._ends[-1][0] - self._paused_at > SECONDS_ALONE:
-            self._paused_at = self._ends[-1][0]
-            await asyncio.sleep(0)
-
-    def report_indexing(self, done: int, total: int) -> None:
-        if done < total:  # a small corpus is done before anybody could read it
-            self._report(f"indexing: {done} of {total} passages")
-
-    def _report(self, label: str) -> None:
-        now = time.perf_counter()
-        if now - self._told_at >= SECONDS_OF_LIMITS or self._done == self._total:
-            self._told, self._told_at = self._limits(), now
-        left = None
-        if self._ends and (turns := self._ends[-1][1] - self._ends[0][1]):
-            left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self._total - self._done)
-        self._on_progress(
-            RunProgress(
-                done=self._done,
-                total=self._total,
-                failed=self._failed,
-                seconds_left=left,
-                label=label,
-                limits=self._told,
-            )
-        )
-
-    def _limits(self) -> str:
-        known = self._allowances()
-        told = {name: text for name, allowance in known.items() if (text := str(allowance))}
-        return "; ".join(text if len(known) == 1 else f"{name}: {text}" for name, text in told.items())

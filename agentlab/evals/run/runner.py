@@ -26,7 +26,8 @@ from agentlab.evals.run.executors import opener
 from agentlab.evals.run.folder import locked, run_log
 from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.opening import check_run, open_folder
-from agentlab.evals.run.player import Player, RunProgress
+from agentlab.evals.run.pace import RunProgress
+from agentlab.evals.run.player import Player
 from agentlab.evals.run.shards import play_in_shards
 from agentlab.evals.run.watching import Watch
 from agentlab.workbench.workbench import Workbench
@@ -88,7 +89,7 @@ async def run(
                 played = player.played
             else:
                 played = await play_in_shards(bench, datasets, folder, opened, on_progress)
-            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=played.secrets)
+            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
             found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)
             return Run(folder, datasets)

@@ -1,8 +1,9 @@
 """A run in shards: each is a run folder of its own, `shards/0000` and so on, with a share of the conversations.
 
 Whoever shares out needs nothing of the workers but the folder: they append to their shards, which are locked and safe
-to kill like any run; it counts their rows for progress and budget, and a file `shards/stop` tells them to begin no more
-conversations (`spent`) or to drop what they are at (`now`). What a shard gives back are its running sums. To merge them
+to kill like any run, and say in `progress.json` how far they are; it counts their calls for the budget, and a file
+`shards/stop` tells them to begin no more conversations (`spent`), to finish none (`overdrawn`) or to drop what they are
+at (`now`). What a shard gives back are its running sums. To merge them
 is to add them up: the rows stay where they are, and are read as one.
 """
 
@@ -11,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -26,23 +27,27 @@ from agentlab.core.messages import Usage
 from agentlab.data.datasets import Dataset
 from agentlab.evals.results.fold import Fold
 from agentlab.evals.results.rows import place_of
-from agentlab.evals.run.budget import Budget
+from agentlab.evals.run.budget import OVERDRAWN, SPENT, Budget
 from agentlab.evals.run.executors import Executor, Opener
-from agentlab.evals.run.folder import CALLS, TURNS, RunFolder, locked, run_log
+from agentlab.evals.run.folder import CALLS, RunFolder, locked, run_log
 from agentlab.evals.run.opening import open_folder
-from agentlab.evals.run.player import Pace, Played, Player, RunProgress, Share
+from agentlab.evals.run.pace import Pace, RunProgress
+from agentlab.evals.run.player import Played, Player, Share
 from agentlab.wire.allowance import Allowance, together
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
 
 SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_OF_A_BUDGET = 0.05
+"""Between looks where there is a budget: until workers hear of its end they go on."""
+SECONDS_TO_END = 10.0
+"""For workers of a sitting that was broken off."""
 MOST_DEATHS = 3
 """Of workers, before it is no accident any more."""
-SPENT, NOW = "spent", "now"
-ALLOWANCES = "allowances.json"
-"""What the models of a worker let be sent to them; it is there while the run is played."""
-_Row = TypeVar("_Row")
+NOW = "now"
+PROGRESS = "progress.json"
+"""How far a worker is, and what its models let be sent to them; it is there while the run is played."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,38 +82,40 @@ def play_shard(shard: Shard) -> Played:
 async def _play(bench: Workbench, shard: Shard) -> Played:
     datasets = bench.datasets()
     stop = Path(shard.run) / "shards" / "stop"
-    share = Share(shard.number, shard.parts, stop.exists)
+    word = _read(stop)
+    share = Share(shard.number, shard.parts, lambda: word)
     with run_log() as log_to, locked(shard.folder):
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
         player = Player(bench, datasets, folder, lambda progress: None, share=share)
         playing = asyncio.create_task(player.play_all())
-        told = b"{}"
-
-        def tell() -> bytes:
-            tells = msgspec.json.encode(bench.allowances())
-            if tells != told:
-                with contextlib.suppress(OSError):
-                    (shard.folder / ALLOWANCES).write_bytes(tells)
-            return tells
-
+        progress = shard.folder / PROGRESS
+        between = SECONDS_BETWEEN_LOOKS if bench.spec.budget == BudgetSpec() else SECONDS_OF_A_BUDGET
         while not playing.done():
-            if _says(stop, NOW):
+            word = _read(stop)
+            if word == NOW:
                 playing.cancel()
-            told = tell()
-            await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
-        tell()
+            _tell(player.pace, bench, progress)
+            await asyncio.wait([playing], timeout=between)
         if playing.cancelled():
+            progress.unlink(missing_ok=True)
             raise RunError("the run was interrupted")
         await playing
+        _tell(player.pace, bench, progress)
         return player.played
 
 
-def _says(file: Path, word: str) -> bool:
+def _tell(pace: Pace, bench: Workbench, file: Path) -> None:
+    told = _Told(pace.total, pace.done, pace.failed, pace.label, bench.allowances())
+    with contextlib.suppress(OSError):
+        file.write_bytes(msgspec.json.encode(told))
+
+
+def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8") == word
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return False
+        return ""
 
 
 async def play_in_shards(
@@ -125,13 +132,11 @@ async def play_in_shards(
     driver = _Driver(bench, datasets, folder, on_progress)
     await driver.prepare()
     folder.unseal()
-    stop = folder.path / "shards" / "stop"
-    stop.unlink(missing_ok=True)
     try:
         for deaths in range(MOST_DEATHS + 1):
             try:
                 with opened() as executor:
-                    return await driver.play(executor, stop)
+                    return await driver.play(executor)
             except BrokenExecutor:
                 if deaths == MOST_DEATHS:
                     raise RunError(
@@ -141,8 +146,10 @@ async def play_in_shards(
         raise AssertionError("unreachable")
     except BaseException:
         with contextlib.suppress(OSError):
-            replace_file(stop, NOW)
+            driver.say(NOW)
         raise
+    finally:
+        driver.forget_progress()
 
 
 class _Driver:
@@ -155,7 +162,8 @@ class _Driver:
     ) -> None:
         self._bench, self._datasets, self._folder = bench, datasets, folder
         self._parts: int = folder.header["shards"]
-        given = {"concurrency": -(-bench.spec.concurrency // self._parts), "budget": BudgetSpec()}
+        # Each may spend all of the budget, and is told when all of them have.
+        given = {"concurrency": -(-bench.spec.concurrency // self._parts)}
         # What a provider says each worker learns for itself, and knows that it is one of several; what only the spec
         # knows is shared out.
         limits = {name: _share(name, limit, self._parts) for name, limit in bench.spec.limits.items()}
@@ -165,11 +173,13 @@ class _Driver:
             Shard(spec=spec, objects=bench.objects, run=run, number=number, parts=self._parts)
             for number in range(self._parts)
         ]
+        self._stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._counts_calls = bench.spec.budget != BudgetSpec()
-        turns = sum(dataset.turns for dataset in datasets) * len(bench.variants) * bench.spec.epochs
-        self._pace = Pace(turns, on_progress, self._allowances)
+        self._told = [_Told(total=self._turns_of(shard)) for shard in self._shards]
+        """What the worker of each shard said last."""
+        self._pace = Pace(sum(told.total for told in self._told), on_progress, self._allowances)
         self._tails: dict[Path, int] = {}
 
     async def prepare(self) -> None:
@@ -181,16 +191,23 @@ class _Driver:
                 f"what was passed as an object cannot be sent to another process ({problem}); pass names, such as the"
                 " file of a flow, or run without an executor"
             ) from None
-        (self._folder.path / "shards").mkdir(exist_ok=True)
-        self._forget_allowances()
+        self._stop.parent.mkdir(exist_ok=True)
+        # Workers of a sitting that was broken off may still be there.
+        self.say(NOW)
+        for shard in self._shards:
+            if shard.folder.exists():
+                with locked(shard.folder, SECONDS_TO_END):
+                    pass
+        self._stop.unlink()
+        self.forget_progress()
         if self._bench.spec.mode == "live":
             for dataset in self._datasets:
                 for variant in self._bench.variants:
                     await self._bench.index(dataset.documents, variant.retrieval, self._pace.report_indexing)
 
-    async def play(self, executor: Executor, stop: Path) -> Played:
+    async def play(self, executor: Executor) -> Played:
         """Raises BrokenExecutor where a worker died; what is done is kept."""
-        self._look(stop)  # what earlier sittings left says nothing of the pace
+        self._look()
         self._pace.begin()
         futures = {
             shard.number: executor.submit(play_shard, shard)
@@ -198,15 +215,14 @@ class _Driver:
             if shard.number not in self._played
         }
         while futures:
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            self._look(stop)
+            await asyncio.sleep(SECONDS_OF_A_BUDGET if self._counts_calls else SECONDS_BETWEEN_LOOKS)
+            self._look()
             for number in [number for number, future in futures.items() if future.done()]:
                 played = _result(futures.pop(number))
                 if played.problem is not None:
                     raise RunError(played.problem)
                 self._played[number] = played
-        self._look(stop)
-        self._forget_allowances()
+        self._look()
         fold = Fold(())
         all_played = [played for _, played in sorted(self._played.items())]
         for played in all_played:
@@ -216,43 +232,53 @@ class _Driver:
             is_complete=all(played.is_complete for played in all_played),
             quarantined=sorted((apart for played in all_played for apart in played.quarantined), key=place_of),
             limits=_of_all([played.limits for played in all_played]),
-            secrets=sum(played.secrets for played in all_played),
         )
 
-    def _look(self, stop: Path) -> None:
-        """Count what was written since the last look, and have no more begun where the budget is spent."""
-        for file in self._folder.files(TURNS):
-            if fresh := self._fresh(file):
-                # Within a string quotes are escaped: only a row's own fields look like this, and few need decoding.
-                rows = _rows([line for line in fresh if b',"error":null,"wall_seconds":' not in line], _Turn)
-                label = "".join(f"{row.flow} · {row.conversation}" for row in _rows(fresh[-1:], _Turn))
-                self._pace.turns_done(len(fresh), sum(row.error is not None for row in rows), label)
+    def say(self, word: str) -> None:
+        """Tell the workers."""
+        if _read(self._stop) != word:
+            replace_file(self._stop, word)
+
+    def forget_progress(self) -> None:
+        for shard in self._shards:
+            (shard.folder / PROGRESS).unlink(missing_ok=True)
+
+    def _look(self) -> None:
+        """See how far the workers are, and have no more begun where the budget is spent."""
+        for shard in self._shards:
+            with contextlib.suppress(OSError, ValueError):
+                self._told[shard.number] = msgspec.json.decode((shard.folder / PROGRESS).read_bytes(), type=_Told)
+        done, failed, total = (sum(getattr(told, name) for told in self._told) for name in ("done", "failed", "total"))
+        if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
+            label = next((told.label for told in reversed(self._told) if told.label), "")
+            self._pace.stands_at(done, failed, total, label)
         for file in self._folder.files(CALLS) if self._counts_calls else ():
-            for event in _rows(self._fresh(file), _Call):
+            for event in self._fresh(file):
                 if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
                     said = event.completion
                     self._budget.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
-        if self._budget.is_spent and not stop.exists():
-            replace_file(stop, SPENT)
+        if self._budget.is_spent:
+            self.say(OVERDRAWN if self._budget.is_overdrawn else SPENT)
 
     def _allowances(self) -> dict[str, Allowance]:
-        told = []
-        for shard in self._shards:
-            with contextlib.suppress(OSError, ValueError):
-                told.append(msgspec.json.decode((shard.folder / ALLOWANCES).read_bytes(), type=dict[str, Allowance]))
-        return together(told)
+        return together([told.allowances for told in self._told])
 
-    def _forget_allowances(self) -> None:
-        for shard in self._shards:
-            (shard.folder / ALLOWANCES).unlink(missing_ok=True)
+    def _turns_of(self, shard: Shard) -> int:
+        share = Share(shard.number, self._parts)
+        turns = sum(len(each.scored_turns) for dataset in self._datasets for each in share.of(dataset))
+        return turns * len(self._bench.variants) * self._bench.spec.epochs
 
-    def _fresh(self, file: Path) -> list[bytes]:
-        """The whole lines that were added since it was asked last."""
+    def _fresh(self, file: Path) -> list[_Call]:
+        """The calls that were added since it was asked last; what cannot be read is told by whoever reads the run."""
         with file.open("rb") as opened:
             opened.seek(self._tails.get(file, 0))
             *lines, rest = opened.read().split(b"\n")
             self._tails[file] = opened.tell() - len(rest)
-        return lines
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                found.append(msgspec.json.decode(line, type=_Call))
+        return found
 
 
 def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -284,19 +310,13 @@ def _result(future: Any) -> Played:
     return played
 
 
-def _rows(lines: Iterable[bytes], kind: type[_Row]) -> list[_Row]:
-    """Those that can be read; what cannot is told by whoever reads the run."""
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            found.append(msgspec.json.decode(line, type=kind))
-    return found
-
-
-class _Turn(Struct):
-    flow: str
-    conversation: str
-    error: str | None
+class _Told(Struct):
+    total: int
+    """Turns that earlier sittings left."""
+    done: int = 0
+    failed: int = 0
+    label: str = ""
+    allowances: dict[str, Allowance] = {}
 
 
 class _Completion(Struct):

@@ -1,0 +1,101 @@
+"""How far a run is, and how long the rest takes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agentlab.wire.allowance import Allowance
+
+SECONDS_ALONE = 0.005
+"""How long turns that wait for nothing go on before others have the loop."""
+SECONDS_OF_LIMITS = 0.1
+"""How long what progress says of limits holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """Handed to `on_progress` before the first turn and after each one."""
+
+    done: int
+    total: int
+    failed: int
+    seconds_left: float | None = None
+    """At the pace of the last turns; None before the first one is done."""
+    label: str = ""
+    limits: str = ""
+    """What the models' providers allow, and how many calls wait for that."""
+
+
+class Pace:
+    """How far the run is, and how long the rest takes at the pace of the last turns.
+
+    Only those tell: turns that a recording answers come first in a continued run, and at once.
+    """
+
+    def __init__(
+        self, total: int, on_progress: Callable[[RunProgress], None], allowances: Callable[[], Mapping[str, Allowance]]
+    ) -> None:
+        """`allowances` are those of the models that were asked."""
+        self._allowances = allowances
+        self.total = total
+        self._on_progress = on_progress
+        self.done = self.failed = 0
+        self.label = ""
+        """What was done last."""
+        self._ends: deque[tuple[float, int]] = deque(maxlen=33)
+        """When turns were done, by the clock, and how many by then."""
+        self._told, self._told_at = "", -SECONDS_OF_LIMITS
+        self._paused_at = 0.0
+
+    def begin(self) -> None:
+        self._ends.append((time.perf_counter(), self.done))
+        self._report("")
+
+    def turns_done(self, count: int, failed: int, label: str) -> None:
+        """So many more are done, and so many of them failed; the last one is that of `label`."""
+        self.stands_at(self.done + count, self.failed + failed, self.total, label)
+
+    def stands_at(self, done: int, failed: int, total: int, label: str) -> None:
+        """As whoever counts has it; less is done than before where workers begin anew what one of them lost."""
+        if done < self.done:
+            self._ends.clear()
+        self.done, self.failed, self.total, self.label = done, failed, total, label
+        self._ends.append((time.perf_counter(), done))
+        self._report(label)
+
+    async def pause(self) -> None:
+        """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
+        if self._ends[-1][0] - self._paused_at > SECONDS_ALONE:
+            self._paused_at = self._ends[-1][0]
+            await asyncio.sleep(0)
+
+    def report_indexing(self, done: int, total: int) -> None:
+        if done < total:  # a small corpus is done before anybody could read it
+            self._report(f"indexing: {done} of {total} passages")
+
+    def _report(self, label: str) -> None:
+        now = time.perf_counter()
+        if now - self._told_at >= SECONDS_OF_LIMITS or self.done == self.total:
+            self._told, self._told_at = self._limits(), now
+        left = None
+        if self._ends and (turns := self._ends[-1][1] - self._ends[0][1]):
+            left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self.total - self.done)
+        self._on_progress(
+            RunProgress(
+                done=self.done,
+                total=self.total,
+                failed=self.failed,
+                seconds_left=left,
+                label=label,
+                limits=self._told,
+            )
+        )
+
+    def _limits(self) -> str:
+        known = self._allowances()
+        told = {name: text for name, allowance in known.items() if (text := str(allowance))}
+        return "; ".join(text if len(known) == 1 else f"{name}: {text}" for name, text in told.items())
