@@ -116,7 +116,7 @@ def test_an_older_run_is_converted_and_says_the_same(tmp_path, capsys):
     }
     assert sorted(file.name for file in old.iterdir()) == sorted(file.name for file in OLD.iterdir())
     capsys.readouterr()
-    assert main(["convert", str(old)]) == 1 and "holds a run already" in capsys.readouterr().err
+    assert main(["convert", str(old)]) == 1 and "is not empty" in capsys.readouterr().err
     (old / "summary.json").unlink()
     assert main(["convert", str(old), "--out", str(tmp_path / "x")]) == 1
     assert "has not ended" in capsys.readouterr().err and not (tmp_path / "x").exists()
