@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import gc
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
 from agentlab.cli.say import say
 from agentlab.core.errors import AgentlabError, Terminated
+from agentlab.core.garbage import collect_seldom
 from agentlab.core.names import Mode
 from agentlab.core.shown import LogFormatter
 from agentlab.core.version import __version__
@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an error, 2 and 3 as `gate` says, 130 interrupted,
     128 and the number of a signal that ended it."""
     if argv is None:
-        _collect_seldom()
+        collect_seldom()
+        atexit.register(gc.freeze)  # an interpreter that is about to end walks over everything once more
     arguments = make_parser().parse_args(argv)
     level = {0: logging.ERROR, 1: logging.INFO}.get(arguments.verbose, logging.DEBUG)
     logging.basicConfig(level=level)
@@ -72,6 +73,8 @@ def _kept(arguments: argparse.Namespace) -> str:
 
 def _end_workers(number: int, frame: object) -> None:
     """Python waits for them before it ends, and who interrupts that does not want to read where it was."""
+    import multiprocessing  # not at every start
+
     for child in multiprocessing.active_children():
         child.terminate()
 
@@ -98,16 +101,6 @@ class _Parser(argparse.ArgumentParser):
         # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
         say(f"agentlab: {message} (see {self.prog} --help)", error=True)
         raise SystemExit(1)
-
-
-def _collect_seldom() -> None:
-    """Of a process that is ours alone: look for garbage less often, and not at its end.
-
-    What is imported lives until then. By default it is walked over again and again while more is imported, and once
-    more by an interpreter that is about to end: together a quarter of the time of a run of ten conversations.
-    """
-    gc.set_threshold(100_000, 50, 100)
-    atexit.register(gc.freeze)
 
 
 def _count(typed: str) -> int:

@@ -79,9 +79,7 @@ class RunDisplay(_Display):
         waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
         if not self._progress.console.is_terminal and (progress.done or label) and waited:
             self._said = now
-            left = progress.seconds_left
-            near = left is not None and left < 60
-            eta = "" if left is None else f", about {left:.0f} s left" if near else f", about {left / 60:.0f} min left"
+            eta = f", {progress.eta}" if progress.eta else ""
             line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
             self._progress.console.print(line)
 

@@ -87,11 +87,7 @@ def _of_turn(conversation: Conversation, number: int, asked: Sequence[str], has_
         words = _words(answer)
         if not words:
             yield f"reference_answers: {answer!r} has no word that a reply could share"
-        elif (
-            not turn.unanswerable
-            and len(words) >= LEAST_LEAKED
-            and (where := _leaked(words, conversation, number, asked))
-        ):
+        elif not turn.unanswerable and (where := _leaked(words, conversation, number, asked)):
             yield f"reference_answers: {answer!r} stands in {where}"
     expected = turn.expected_calls or []
     if turn.no_call and expected:

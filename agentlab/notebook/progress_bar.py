@@ -32,10 +32,9 @@ class ProgressBar(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
         self.bar.value = progress.done
         if not running:
             self.bar.bar_style = "warning" if progress.failed else "success"
-        left = progress.seconds_left
         parts = [f"turn {progress.done} of {progress.total}"]
-        if left is not None and running:
-            parts.append(f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left")
+        if progress.eta and running:
+            parts.append(progress.eta)
         if progress.failed:
             parts.append(f"{progress.failed} failed")
         if progress.label and running:

@@ -296,7 +296,7 @@ def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_ho
 
 
 def test_one_budget_is_shared_by_all(tmp_path, own_home):
-    """Nothing in a worker counts: only what all have written tells."""
+    """What a worker spends alone is less than all: what both have written tells."""
     data = write_set(tmp_path / "set", conversations=400, turns=1)
     with (
         ThreadPoolExecutor(2) as pool,

@@ -99,8 +99,8 @@ class Budget:
         cost: Callable[[str, Usage], float | None],
         word: Callable[[], str] = lambda: "",
     ) -> None:
-        """`cost` is in dollars, of a call of a model; `word` is what somebody else says who counts for several: "",
-        SPENT or OVERDRAWN."""
+        """`cost` is in dollars, of a call of a model; `word` is what somebody says who counts for several: "" to go on,
+        OVERDRAWN to finish nothing either, and any other to begin nothing more."""
         self._limits = limits
         self.is_limited = limits != BudgetSpec()
         """Whether anything has to be counted."""

@@ -19,11 +19,11 @@ def convert(run: Path, out: Path) -> RunFolder:
     old = RunFolder.open(run)
     if not (run / "summary.json").exists():
         raise RunError(f"{run}: the run has not ended; continue it with --resume first")
+    if run.resolve() in out.resolve().parents:
+        raise RunError(f"{out} lies in {run}, which stays as it is; choose another --out")
     old.check_seal()
     summary = old.read_json("summary.json", "")
     header = {name: value for name, value in old.header.items() if name not in ("format", "shards")}
-    if run.resolve() in out.resolve().parents:
-        raise RunError(f"{out} lies in {run}, which stays as it is; choose another --out")
     with written_whole(out) as scratch:
         _write(old, RunFolder.create(scratch, header), summary)
     return RunFolder.open(out)

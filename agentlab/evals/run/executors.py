@@ -7,7 +7,6 @@ An executor is a context manager that yields what has `submit(function, *argumen
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import signal
@@ -18,6 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.garbage import collect_seldom
 from agentlab.core.plugins import unknown
 
 NAMES = ("processes", "dask")
@@ -85,7 +85,7 @@ def _ignore_interrupts() -> None:
 
 def _begin_worker() -> None:
     _ignore_interrupts()
-    gc.set_threshold(100_000, 50, 100)  # as the command line has it: the process is ours alone
+    collect_seldom()
     parent = multiprocessing.parent_process()
 
     def follow() -> None:

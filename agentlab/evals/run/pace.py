@@ -29,6 +29,13 @@ class RunProgress:
     limits: str = ""
     """What the models' providers allow, and how many calls wait for that."""
 
+    @property
+    def eta(self) -> str:
+        """In words; "" where it is not known."""
+        if (left := self.seconds_left) is None:
+            return ""
+        return f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left"
+
 
 class Pace:
     """How far the run is, and how long the rest takes at the pace of the last turns.
@@ -45,7 +52,6 @@ class Pace:
         self._on_progress = on_progress
         self.done = self.failed = 0
         self.label = ""
-        """What was done last."""
         self._ends: deque[tuple[float, int]] = deque(maxlen=33)
         """When turns were done, by the clock, and how many by then."""
         self._told, self._told_at = "", -SECONDS_OF_LIMITS
@@ -55,9 +61,8 @@ class Pace:
         self._ends.append((time.perf_counter(), self.done))
         self._report("")
 
-    def turns_done(self, count: int, failed: int, label: str) -> None:
-        """So many more are done, and so many of them failed; the last one is that of `label`."""
-        self.stands_at(self.done + count, self.failed + failed, self.total, label)
+    def turn_done(self, failed: bool, label: str) -> None:
+        self.stands_at(self.done + 1, self.failed + failed, self.total, label)
 
     def stands_at(self, done: int, failed: int, total: int, label: str) -> None:
         """As whoever counts has it; less is done than before where workers begin anew what one of them lost."""

@@ -35,6 +35,7 @@ from agentlab.evals.run.fork import Fork
 from agentlab.evals.run.memories import Assignment, BudgetSpent, Memories
 from agentlab.evals.run.pace import Pace, RunProgress
 from agentlab.evals.run.watching import Follower, Watch
+from agentlab.evals.run.writing import KEPT
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
@@ -56,7 +57,7 @@ class Share:
     number: int = 0
     parts: int = 1
     word: Callable[[], str] = lambda: ""
-    """What whoever shares out says of the budget: "", SPENT or OVERDRAWN."""
+    """As of a Budget: what whoever shares out says."""
 
     def of(self, dataset: Dataset) -> Iterator[Conversation]:
         """Questions about one memory stay together, so that it is filled once."""
@@ -283,7 +284,7 @@ class Player:
             if played.failure is not None:
                 log_failure(session, played)
             await self.account.turn_ended(play, session.trace, played)
-            self.pace.turns_done(1, played.failure is not None, f"{play.key[0]} · {play.key[1]}")
+            self.pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
             await self.pace.pause()
 
     def _check_whether_to_go_on(self) -> None:
@@ -298,5 +299,4 @@ class Player:
         away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
         for why in (played.failure, *away):
             if is_out_of_room(why):
-                kept = "what was done is kept: once that is mended, --resume goes on"
-                raise RunError(f"there is no room on the disk: {why}; {kept}")
+                raise RunError(f"there is no room on the disk: {why}; {KEPT}")

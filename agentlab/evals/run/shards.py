@@ -3,8 +3,7 @@
 Whoever shares out needs nothing of the workers but the folder: they append to their shards, which are locked and safe
 to kill like any run, and say in `progress.json` how far they are; it counts their calls for the budget, and a file
 `shards/stop` tells them to begin no more conversations (`spent`), to finish none (`overdrawn`) or to drop what they are
-at (`now`). What a shard gives back are its running sums. To merge them
-is to add them up: the rows stay where they are, and are read as one.
+at (`now`). A shard gives back its running sums, which are added up; the rows stay where they are, and are read as one.
 """
 
 from __future__ import annotations
@@ -90,19 +89,22 @@ async def _play(bench: Workbench, shard: Shard) -> Played:
         player = Player(bench, datasets, folder, lambda progress: None, share=share)
         playing = asyncio.create_task(player.play_all())
         progress = shard.folder / PROGRESS
-        between = SECONDS_BETWEEN_LOOKS if bench.spec.budget == BudgetSpec() else SECONDS_OF_A_BUDGET
         while not playing.done():
             word = _read(stop)
             if word == NOW:
                 playing.cancel()
             _tell(player.pace, bench, progress)
-            await asyncio.wait([playing], timeout=between)
+            await asyncio.wait([playing], timeout=_seconds_between_looks(shard.spec))
         if playing.cancelled():
             progress.unlink(missing_ok=True)
             raise RunError("the run was interrupted")
         await playing
         _tell(player.pace, bench, progress)
         return player.played
+
+
+def _seconds_between_looks(spec: Spec) -> float:
+    return SECONDS_BETWEEN_LOOKS if spec.budget == BudgetSpec() else SECONDS_OF_A_BUDGET
 
 
 def _tell(pace: Pace, bench: Workbench, file: Path) -> None:
@@ -176,7 +178,6 @@ class _Driver:
         self._stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
-        self._counts_calls = bench.spec.budget != BudgetSpec()
         self._told = [_Told(total=self._turns_of(shard)) for shard in self._shards]
         """What the worker of each shard said last."""
         self._pace = Pace(sum(told.total for told in self._told), on_progress, self._allowances)
@@ -215,7 +216,7 @@ class _Driver:
             if shard.number not in self._played
         }
         while futures:
-            await asyncio.sleep(SECONDS_OF_A_BUDGET if self._counts_calls else SECONDS_BETWEEN_LOOKS)
+            await asyncio.sleep(_seconds_between_looks(self._bench.spec))
             self._look()
             for number in [number for number, future in futures.items() if future.done()]:
                 played = _result(futures.pop(number))
@@ -252,7 +253,7 @@ class _Driver:
         if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
             label = next((told.label for told in reversed(self._told) if told.label), "")
             self._pace.stands_at(done, failed, total, label)
-        for file in self._folder.files(CALLS) if self._counts_calls else ():
+        for file in self._folder.files(CALLS) if self._budget.is_limited else ():
             for event in self._fresh(file):
                 if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
                     said = event.completion

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from agentlab.core.errors import RunError
 
+KEPT = "what was done is kept: once that is mended, --resume goes on"
+
 
 class CannotWrite(RunError):
     """A file of a run that is being played could not be written; `why` is what the system says."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{path} cannot be written: {why}; what was done is kept: once that is mended, --resume goes on"
-        )
+        super().__init__(f"{path} cannot be written: {why}; {KEPT}")
         self.why = why
 
 
