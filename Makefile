@@ -61,11 +61,11 @@ recordings: .venv/.installed ## ask the model for every call of evals/recorded t
 STUDY = AGENTLAB_PROMPT_CACHE=3000 $(BIN)/agentlab run evals/study/$(1).yaml --mode auto --resume --out results/study/$(1)
 
 study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER those of public sets too (a day; can be interrupted)
-	@$(BIN)/agentlab pull default qwen2.5-coder-1.5b
+	@$(if $(SETS),$(BIN)/agentlab pull default qwen2.5-coder-1.5b)
 	@for set in laws assistant research memory; do $(call STUDY,$$set) || exit $$?; done
 	@for set in $(if $(SETS),squad2 pyfaq mtrag_human); do \
 		$(call STUDY,$$set) --dataset $(SETS)/$$set --recordings results/study/recordings || exit $$?; done
-	@$(BIN)/python evals/publish.py --study results/study/*/ >results/study.md
+	@$(BIN)/python evals/publish.py --study results/study.md results/study/*/
 	@$(BIN)/python evals/picture.py results/study.md >results/study.svg
 	@echo results/study.md
 

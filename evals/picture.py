@@ -40,9 +40,8 @@ def tables(page: str) -> Iterator[Table]:
     """Raises ValueError for a set without a table."""
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         name = section.partition("\n")[0]
-        rows = [
-            [cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\|.*", section, re.MULTILINE)
-        ]
+        first = re.search(r"(^\|.*\n)+", section, re.MULTILINE)
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first[0].splitlines()] if first else []
         counted = re.search(r"(\d+) conversations", section)
         if len(rows) < 3 or counted is None:
             raise ValueError(f"{name} has no table")

@@ -1,74 +1,128 @@
-"""Prints the published table of finished runs as Markdown: one section a data set, with n and what n could have shown.
+"""Prints the published tables of finished runs as Markdown: one section a data set, with n and what n could have shown.
 
 python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
-python evals/publish.py --phases results/research                                   # and where the calls go
-python evals/publish.py --study results/study/*/ > results/study.md                  # as `make study` does
+python evals/publish.py --phases results/research                # and where the calls go
+python evals/publish.py --study results/study.md results/study/*/   # as `make study` does: the other sets stay
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab.evals.compare.measures import summary_rows
+from agentlab.core.files import read_text, replace_file
+from agentlab.evals.compare.measures import brief, summary_rows
+from agentlab.evals.compare.pairs import compare
 from agentlab.evals.report.verdict import verdict_on
+from agentlab.evals.results.causes import causes
 from agentlab.evals.results.run import Run, open_run
 
 STUDY = """# The reference study
 
 Ways of answering and remembering on a model that can answer, each set taken whole. What it could show was said before
 it was run: [study_plan.md](study_plan.md); what it says about which flow to use: [README.md](README.md); how it was
-recorded, and what was not expected: [LOG.md](LOG.md); as a picture: [study.svg](study.svg). Sets that are not below are
-not run yet. Latency is no measure here: the machine did other work meanwhile, and the model stood still at times.
+recorded, and what was not expected: [LOG.md](LOG.md); as a picture: [study.svg](study.svg). Latency is no measure here:
+the machine did other work meanwhile, and the model stood still at times.
+
+How to read it: intervals are 95 % by bootstrap over conversations. `p adj.` is adjusted over all that decides in one
+comparison, that of one flow with those after it; a p below .0001 is of a difference that is the same in every
+conversation. `visible` is the difference that 80 % of such comparisons would find: what is smaller is likely missed,
+and "no difference shown" says no more. What was likely missed came out larger than planned: the plan ends with both.
+`dominated (P)` is the share of resampled conversations in which another flow is as good in all that decides, price
+included, and better in one of it; it is no test. `groundedness` asks whether the words of a claim stand in the passages
+or in the question, and is 1 for a reply that claims nothing.
 """
+PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "visible", "reading")
 
 
 def section(run: Run, phases: bool) -> list[str]:
     summary = run.summary
     flows: dict[str, Any] = summary["flows"]
-    header = run.folder.header
     (name,) = summary["datasets"]
-    spec = header["spec"]
-    command = _command(spec)
+    spec = run.folder.header["spec"]
     each = list(run.result.flows.values())
     lines = [
         f"## {name}",
         "",
-        f"`{command}`",
+        f"`{_command(spec)}`",
         "",
         f"{summary['model']}, {summary['conversations']} conversations"
         + (f" drawn with seed {spec['sample']}" if spec["sample"] is not None else "")
         + f", {each[0].turns} graded turns a flow.",
         "",
-        f"| | {' | '.join(flows)} |",
-        f"| --- |{' ---: |' * len(flows)}",
+        *_table(
+            ("", *flows), ((title, *cells) for part in summary_rows(each) for title, cells in part if {*cells} != {"-"})
+        ),
+        *(f"* {line}" for line in verdict_on(run)[0].notes),
+        "",
+        "Of what decides, one flow against those after it:",
+        "",
+        *_table(PAIRS, _pairs(run, list(flows))),
+        *_why(run, flows),
     ]
-    for title, cells in (row for part in summary_rows(each) for row in part):
-        if set(cells) != {"-"}:
-            lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", *(f"* {line}" for line in verdict_on(run)[0].notes), ""]
     return [*lines, *(_by_phase(flows) if phases else ())]
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    first, *others = columns
+    titles = [f"| {' | '.join((first, *others))} |".replace("|  |", "| |"), f"| --- |{' ---: |' * len(others)}"]
+    return [*titles, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
+    """The first two flows and those with parts off, each against the flows after it; each of these is a family."""
+    leads = [
+        flow
+        for place, flow in enumerate(flows[:-1])
+        if place < 2 or any(other.startswith(f"{flow}_no_") for other in flows)
+    ]
+    for lead in leads:
+        for pair in compare(run, flows=flows[flows.index(lead) :]).pairs:
+            for d in (d for d in pair.differences if d.primary):
+                interval = f"[{brief(round(d.ci95[0], 6))}, {brief(round(d.ci95[1], 6))}]" if d.ci95 else "-"
+                p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}" if d.p_adjusted >= 0.0001 else "< 0.0001"
+                amounts = (
+                    d.measure.show(d.a),
+                    d.measure.show(d.b),
+                    brief(d.difference, "+"),
+                    interval,
+                    p,
+                    brief(d.visible),
+                )
+                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.reading
+
+
+def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:
+    """How many turns were poor, and of which cause."""
+    counted: dict[str, Counter[str]] = {flow: Counter() for flow in flows}
+    for found in causes(run):
+        counted[found.flow][found.cause] += 1
+    everywhere = sum(counted.values(), Counter[str]())
+    rows = [(cause, *(str(own[cause]) for own in counted.values())) for cause, _ in everywhere.most_common()]
+    total = ("poor turns", *(str(own.total()) for own in counted.values()))
+    return ["Why turns were poor, by the earliest step that went wrong:", "", *_table(("", *flows), [total, *rows])]
 
 
 def _by_phase(flows: dict[str, Any]) -> list[str]:
     """Calls, input tokens and seconds a turn by phase, in the order the phases first appear."""
     names = dict.fromkeys(phase for flow in flows.values() for phase in flow["phases"])
-    lines = [
-        "By phase: events / input tokens / seconds a turn. Events are model and embedding calls, searches, tools' runs"
-        " and operations of memory.",
-        "",
-        f"| | {' | '.join(flows)} |",
-        f"| --- |{' ---: |' * len(flows)}",
-    ]
+    rows = []
     for name in names:
         cells = []
         for flow in flows.values():
             phase = flow["phases"].get(name)
             amounts = phase and [phase[key] / flow["turns"] for key in ("calls", "input_tokens", "seconds")]
             cells.append("{:.1f} / {:.0f} / {:.1f}".format(*amounts) if amounts else "-")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+        rows.append((name, *cells))
+    said = (
+        "By phase: events / input tokens / seconds a turn. Events are model and embedding calls, searches, tools' runs"
+        " and operations of memory."
+    )
+    return [said, "", *_table(("", *flows), rows)]
 
 
 def _command(spec: dict[str, Any]) -> str:
@@ -76,7 +130,7 @@ def _command(spec: dict[str, Any]) -> str:
     study = Path("evals/study") / f"{spec['name'].removeprefix('study_')}.yaml"
     if study.is_file() and spec["name"].startswith("study_"):
         sets = Path(spec["datasets"][0]).parent
-        return "make study" if sets == Path("datasets") else "make study SETS=FOLDER"
+        return f"agentlab run {study} --mode replay" if sets == Path("datasets") else "make study SETS=FOLDER"
     recorded = Path("evals/recorded") / f"{spec['name']}.yaml"
     if recorded.is_file():
         return f"agentlab run {recorded} --mode replay"
@@ -84,16 +138,27 @@ def _command(spec: dict[str, Any]) -> str:
     return f"agentlab run evals/{spec['name']}.yaml --dataset {data} --limit {spec['limit']}"
 
 
+def whole(page: str, made: Mapping[str, str]) -> str:
+    """The page of the study with the sections that were made, in the order of names; the others stay as they are."""
+    sections = {
+        part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    }
+    return "\n".join([STUDY, *(text for _, text in sorted({**sections, **made}.items()))])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="+", help="a finished run folder")
     parser.add_argument("--phases", action="store_true", help="also what each phase costs")
-    parser.add_argument("--study", action="store_true", help="with the head of the page on the reference study")
+    parser.add_argument("--study", type=Path, metavar="PAGE", help="the page of the study, which takes these sets in")
     arguments = parser.parse_args()
-    if arguments.study:
-        print(STUDY)
-    for path in arguments.run:
-        print("\n".join(section(open_run(path), arguments.phases)))
+    sections = ["\n".join(section(open_run(path), arguments.phases)) for path in arguments.run]
+    if arguments.study is None:
+        print("\n".join(sections))
+        return
+    page = read_text(arguments.study) if arguments.study.is_file() else ""
+    made = {text.partition("\n")[0].removeprefix("## "): text.rstrip() + "\n" for text in sections}
+    replace_file(arguments.study, whole(page, made))
 
 
 if __name__ == "__main__":

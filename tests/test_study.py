@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import agentlab as al
 from agentlab.core import plugins
+from agentlab.core.messages import Completion, Message, Usage
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.compare.measures import COSTS, measure
+from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import load_spec
 from support.places import ROOT
 
@@ -39,6 +42,32 @@ def test_what_decides_is_graded_on_our_own_sets(file):
     scorers = [plugins.resolve("evals.scorers", name) for name in plugins.names("evals.scorers")]
     graded = {metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn)}
     assert {name for name in load_spec(file).primary if measure(name) not in COSTS} <= graded
+
+
+def published(page: Path, *runs: Path) -> str:
+    """What the page says with these runs taken in."""
+    command = [sys.executable, "evals/publish.py", "--study", str(page), *map(str, runs)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return page.read_text(encoding="utf-8")
+
+
+def test_a_set_that_is_made_anew_takes_its_place_on_the_page_and_the_others_stay(tmp_path):
+    page = tmp_path / "study.md"
+    before = (ROOT / "results" / "study.md").read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    said = [Completion(message=Message(role="agent", text="It is 7.32 m wide."), usage=Usage())]
+    spec = {"datasets": ["datasets/laws"], "limit": 3, "embedder": "hashing/hashing-64", "name": "study_laws"}
+    with al.Lab(model=Scripted(said, loop=True), flows=["rag_only", "tools"], **spec) as lab:
+        lab.run_sync(out=tmp_path / "laws")
+    after = published(page, tmp_path / "laws")
+    head, *sections = before.split("\n## ")
+    now_head, *now = after.split("\n## ")
+    assert now_head == head
+    assert [new for new in now if new not in sections] == [new for new in now if new.startswith("laws")] != []
+    assert [new.partition("\n")[0] for new in now] == [old.partition("\n")[0] for old in sections]
+    (laws,) = (new for new in now if new.startswith("laws"))
+    assert "| rag_only | tools | answer_correctness |" in laws and "| poor turns |" in laws
+    assert published(page, tmp_path / "laws") == after
 
 
 def test_the_picture_is_of_the_page():
