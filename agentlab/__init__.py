@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentlab.data.datasets import load_dataset
     from agentlab.data.documents import load_documents
     from agentlab.evals.published.importing import import_predictions
+    from agentlab.evals.published.reproduce import reproduce
     from agentlab.evals.results.run import open_run
     from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
@@ -45,6 +46,7 @@ _WHERE = {
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
     "open_run": "agentlab.evals.results.run",
+    "reproduce": "agentlab.evals.published.reproduce",
     "score": "agentlab.lab.regrading",
 }
 
@@ -66,6 +68,7 @@ __all__ = [
     "load_documents",
     "load_spec",
     "open_run",
+    "reproduce",
     "score",
 ]
 

@@ -20,6 +20,8 @@ def judge(arguments: argparse.Namespace) -> None:
 
     if arguments.next and not (arguments.labels and is_file(arguments.labels)):
         raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
+    if arguments.labels and is_file(arguments.labels) and not arguments.next and not Path(arguments.labels).exists():
+        raise ConfigError(f"there is no file {arguments.labels}; with --next 20 it is made, with the replies to label")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
     if model in run.folder.header["models"].values():

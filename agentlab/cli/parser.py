@@ -292,6 +292,7 @@ def make_parser() -> argparse.ArgumentParser:
     score = command("score", published.score)
     score.add_argument("run", metavar="RUN", help="a run folder")
     score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
+    score.add_argument("--primary", action="append", default=[], metavar="M", help="a measure that decides (as it is)")
     score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
     taken = command("import", published.import_)
@@ -299,6 +300,9 @@ def make_parser() -> argparse.ArgumentParser:
     taken.add_argument("path", metavar="FOLDER", help="with predictions.jsonl or .csv, and conversations.jsonl")
     taken.add_argument("-o", "--out", metavar="RUN", help="the run folder (default: results/<name of the folder>)")
     taken.add_argument("--dataset", metavar="DIR", help="the data set they answer, where it stands elsewhere")
+    taken.add_argument(
+        "--primary", action="append", default=[], metavar="M", help="a measure that decides, also published_..."
+    )
 
     again = command("reproduce", published.reproduce)
     again.add_argument("pack", nargs="+", metavar="PACK", help="a folder with predictions and published.json")

@@ -20,7 +20,7 @@ def score(arguments: argparse.Namespace) -> None:
 
     graders = open_run(arguments.run, regrade=True).folder.header.get("graders", {})
     # What was asked for by name is shown.
-    show_comparison(score(arguments.run, arguments.scorer), arguments.all or bool(arguments.scorer))
+    show_comparison(score(arguments.run, arguments.scorer, arguments.primary), arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
         say(f"without {', '.join(judged)} now; agentlab judge {arguments.run} asks nothing again that was asked")
 
@@ -36,7 +36,7 @@ def import_(arguments: argparse.Namespace) -> None:
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
-    run = import_predictions(source, out, dataset=arguments.dataset, note=_note)
+    run = import_predictions(source, out, dataset=arguments.dataset, primary=arguments.primary, note=_note)
     if run.result.turns > SHOWN_AT_MOST:
         say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
         say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")

@@ -19,6 +19,7 @@ from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import badness, expected, worst_turn
+from agentlab.evals.results.streaming import IMPORTED
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 ERRORS_SHOWN = 3
@@ -106,7 +107,8 @@ def _show_failures(console: Console, run: Run) -> None:
         failed.update(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
         count = f"{failed.total()} of {result.turns} turns failed and score 0"
-        print_line(console, f"{count}; {run.path / 'run.log'} has more:", "red")
+        log = run.path / "run.log"
+        print_line(console, f"{count}; {log} has more:" if log.exists() else f"{count}:", "red")
     for error, times in failed.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
@@ -130,7 +132,8 @@ def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, 
         play, turn, why = worst
         flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
         steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
-        steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
+        if run.result.mode != IMPORTED:
+            steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
     steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))

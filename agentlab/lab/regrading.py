@@ -13,8 +13,9 @@ from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
 from agentlab.evals.results.grading import Grader
 from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import IMPORTED, grade_rows, read_turns
+from agentlab.evals.results.streaming import IMPORTED, STORED, grade_rows, read_turns
 from agentlab.evals.run.folder import FORMAT, locked
+from agentlab.evals.run.opening import check_primary
 from agentlab.evals.run.regrade import regrade
 from agentlab.lab.lab import Lab
 
@@ -22,8 +23,10 @@ ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordin
 """Of a spec: all that grading asks for."""
 
 
-def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
+def score(path: str | Path, scorers: Sequence[str] = (), primary: Sequence[str] = ()) -> Run:
     """Write scores and summary of a run anew, by `scorers` or those of its spec, with the code that is here now.
+
+    `primary` decides comparisons and the gate from now on, by default what the run's spec says.
 
     A data set may have changed as long as it asks the same: what it expects now counts. Texts that need an embedding
     are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where the run is of
@@ -45,8 +48,10 @@ def score(path: str | Path, scorers: Sequence[str] = ()) -> Run:
         with Lab(None, flows=["rag_only"], model="scripted/none", **given) as lab:
             datasets = lab.datasets()
             _check_questions(run, datasets)
+            decides = tuple(primary) or tuple(spec.get("primary", ()))
+            check_primary(decides, lab.scorers, datasets, also=_stored(run))
             described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
-            header |= {"spec": {**spec, "scorers": chosen}, "datasets": described}
+            header |= {"spec": {**spec, "scorers": chosen, "primary": list(decides)}, "datasets": described}
             graders = fingerprints(lab.scorers, lab.embedder.name)
             # Whoever stops here leaves a run that nothing can be compared with, not one that says what is not so.
             run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
@@ -66,6 +71,13 @@ async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool
         await regrade(run.folder, datasets, grader, complete=complete)
     finally:
         grader.close()
+
+
+def _stored(run: Run) -> list[str]:
+    """The measures that the source of an import gave."""
+    return list(
+        dict.fromkeys(name for flow in run.result.flows.values() for name in flow.scores if name.startswith(STORED))
+    )
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:

@@ -42,6 +42,13 @@ def rewrite(folder: Path, change) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def rewrite_rows(folder: Path, change) -> None:
+    """`change` returns what is new in a row."""
+    file = folder / "predictions.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    write_rows(file, [{**each, **change(each)} for each in rows])
+
+
 def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, capsys):
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
     shown = capsys.readouterr().out
@@ -325,3 +332,92 @@ def test_documents_of_a_turn_that_are_not_named_by_a_list_are_one_line(folder, p
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     told = "conversations.jsonl:3: turn 1 of q2: metadata.passages is no list of ids of documents\n"
     assert capsys.readouterr().err.endswith(told)
+
+
+def test_the_measures_that_decide_can_be_chosen_and_those_that_came_along_are_among_them(folder, capsys):
+    rewrite_rows(folder, lambda each: {"published": {"em": int(each["system"] == "once")}})
+    assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "published_em"]) == 0
+    (pair,) = compare(al.open_run("run")).pairs
+    assert [d.measure.name for d in pair.differences if d.primary] == ["published_em"]
+    assert "published_em" in str(pair) and pair["published_em"].reading == "B worse"
+    al.score("run", primary=["answer_f1", "llm_calls"])
+    assert compare(al.open_run("run")).primary == ("answer_f1", "llm_calls")
+    al.score("run")
+    assert compare(al.open_run("run")).primary == ("answer_f1", "llm_calls"), "as they are"
+    al.score("run", primary=["published_em"])
+    capsys.readouterr()
+    assert main(["import", "predictions", "theirs", "-o", "other", "--primary", "published_me"]) == 1
+    assert "published_em" in capsys.readouterr().err and not Path("other").exists()
+    assert main(["score", "run", "--primary", "published_me"]) == 1
+    assert compare(al.open_run("run")).primary == ("published_em",), "a refusal changes nothing"
+
+
+def test_what_is_not_known_of_both_is_not_told_as_no_difference(folder, capsys):
+    assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "answer_f1", "--primary", "seconds"]) == 1
+    capsys.readouterr()
+    main(["import", "predictions", "theirs", "-o", "run", "--primary", "answer_f1", "--primary", "input_tokens"])
+    (pair,) = compare(al.open_run("run")).pairs
+    assert str(pair).endswith("not known of both: input_tokens")
+    assert "no difference shown" not in str(pair)
+
+
+def test_the_documents_of_an_answer_grade_its_retrieval(folder, capsys):
+    write_rows(folder / "corpus.jsonl", [
+        {"doc_id": name, "title": name, "text": text} for name, text in (("sea", "It is blue."), ("sun", "Yellow."))
+    ])  # fmt: skip
+    rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
+    for each in rows:
+        for turn in each["turns"]:
+            turn |= {"relevant_doc_ids": ["sea"], "needs_document_lookup": True}
+    write_rows(folder / "conversations.jsonl", rows)
+    given = {"once": {"passages": ["sun", "sea"]}, "never": {"retrieval_steps": 0}}
+    rewrite_rows(folder, lambda each: given[each["system"]])
+    scorers = ["ranking", "retrieval", "lookup", "groundedness"]
+    table = al.import_predictions(folder, "run", scorers=scorers).table()
+    assert table["once"]["context_precision"] == 0.5 and table["once"]["retrieval_recall"] == 1
+    assert table["once"]["retrieval_mrr"] == 0.5 and table["once"]["groundedness"] == 1
+    assert (table["once"]["lookup_accuracy"], table["never"]["lookup_accuracy"]) == (1, 0)
+    assert table["never"]["retrieval_recall"] == 0, "it searched nothing, as its source says"
+    rewrite_rows(folder, lambda each: {"passages": None, "retrieval_steps": None})
+    unknown = al.import_predictions(folder, "unknown", scorers=scorers).table()
+    assert unknown.loc[["retrieval_recall", "lookup_accuracy"]].isna().all().all()
+
+
+def test_an_answer_that_is_empty_is_no_refusal(folder, tmp_path):
+    columns = "system,conversation,turn,answer,published.em,seconds"
+    lines = [f"a,{name},{turn},,True,1" for name in NAMES for turn in (0, 1)]
+    (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
+    run = al.import_predictions("answers.csv", "run", dataset="theirs")
+    assert run.result.flows["a"].errors == len(lines), "a program writes what it has not as an empty cell"
+    assert run.table()["a"]["published_em"] == 1, "and 1 as True"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [("seconds", 1e18, "seconds"), ("input_tokens", 10**22, "input_tokens"), ("cost_usd", 1e16, "cost_usd")],
+)
+def test_an_amount_that_nobody_measured_is_one_line_and_leaves_nothing(folder, capsys, key, value, told):
+    rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", **{key: value}))))
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    said = capsys.readouterr().err
+    assert "predictions.jsonl:1" in said and told in said and said.count("\n") == 1
+    assert not Path("run").exists()
+
+
+def test_epochs_that_are_counted_from_one_are_told(folder, capsys):
+    rewrite_rows(folder, lambda each: {"epoch": 1})
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    assert "epochs are counted from 0" in capsys.readouterr().err
+
+
+def test_what_an_imported_run_has_not_is_said_and_not_offered(folder, capsys):
+    rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", None))))
+    main(["import", "predictions", "theirs", "-o", "run"])
+    capsys.readouterr()
+    assert main(["show", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert "run.log" not in shown and "agentlab trace" not in shown
+    with pytest.raises(al.AgentlabError, match="was imported"):
+        al.open_run("run").trace("once", "q0")
+    assert main(["memory", "run", "q0"]) == 1
+    assert "was imported" in capsys.readouterr().err

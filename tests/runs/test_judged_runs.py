@@ -118,7 +118,9 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
 
 def test_a_judge_that_calls_everything_partly_right_passes_everything():
     standing = judged(imported({"one": right, "two": lambda name: "red"}), Reader(lambda reference, answer: "partly"))
-    assert set(standing.judged.stress.values()) == {(8, 8)}
+    counts = standing.judged.stress
+    assert counts.pop("swapped") == (0, 0, 0), "there is neither name nor number in an answer"
+    assert set(counts.values()) == {(8, 8, 0)}
 
 
 def test_a_system_may_be_called_as_it_likes():

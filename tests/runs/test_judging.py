@@ -77,7 +77,7 @@ def is_right(row: dict[str, str]) -> str:
 def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, capsys):
     model = Reader(holds)
     standing = judged(run, model)
-    assert standing.judged.stress["reference"] == (8, 8)
+    assert standing.judged.stress["reference"] == (8, 8, 0)
     assert {counts[0] for kind, counts in standing.judged.stress.items() if kind != "reference"} == {0}
     found = al.open_run(run.path)
     assert found.is_sealed, "what the judge has written is sealed with the rest"
@@ -92,8 +92,42 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
 
 def test_a_judge_that_believes_everything_is_found_out(run):
     standing = judged(run, Reader(credulous))
-    assert set(standing.judged.stress.values()) == {(8, 8)}
+    assert set(standing.judged.stress.values()) == {(8, 8, 0)}
     assert "8 of 8 (injection)" in str(standing) and "8 of 8 (praise)" in str(standing)
+    assert "8 of 8 (swapped)" in str(standing)
+
+
+def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run):
+    """A judge that breaks on every known answer has not caught a wrong one."""
+    replies = {f"Answer {n}." for n in range(RIGHT)}
+
+    def breaks(reference: str, answer: str) -> str:
+        return "yes" if answer in replies else "hm"
+
+    standing = judged(run, Reader(breaks))
+    passed, read, unread = map(sum, zip(*standing.judged.stress.values(), strict=True))
+    assert unread and passed == read, "what can be read are references and answers to other questions"
+    assert f"{unread} known answers have no verdict that can be read" in str(standing)
+    assert standing.judged.stress["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
+    assert standing.judged.contradicted == 0
+
+
+def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
+    labels = all_labels(run, tmp_path / "labels.csv", is_right)
+    judged(run, Reader(holds), stress=0, labels=labels)
+    again = judged(run, Reader(holds), stress=0)
+    assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.refused
+    assert main(["compare", str(run.path)]) == 0
+    assert "held against 30 labels" in capsys.readouterr().out
+    label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
+    assert judged(run, Reader(holds), stress=0, labels=labels).refused
+    assert judged(run, Reader(holds), stress=0).refused, "the last word holds"
+
+
+def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(run, tmp_path, capsys):
+    given = ["judge", str(run.path), "--model", "scripted/none", "--labels", str(tmp_path / "nofile.csv")]
+    assert main(given) == 1
+    assert "there is no file" in capsys.readouterr().err
 
 
 def test_what_is_judged_stands_between_marks_that_it_cannot_close(run):
@@ -159,8 +193,9 @@ def test_a_judge_decides_in_a_gate_only_if_people_agree_with_it(run, tmp_path, c
     (run.path / "run.json").write_text(json.dumps(header))
     unseal(run.path)
     baseline = str(tmp_path / "baseline.jsonl")
-    assert main(["gate", str(run.path), "--baseline", baseline, "--update"]) == 0
-    code = main(["gate", str(run.path), "--baseline", baseline])
+    code = main(["gate", str(run.path), "--baseline", baseline, "--update"])
+    assert Path(baseline).exists() == (not why), "what may not decide makes no baseline"
+    code = code or main(["gate", str(run.path), "--baseline", baseline])
     said = capsys.readouterr()
     assert (code, why in said.err) == ((1, True) if why else (0, True))
 

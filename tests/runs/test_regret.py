@@ -74,3 +74,32 @@ def test_without_a_word_on_what_is_needed_there_is_no_regret(turn, tmp_path, own
     assert main(["compare", run, "--regret"]) == 1
     assert "needs_document_lookup" in capsys.readouterr().err
     assert main(["compare", run, run, "--regret"]) == 1
+
+
+def test_of_imported_answers_the_source_says_who_searched(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    names = [f"c{number}" for number in range(6)]
+    write_rows(Path("theirs/corpus.jsonl"), CORPUS)
+    write_rows(Path("theirs/conversations.jsonl"), [{"id": name, "turns": [ASKED, THANKS]} for name in names])
+
+    def answers(**steps: list[int | None]) -> None:
+        rows = [
+            {"system": system, "conversation": name, "turn": turn, "llm_calls": 1 + (taken[turn] or 0),
+             "retrieval_steps": taken[turn],
+             "answer": "You are welcome." if turn else SAID["How heavy?", bool(taken[0])]}
+            for system, taken in steps.items() for name in names for turn in (0, 1)
+        ]  # fmt: skip
+        write_rows(Path("theirs/predictions.jsonl"), rows)
+
+    answers(always=[1, 1], never=[0, 0])
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
+    capsys.readouterr()
+    found = told("run", capsys)
+    assert (found["never"]["missed"], found["never"]["lost"][0]) == (6, 0.5)
+    assert (found["always"]["needless"], found["always"]["wasted"][0]) == (6, 0.5)
+    answers(always=[None, None], never=[None, None])
+    assert main(["import", "predictions", "theirs", "-o", "unknown"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "unknown", "--regret"]) == 1
+    assert "its source does not say" in capsys.readouterr().err

@@ -145,12 +145,37 @@ def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content
 
 
 @pytest.mark.parametrize(("what", "name"), [("system", "goood"), ("category", "number")])
-def test_a_figure_of_what_is_not_in_the_pack_cannot_be_had(pack, capsys, what, name):
+def test_a_figure_of_what_is_not_in_the_pack_is_not_reproduced(pack, capsys, what, name):
     publish(pack, figure("em", 0.75, "squad", **{what: name}))
-    assert main(["reproduce", str(pack)]) == 0
+    assert main(["reproduce", str(pack)]) == 2, "answers are missing, all of them"
     shown = " ".join(capsys.readouterr().out.split())
-    assert "cannot be had" in shown and f"unknown {what} of this pack" in shown
+    assert "in part" in shown and f"unknown {what} of this pack" in shown
     assert shown.endswith("reproduced 0 of 1 figures")
+
+
+def test_what_differs_is_told_again_at_the_end(pack, capsys):
+    publish(pack, figure("em", 0.75, "squad"), figure("em", 0.5, "squad", "bad"), figure("em", 0.7, "musique"))
+    assert main(["reproduce", str(pack)]) == 2
+    *_, differs, cannot, last = capsys.readouterr().out.rstrip().splitlines()[-3:]
+    assert differs.startswith("em, all: bad: 0.50 published, 0.2500 ours, differs")
+    assert cannot.startswith("cannot be had: 1 figures")
+    assert last == "reproduced 1 of 3 figures"
+
+
+@pytest.mark.parametrize(("wrong", "code"), [(0, 0), (1, 2), (10, 2)])
+def test_values_by_a_rule_that_a_figure_names_differ_however_many_are_wrong(pack, wrong, code):
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    for number, each in enumerate(rows):
+        right = each["answer"] == "forty two"
+        each["published"] = {"em": int(right if number >= wrong else not right)}
+    write_rows(pack / "predictions.jsonl", rows)
+    assert main(["reproduce", str(publish(pack, figure("em", 0.75, "squad")))]) == code
+
+
+def test_a_pack_without_figures_says_how_its_single_values_come_out(pack):
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    write_rows(pack / "predictions.jsonl", [{**r, "published": {"em": int(r["answer"] == "forty two")}} for r in rows])
+    assert str(reproduce(publish(pack))) == "reproduced 0 of 0 figures; values stored with single answers: 1 of 1 kinds"
 
 
 def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):

@@ -22,6 +22,7 @@ from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.evals.compare.measures import Key, Values, in_order, measured, primary_family
+from agentlab.evals.judge.record import check_judges
 from agentlab.evals.results.graders import identity
 from agentlab.evals.results.run import Run
 
@@ -53,13 +54,17 @@ class _Line(Struct, frozen=True):
 
 
 def write_baseline(run: Run, path: str | Path) -> None:
-    """Replace the file in one step; raises RunError where the run is not complete or does not say what graded it."""
+    """Replace the file in one step.
+
+    Raises RunError where the run is not complete, does not say what graded it, or lets a judge decide that may not.
+    """
     path = Path(path)
     run.check_complete()
     same = identity(run.folder.header, str(run.path))
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
     flows = measured(run)
+    check_judges(run, run.folder.header["spec"].get("primary", ()))
     header = Header(
         format=1,
         run_id=run.run_id,

@@ -12,7 +12,7 @@ from agentlab.evals.compare.signs import Flips, visible
 
 ASSUMED = (
     "signs of whole conversations are flipped, which tests whether the two sides are exchangeable, not whether their"
-    " means are the same"
+    " means are the same; a difference that is the same on every turn has a bound of its own"
 )
 
 

@@ -117,8 +117,9 @@ class Pair:
         """What was shown of what decides, in a sentence."""
         decisive = [d for d in self.differences if d.primary]
         found = [str(d) for d in decisive if d.is_shown]
-        rest = [d.measure.name for d in decisive if not d.is_shown]
-        found += [f"no difference shown in {', '.join(rest)}"] if rest else []
+        for told, reading in (("no difference shown in", False), ("not known of both:", True)):
+            rest = [d.measure.name for d in decisive if not d.is_shown and (d.reading == "unknown") == reading]
+            found += [f"{told} {', '.join(rest)}"] if rest else []
         return f"{self.b} against {self.a}: {'; '.join(found)}"
 
     @property
@@ -267,8 +268,8 @@ def compare_sides(
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):
             raise RunError(
-                f"{turn_name(key)} is missing in {pair.b_name if key in pair.a else pair.a_name}; "
-                "compare runs of the same turns, and finish one that stopped early with --resume"
+                f"{turn_name(key)} is missing in {pair.b_name if key in pair.a else pair.a_name}; compare runs of the"
+                " same turns: finish one that stopped early with --resume, and import answers to the turns of all"
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
     laid_out = dict(zip(sides, sheets(sides.values()), strict=True))

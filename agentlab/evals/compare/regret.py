@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from agentlab.core.errors import RunError
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.measures import COSTS, Key, measure, measured, primary_family
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
+from agentlab.evals.results.streaming import IMPORTED
 
 ROUTING, SEARCHED = "lookup_accuracy", "retrieve"
 
@@ -72,21 +75,30 @@ def routing(run: Run) -> tuple[str, list[Regret]]:
     decide = [
         name for name in primary_family(flows.values(), declared) if measure(name) not in COSTS and name != ROUTING
     ]
-    searched = dict(run.folder.latest(TurnRow, lambda row: SEARCHED in row.phases))
+    searched = dict(run.folder.latest(TurnRow, _searched))
     seen: defaultdict[Key, dict[str, Seen]] = defaultdict(dict)
     for flow, rows in flows.items():
         for key, values in rows.items():
             turn, calls = run.asked(key[0], key[1]), values.get("llm_calls")
             needed = needs_documents(turn) if turn else None
             known = (value for name in decide if (value := values.get(name)) is not None)
-            if needed is None or calls is None or (quality := next(known, None)) is None:
-                continue
             looked = searched[(flow, key[0], key[2]), key[1]]
+            if needed is None or calls is None or looked is None or (quality := next(known, None)) is None:
+                continue
             seen[key][flow] = Seen(looked == needed, looked, quality, calls)
     if not seen:
         why = "no graded turn says whether it needs documents (needs_document_lookup), or its data set is not here"
+        if run.result.mode == IMPORTED:
+            why += "; or its source does not say what the answer took (retrieval_steps, llm_calls)"
         raise RunError(f"{run.path}: {why}")
     return ", ".join(decide), [_regret(flow, seen) for flow in flows]
+
+
+def _searched(row: TurnRow) -> bool | None:
+    """None where the source of an imported answer does not say."""
+    if row.retrieval_steps is UNSET:
+        return SEARCHED in row.phases
+    return None if row.retrieval_steps is None else row.retrieval_steps > 0
 
 
 def _regret(flow: str, seen: dict[Key, dict[str, Seen]]) -> Regret:

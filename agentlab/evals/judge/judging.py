@@ -101,8 +101,11 @@ class Judged:
     judgements: list[Judgement]
     turns: frozenset[Place]
     """What the rubric is about."""
-    stress: dict[str, tuple[int, int]]
-    """Answers that it let pass and all there were, by what was done to them; of `reference` all should pass."""
+    stress: dict[str, tuple[int, int, int]]
+    """By what was done to answers: those it let pass, those it judged, and those without a verdict that can be read.
+
+    Of `reference` all should pass, of the others none.
+    """
     unread: int
     """Answers without a verdict that can be read: they have no score."""
     contradicted: int
@@ -130,7 +133,12 @@ async def judge(
     turns, items = _items(run, rubric)
     if not items:
         wanted = " and ".join(rubric.sees) or "turns"
-        raise RunError(f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here")
+        mend = "; passages of an import are documents of corpus.jsonl beside its conversations" * (
+            "passages" in rubric.sees and run.result.mode == IMPORTED
+        )
+        raise RunError(
+            f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here{mend}"
+        )
     items += [
         Item(flow=STRESS, conversation=f"{kind}/{item.conversation}", turn=item.turn, epoch=0, question=item.question,
              answer=answer, references=item.references, passages=item.passages)
@@ -189,7 +197,8 @@ def _judged(
     stress = {}
     for kind in KINDS:
         values = [j.value(rubric) for j in judgements if j.flow == STRESS and j.conversation.startswith(f"{kind}/")]
-        stress[kind] = sum((value or 0) >= GOOD for value in values), len(values)
+        read = [value for value in values if value is not None]
+        stress[kind] = sum(value >= GOOD for value in read), len(read), len(values) - len(read)
     return Judged(
         rubric=rubric,
         sha256=sha256,
@@ -198,7 +207,7 @@ def _judged(
         turns=turns,
         stress=stress,
         unread=len(unread),
-        contradicted=sum(len(set(judgement.verdicts)) > 1 for judgement in flows),
+        contradicted=sum(len({*judgement.verdicts} - {None}) > 1 for judgement in flows),
         spent=Totals.sum(trace.totals() for trace in folder.ledger.values()),
     )
 

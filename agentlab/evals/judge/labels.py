@@ -39,7 +39,8 @@ def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
                 return found  # nothing is written yet
             missing = [name for name in (*KEYS[:3], "label") if name not in rows.fieldnames]
             if missing:
-                raise DatasetError(f"there is no column {missing[0]!r}; it has {', '.join(COLUMNS)}", path)
+                needed = ", ".join((*KEYS[:3], "label"))
+                raise DatasetError(f"there is no column {missing[0]!r}; needed are {needed}, with commas between", path)
             for row in rows:
                 cells = _reply(row, path, rows.line_num)
                 if (reply := replies.get(cells)) is None:

@@ -61,8 +61,10 @@ def refusal(found: Mapping[str, Any] | None) -> str:
 
 def passed_line(known: Mapping[str, Sequence[int]]) -> str:
     """What a judge let pass of answers that are known to be right or wrong, in words."""
-    told = ", ".join(f"{n} of {m} ({kind})" for kind, (n, m) in known.items() if m)
-    return f"lets pass {told}" if told else "no known answers were put to it"
+    told = ", ".join(f"{n} of {m} ({kind})" for kind, (n, m, *_) in known.items() if m)
+    unread = sum(sum(counts[2:]) for counts in known.values())
+    told = f"lets pass {told}" if told else "has judged no known answers"
+    return f"{told}; {unread} known answers have no verdict that can be read" if unread else told
 
 
 def held_line(found: Agreement) -> str:

@@ -84,6 +84,10 @@ class Standing:
         self._asked = np.array([[(flow, *turn) in asked for flow in self.flows] for turn in self.turns])
         self.labels[~self._asked] = 0
         self._groups = strata(self.scores)
+        self._file = f"judges/{judged.rubric.name}-{judged.sha256[:8]}/judge.json"
+        before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
+        # What people said before holds until they say something else.
+        self._before = {} if self.agreement or not before.get("agreement") else before
 
     @cached_property
     def agreement(self) -> Agreement | None:
@@ -114,7 +118,7 @@ class Standing:
     @property
     def refused(self) -> str:
         """Why the judge may not decide in a gate; empty where it may."""
-        return refusal(None if self.agreement is None else asdict(self.agreement))
+        return refusal(asdict(self.agreement) if self.agreement else self._before.get("agreement"))
 
     def save(self, run: Run) -> None:
         """Write down beside the judge's calls what it is, how it took known answers, and how it agrees with people."""
@@ -124,10 +128,10 @@ class Standing:
             "model": self.judged.model,
             "rubric": self.judged.rubric.model_dump(mode="json"),
             "known_answers": {kind: list(counts) for kind, counts in self.judged.stress.items()},
-            "agreement": None if self.agreement is None else asdict(self.agreement),
+            "agreement": asdict(self.agreement) if self.agreement else None,
             "people": self._corrected(),
-        }
-        run.folder.write_json(f"judges/{self.judged.rubric.name}-{self.judged.sha256[:8]}/judge.json", content)
+        } | {key: self._before[key] for key in ("agreement", "people") if key in self._before}
+        run.folder.write_json(self._file, content)
 
     def _corrected(self) -> dict[str, str]:
         """What the labels make of each flow and of each difference, as far as they go."""
@@ -146,10 +150,12 @@ class Standing:
             lines.append(
                 f"below: the {len(self.turns)} turns on which every flow has a verdict; {self.left_out} have not"
             )
-        if self.agreement is None:
-            lines.append("not held against people yet: --labels FILE --next 20 writes what to label")
-        else:
+        if self.agreement is not None:
             lines.append(held_line(self.agreement))
+        elif self._before:
+            lines.append(f"{held_line(Agreement(**self._before['agreement']))}, as --labels said before")
+        else:
+            lines.append("not held against people yet: --labels FILE --next 20 writes what to label")
         lines += [f"{name}: {told}" for name, told in self._corrected().items()]
         return "\n".join([*lines, *([f"decides nothing in a gate: {self.refused}"] if self.refused else [])])
 

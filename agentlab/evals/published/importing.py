@@ -30,6 +30,7 @@ from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows, stored_numbers
 from agentlab.evals.run.folder import FORMAT, RunFolder
+from agentlab.evals.run.opening import check_primary
 from agentlab.evals.run.writing import written_whole
 from agentlab.workbench.spec import make_spec
 
@@ -71,6 +72,11 @@ class Seen:
         bits[place] |= 1 << bit
         return None
 
+    def begins_late(self) -> str | None:
+        """What is wrong with how epochs are counted, if anything."""
+        first = min(epoch for _, epoch in self.bits)
+        return f"no answer is of epoch 0, the first is of {first}; epochs are counted from 0" if first else None
+
     def missing(self) -> Iterator[str]:
         """Systems that did not answer every turn, a line each."""
         asked = sum(len(conversation.scored_turns) for _, conversation in self.places.values())
@@ -90,11 +96,14 @@ def import_predictions(
     *,
     dataset: str | Path | None = None,
     scorers: Sequence[str] = SCORERS,
+    primary: Sequence[str] = (),
     note: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
 
-    Raises DatasetError, with file and line, and leaves nothing behind, where a row cannot be used.
+    `primary` decides comparisons and the gate, a measure that the source gave (`published_em`) among them if it is
+    named. Raises DatasetError, with file and line, where a row cannot be used, ConfigError for a measure in `primary`
+    that no answer has, and leaves nothing behind.
     """
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
@@ -110,13 +119,16 @@ def import_predictions(
                 turns.write(as_line(row))
         if not seen.bits:
             raise DatasetError("there is no answer in it", files[0])
+        if problem := seen.begins_late():
+            raise DatasetError(problem, files[0])
         systems = list(dict.fromkeys(system for system, _ in seen.bits))
         folder = RunFolder(scratch)
-        header = _header(path, home, data, systems, seen.epochs, scorers, files)
+        chosen = {"epochs": seen.epochs, "scorers": list(scorers), "primary": list(primary)}
+        header = _header(path, home, data, systems, chosen, files)
         folder.write_json(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
-        grade_rows(folder, data, modules)
+        check_primary(primary, modules, [data], also=grade_rows(folder, data, modules))
     for line in seen.missing():
         note(line)
     return open_run(path)
@@ -191,12 +203,11 @@ def _header(
     home: Path,
     data: Dataset,
     systems: Sequence[str],
-    epochs: int,
-    scorers: Sequence[str],
+    chosen: Mapping[str, Any],
     files: Sequence[Path],
 ) -> dict[str, Any]:
     flows = [{"flow": IMPORTED, "label": system} for system in systems]
-    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, "epochs": epochs, "scorers": list(scorers)}
+    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}
     spec = make_spec(given, {}).model_dump(mode="json")
     about = {"sha256": data.digest, "conversations": len(data.conversations), "turns": data.turns}
     return {

@@ -36,6 +36,10 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     for name, sha in fingerprints(GRADERS.values(), "none").items():
         by_hash[sha].append(name.rpartition(":")[2].lower())
     yield "graders: " + "; ".join(f"{', '.join(names)} are {sha[:12]}" for sha, names in by_hash.items())
+    for figure in reproduction.figures:
+        if figure.verdict in ("differs", "in part"):
+            name, value, ours, verdict, *_ = _figure(figure)
+            yield f"{name}: {value} published, {ours} ours, {verdict}"
     missing = dict.fromkeys(f.why for f in reproduction.figures if f.verdict == "cannot be had")
     for why in missing:
         count = sum(figure.why == why for figure in reproduction.figures)

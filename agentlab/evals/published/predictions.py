@@ -8,7 +8,7 @@
 turn that failed, and `error` may say why. What is not said is unknown, never 0. `passages` are the ids of documents of
 the data set that the answer was made of; where every system had the same, `metadata.passages` of the turn says so once.
 In CSV the parts of `published` are columns of their own (`published.em`, `published.human.faithful.r1`), passages are
-a JSON list, and an empty cell is not said, but for an answer.
+a JSON list, and an empty cell is not said, so that a turn without an answer failed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from agentlab.core.messages import from_json
 LONGEST_CELL = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]
 Place = Annotated[int, Meta(ge=0)]
-Count = Place | None
-Amount = Annotated[float, Meta(ge=0)] | None
+Count = Annotated[int, Meta(ge=0, le=10**15)] | None
+Amount = Annotated[float, Meta(ge=0, le=1e15)] | None
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
@@ -65,6 +65,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
 KEYS = {field.name: field for field in msgspec.structs.fields(Prediction)}
 TEXTS = ("system", "conversation", "answer", "error")
+WORDS = {"true": 1, "false": 0}
+"""How programs write a number that is 1 or 0."""
 
 
 def prediction_files(path: Path) -> list[Path]:
@@ -181,13 +183,13 @@ def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, 
     row: dict[str, Any] = {}
     for name, cell in cells.items():
         if name in TEXTS and (cell or name == "answer"):
-            row[name] = cell
+            row[name] = cell or None
         elif _is_part(name) and cell:
             first, *between, last = name.split(".")
             inner = row.setdefault(first, {})
             for part in between:
                 inner = inner.setdefault(part, {})
-            inner[last] = _number(cell, name, file, number) if _is_number(cell) else cell
+            inner[last] = _number(cell, name, file, number) if _is_number(cell) else WORDS.get(cell.lower(), cell)
         elif name == "passages" and cell:
             row[name] = _listed(cell, file, number)
         elif name in KEYS and cell:

@@ -85,6 +85,8 @@ class Single:
     n: int
     alike: dict[str, int]
     """How many a rule gives, by its name, the best first."""
+    named: bool = False
+    """Whether a figure of the pack says by which rule they were made."""
 
     @property
     def verdict(self) -> Verdict:
@@ -93,7 +95,7 @@ class Single:
             return "reproduced"
         if next(iter(self.alike)) in APPROXIMATE:
             return "cannot be had"
-        return "differs" if best >= FEWEST_ALIKE * self.n else "cannot be had"
+        return "differs" if self.named or best >= FEWEST_ALIKE * self.n else "cannot be had"
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,15 @@ class Pack:
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
         self._asked = [_category(each, turn) for each in conversations.values() for turn in each.scored_turns]
 
-    def _check(self, claim: Claim) -> None:
-        """Raises CannotBeHad for a name that stands nowhere in the pack."""
+    def _nowhere(self, claim: Claim) -> str:
+        """Which name of a figure stands nowhere in the pack, if one does."""
         known = {"system": self.systems, "category": [ALL, *filter(None, self._asked)]}
-        for what, names in known.items():
-            if (name := getattr(claim, what)) not in names:
-                raise CannotBeHad(plugins.unknown(f"{what} of this pack", name, {*names}))
+        strange = [what for what, names in known.items() if getattr(claim, what) not in names]
+        return (
+            plugins.unknown(f"{strange[0]} of this pack", getattr(claim, strange[0]), {*known[strange[0]]})
+            if strange
+            else ""
+        )
 
     def asked(self, claim: Claim) -> int:
         """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
@@ -194,20 +199,19 @@ class Pack:
     def figure(self, claim: Claim) -> Figure:
         answers, asked = self.of(claim.system, claim.category), self.asked(claim)
         found = partial(Figure, claim=claim, n=len(answers), asked=asked)
-        missing = f"{asked - len(answers)} answers of {asked} are not here"
+        missing = self._nowhere(claim) or f"{asked - len(answers)} answers of {asked} are not here"
+        if not answers:
+            return found(ours=None, verdict="in part", why=missing)
         try:
-            self._check(claim)
-            grade = self.measure(claim)
-            if not answers:
-                return found(ours=None, verdict="in part", why=missing)
-            ours = sum(map(grade, answers)) / len(answers)
+            ours = sum(map(self.measure(claim), answers)) / len(answers)
         except CannotBeHad as reason:
             return found(ours=None, verdict="cannot be had", why=str(reason))
         if len(answers) > asked:
             return found(ours=ours, verdict="differs", why=f"it is of {asked} answers, {len(answers)} are here")
+        if len(answers) < asked:
+            return found(ours=ours, verdict="in part", why=missing)
         if claim.holds(ours):
-            whole = len(answers) == asked
-            return found(ours=ours, verdict="reproduced" if whole else "in part", why="" if whole else missing)
+            return found(ours=ours, verdict="reproduced")
         others = [name for name in GRADERS if name != claim.grader.lower() and self._gives(name, claim, answers)]
         why = f"{ours * claim.scale - claim.value:+.{claim.decimals + 2}f} by {claim.grader}"
         why += f"; {' and '.join(others)} would give it" if others else ""
@@ -226,6 +230,7 @@ class Pack:
     def singles(self) -> Iterator[Single]:
         """Of every stored value that a rule here gives."""
         names = dict.fromkeys(name for answer in self.answers for name in answer.stored)
+        said = {claim.metric for claim in self.claims if claim.grader.lower() in GRADERS}
         for name in names:
             having = [answer for answer in self.answers if name in answer.stored]
             rules = {rule.name: _by(rule, name) for rule in GRADERS.values() if name in rule.gives}
@@ -241,7 +246,7 @@ class Pack:
                     continue
             if alike:
                 best_first = dict(sorted(alike.items(), key=lambda item: -item[1]))
-                yield Single(name=name, n=len(having), alike=best_first)
+                yield Single(name=name, n=len(having), alike=best_first, named=name in said)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +263,11 @@ class Reproduction:
 
     def __str__(self) -> str:
         held = sum(figure.verdict == "reproduced" for figure in self.figures)
-        return f"reproduced {held} of {len(self.figures)} figures"
+        alike = sum(single.verdict == "reproduced" for single in self.singles)
+        beside = (
+            f"; values stored with single answers: {alike} of {len(self.singles)} kinds" if not self.figures else ""
+        )
+        return f"reproduced {held} of {len(self.figures)} figures{beside}"
 
 
 def reproduce(
@@ -267,7 +276,7 @@ def reproduce(
     """Import a pack, into the folder `run` if it is given, and hold every figure beside ours.
 
     `note` is told what is not read and which answers are missing. Raises DatasetError, with file and line, for a pack
-    that cannot be read, or whose figures name a system or a category that it does not have.
+    that cannot be read.
     """
     folder = Path(folder)
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,7 +11,7 @@ run.report().save("run.html")           # all of it as a page for the browser
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -95,7 +95,12 @@ class Run:
             return self.traces[flow, conversation, epoch]
         except KeyError:
             known = sorted({f"{play[0]} {play[1]}" for play in self.traces})
-            raise RunError(plugins.unknown("conversation of this run", f"{flow} {conversation}", known)) from None
+            raise RunError(self._unknown(f"{flow} {conversation}", known)) from None
+
+    def _unknown(self, conversation: str, known: Collection[str]) -> str:
+        if self.result.mode == "imported":
+            return f"{self.path} was imported: of other people's answers there are no steps, only `agentlab show`"
+        return plugins.unknown("conversation of this run", conversation, known)
 
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
@@ -156,7 +161,7 @@ class Run:
         if flow is None and len(remembering) == 1:
             flow = remembering[0]
         if not played:
-            raise RunError(plugins.unknown("conversation of this run", conversation, {play[1] for play in self.traces}))
+            raise RunError(self._unknown(conversation, {play[1] for play in self.traces}))
         if flow is None:
             named = f"name one of {', '.join(remembering)} (--flow)" if remembering else "no flow remembered anything"
             raise RunError(f"{conversation}: {named}")

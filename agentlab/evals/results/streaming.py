@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentlab.core.messages import from_json
+from agentlab.core.events import Search
+from agentlab.core.messages import Passage, from_json
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
+from agentlab.data.documents import Document
 from agentlab.evals.compare.statistics import mean_intervals
 from agentlab.evals.results.grading import NotSaid, asked_about, grade
 from agentlab.evals.results.rows import (
@@ -95,9 +98,13 @@ def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
 
 def grade_rows(
     folder: RunFolder, data: Dataset, scorers: Sequence[Any], embed: Callable[[Sequence[str]], np.ndarray] | None = None
-) -> None:
-    """Put scores into an imported run's turns and write its summary; without `embed` what needs it is not known."""
+) -> list[str]:
+    """Put scores into an imported run's turns and write its summary; without `embed` what needs it is not known.
+
+    Returns the measures that there are now, those that the source gave among them.
+    """
     conversations = {conversation.id: conversation for conversation in data.conversations}
+    documents = {document.doc_id: document for document in data.documents}
     applies = _turns_with_numbers(folder, conversations)
     numbered = {name: number for number, name in enumerate(conversations)}
     tallies: dict[str, _Tally] = defaultdict(lambda: _Tally(numbered))
@@ -111,7 +118,8 @@ def grade_rows(
             said: Any = None
             if row.reply is not None:
                 before, tools = conversation.turns[: row.turn], conversation.tools
-                said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known)
+                found = _found(row, documents)
+                said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known, **found)
             turn = conversation.turns[row.turn]
             scores = grade(folder.path, row, turn, asked_about(turn, scorers), said) | _stored(row, applies)
             for metric, score in scores.items():
@@ -131,6 +139,24 @@ def grade_rows(
         flows={flow["label"]: tallies[flow["label"]].summary() for flow in header["spec"]["flows"]},
     )
     folder.write_json("summary.json", summary)
+    return list(dict.fromkeys(name for tally in tallies.values() for name in tally.scores))
+
+
+def _found(row: TurnRow, documents: Mapping[str, Document]) -> dict[str, Any]:
+    """What the answer was made of, as a search in the order that its source names, if that is known."""
+    if row.retrieval_steps == 0:
+        return {"events": (), "events_before": ()}
+    if row.passages is UNSET or not documents.keys() >= {*row.passages}:
+        return {}
+    passages = tuple(
+        Passage(id=name, doc_id=name, title=document.title, text=document.text, start=0, end=len(document.text))
+        for name in row.passages
+        for document in (documents[name],)
+    )
+    return {
+        "events": (Search(id=0, turn=row.turn, phase="retrieve", query=row.user, passages=passages),),
+        "events_before": (),
+    }
 
 
 def _turns_with_numbers(

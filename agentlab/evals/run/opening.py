@@ -45,17 +45,19 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
                 f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
                 "add it to a table of your own and name that under `prices`, or use budget.calls"
             )
-    _check_primary(bench, datasets)
+    check_primary(bench.spec.primary, bench.scorers, datasets)
     _check_recordings(bench, resume)
 
 
-def _check_primary(bench: Workbench, datasets: Sequence[Dataset]) -> None:
-    """Raise ConfigError where the spec lets a measure decide that no turn of the data will have."""
+def check_primary(
+    primary: Sequence[str], scorers: Sequence[Any], datasets: Sequence[Dataset], also: Sequence[str] = ()
+) -> None:
+    """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
     turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
     # What a judge will say of the run is not known before it has ended.
-    for name in (name for name in bench.spec.primary if not name.startswith(JUDGED)):
-        graded = dict.fromkeys(metric for scorer in bench.scorers for turn in turns for metric in scorer.metrics(turn))
-        known = [*graded, *(cost.name for cost in COSTS if cost.name != "retrieval_steps")]
+    for name in (name for name in primary if not name.startswith(JUDGED)):
+        graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
+        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != "retrieval_steps")]
         if name not in known:
             raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}")
 

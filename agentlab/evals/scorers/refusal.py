@@ -1,7 +1,7 @@
 """Does the reply decline where the documents hold no answer, and answer where they do?
 
 `refusal_accuracy` is graded on unanswerable turns, `answered` on answerable ones: a flow that always declines is
-perfect on the first and worthless on the second, so they must be read together.
+perfect on the first and worthless on the second, so they must be read together. An empty reply scores 0 on both.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
+    if not outcome.reply.text.strip():
+        return dict.fromkeys(metrics(turn), Score(value=0.0, reason="the reply is empty"))
     declined = declines(outcome.reply.text)
     reason = "the reply declines" if declined else "the reply answers"
     if turn.unanswerable:

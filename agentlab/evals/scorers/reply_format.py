@@ -46,16 +46,22 @@ def is_in_form(said: str, form: Any) -> bool:
     if form == "json":
         fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", said, re.DOTALL)
         try:
-            json.loads(fenced[1] if fenced else said)
+            json.loads(fenced[1] if fenced else said, parse_constant=_no_json)
         except (ValueError, RecursionError):
             return False
         return True
     if form == "number":
-        return bool(re.fullmatch(r"[^\w\s]?\s?-?\d[\d,]*(\.\d+)?\s?[^\d\s]*\.?", said))
+        return bool(re.fullmatch(r"[^\w\s]?\s?-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?\s?[^\d\s]*\.?", said))
     if form == "date":
         dates, rest = find_dates(said)
         return len(dates) == 1 and not normalise(rest)
     lines = said.splitlines()
     if form == "list":
         return bool(lines) and all(re.match(r"\s*([-*\u2022]|\d+[.)])\s+\S", line) for line in lines if line.strip())
-    return normalise(said).split()[:1] in (["yes"], ["no"])
+    words = normalise(said).split()
+    return words[:1] in (["yes"], ["no"]) and not {"yes", "no"} <= {*words[:3]}
+
+
+def _no_json(name: str) -> None:
+    """Python reads NaN and Infinity, which JSON has not."""
+    raise ValueError(name)

@@ -104,6 +104,11 @@ def test_retrieval_and_citations():
 )
 def test_declining(text, declined):
     assert refusal.declines(text) is declined
+    if not text:
+        # Who says nothing does neither.
+        assert values(refusal.score(Turn(user="q", unanswerable=True), outcome(text))) == {"refusal_accuracy": 0}
+        assert values(refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))) == {"answered": 0}
+        return
     unanswerable = refusal.score(Turn(user="q", unanswerable=True), outcome(text))
     assert values(unanswerable) == {"refusal_accuracy": float(declined)}
     answerable = refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))
