@@ -167,6 +167,8 @@ def _regret(runs: Sequence[Run], as_json: bool) -> None:
         say_block(json.dumps({"quality": quality, "flows": [asdict(each) for each in found]}, indent=2))
     else:
         show_regret(quality, found)
+        if untold := [flow for flow in runs[0].result.flows if flow not in {each.flow for each in found}]:
+            say(f"of {', '.join(untold)} its source does not say what the answers took")
 
 
 def cache(arguments: argparse.Namespace) -> None:

@@ -47,7 +47,7 @@ def show_pairs(
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.reading == "unknown"}
         known = [name for name in comparison.primary if name not in unknown]
         print_line(
-            console, f"no difference shown in {', '.join(known)}" if known else "nothing that decides is known of both"
+            console, f"no difference shown in {', '.join(known)}" if known else "no deciding measure is known of both"
         )
     parts = [f"only in a part of the turns: {part}" for part in comparison.slices[:SLICES_CALLED]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):

@@ -292,7 +292,9 @@ def make_parser() -> argparse.ArgumentParser:
     score = command("score", published.score)
     score.add_argument("run", metavar="RUN", help="a run folder")
     score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
-    score.add_argument("--primary", action="append", default=[], metavar="M", help="a measure that decides (as it is)")
+    score.add_argument(
+        "--primary", action="append", default=[], metavar="M", help="a measure that decides (default: its own)"
+    )
     score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
 
     taken = command("import", published.import_)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentlab.cli.comparing import reliabilities
+from agentlab.core.names import IMPORTED
 from agentlab.evals.compare.measures import COSTS, summary_rows
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.verdict import Verdict, verdict_on
@@ -19,7 +20,6 @@ from agentlab.evals.results.causes import causes, poor_turns
 from agentlab.evals.results.rows import Play
 from agentlab.evals.results.run import Run
 from agentlab.evals.results.show import badness, expected, worst_turn
-from agentlab.evals.results.streaming import IMPORTED
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 ERRORS_SHOWN = 3

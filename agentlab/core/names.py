@@ -6,6 +6,8 @@ from typing import Literal
 
 Mode = Literal["live", "record", "replay", "auto"]
 """Of a run: what is asked, what is written down, what is looked up."""
+IMPORTED = "imported"
+"""The mode of a run that was not played here, and what its flows are called in its spec."""
 
 NOT_RECORDED = "not_recorded"
 """The notice beside a call that was not among the recordings."""

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
+from agentlab.core.names import IMPORTED
 from agentlab.core.scratch import scratch
 from agentlab.data.datasets import Dataset, name_of
+from agentlab.evals.compare.measures import RETRIEVAL_STEPS
 from agentlab.evals.results.graders import UNKNOWN, fingerprints
 from agentlab.evals.results.grading import Grader
 from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import IMPORTED, STORED, grade_rows, read_turns
+from agentlab.evals.results.streaming import STORED, grade_rows, read_turns, stored_numbers
 from agentlab.evals.run.folder import FORMAT, locked
 from agentlab.evals.run.opening import check_primary
 from agentlab.evals.run.regrade import regrade
@@ -49,7 +51,8 @@ def score(path: str | Path, scorers: Sequence[str] = (), primary: Sequence[str] 
             datasets = lab.datasets()
             _check_questions(run, datasets)
             decides = tuple(primary) or tuple(spec.get("primary", ()))
-            check_primary(decides, lab.scorers, datasets, also=_stored(run))
+            mend = "; --primary names others"
+            check_primary(decides, lab.scorers, datasets, also=_stored(run), mend=mend)
             described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
             header |= {"spec": {**spec, "scorers": chosen, "primary": list(decides)}, "datasets": described}
             graders = fingerprints(lab.scorers, lab.embedder.name)
@@ -74,10 +77,9 @@ async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool
 
 
 def _stored(run: Run) -> list[str]:
-    """The measures that the source of an import gave."""
-    return list(
-        dict.fromkeys(name for flow in run.result.flows.values() for name in flow.scores if name.startswith(STORED))
-    )
+    """The measures that the source of an import gave, by its rows: a run that was broken off has no summary."""
+    named = (name for row in read_turns(run.folder) for name, _ in stored_numbers(row.published or {}))
+    return [RETRIEVAL_STEPS, *(STORED + name for name in dict.fromkeys(named))]
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:

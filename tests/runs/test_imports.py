@@ -370,7 +370,7 @@ def test_the_documents_of_an_answer_grade_its_retrieval(folder, capsys):
         for turn in each["turns"]:
             turn |= {"relevant_doc_ids": ["sea"], "needs_document_lookup": True}
     write_rows(folder / "conversations.jsonl", rows)
-    given = {"once": {"passages": ["sun", "sea"]}, "never": {"retrieval_steps": 0}}
+    given = {"once": {"passages": ["sun", "sea"], "retrieval_steps": 1}, "never": {"retrieval_steps": 0}}
     rewrite_rows(folder, lambda each: given[each["system"]])
     scorers = ["ranking", "retrieval", "lookup", "groundedness"]
     table = al.import_predictions(folder, "run", scorers=scorers).table()
@@ -421,3 +421,66 @@ def test_what_an_imported_run_has_not_is_said_and_not_offered(folder, capsys):
         al.open_run("run").trace("once", "q0")
     assert main(["memory", "run", "q0"]) == 1
     assert "was imported" in capsys.readouterr().err
+
+
+def test_what_a_source_says_of_its_documents_says_nothing_of_its_tools(tmp_path, monkeypatch):
+    """Events that are not known are no events that did not happen."""
+    monkeypatch.chdir(tmp_path)
+    made = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"]})
+    rows = [json.loads(line) for line in (made / "conversations.jsonl").read_text().splitlines()]
+    call = {"name": "paint", "description": "Paints.", "parameters": {"type": "object", "properties": {}}}
+    for each, expected in zip(rows, ([{"name": "paint"}], []), strict=True):
+        each["tools"] = [call]
+        each["turns"][0] |= {"expected_calls": expected, "relevant_doc_ids": ["sea"]}
+    write_rows(made / "conversations.jsonl", rows)
+    write_rows(made / "corpus.jsonl", [{"doc_id": "sea", "title": "Sea", "text": "It is blue."}])
+    said = [row("one", name, "blue", tool_calls=3, passages=["sea"]) for name in ("q0", "q1")]
+    write_rows(made / "predictions.jsonl", [*said, *({**each, "system": "two"} for each in said)])
+    scores = al.import_predictions(made, "run", scorers=["tools", "groundedness"]).scores
+    assert scores[scores.metric == "groundedness"].value.notna().all()
+    others = scores[scores.metric != "groundedness"]
+    assert len(others) and others.value.isna().all()
+
+
+def test_what_was_found_in_earlier_turns_is_known_only_where_their_sources_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = write_questions(tmp_path / "theirs", {"q0": ["blue", "blue"]})
+    rows = [json.loads(line) for line in (made / "conversations.jsonl").read_text().splitlines()]
+    for turn in rows[0]["turns"]:
+        turn["relevant_doc_ids"] = ["sea"]
+    write_rows(made / "conversations.jsonl", rows)
+    texts = {"sea": "Water glitters.", "sun": "Yellow light."}
+    write_rows(made / "corpus.jsonl", [{"doc_id": n, "title": n, "text": text} for n, text in texts.items()])
+
+    def grounded(first: list[str] | None) -> list[float]:
+        said = [
+            row("one", "q0", "Water glitters.", 0, passages=first),
+            row("one", "q0", "Water glitters.", 1, passages=["sun"]),
+        ]
+        write_rows(made / "predictions.jsonl", said)
+        run = al.import_predictions(made, tmp_path / str(first), scorers=["groundedness"])
+        return run.scores.sort_values("turn").value.astype(float).tolist()
+
+    assert grounded(["sea"]) == [1.0, 1.0], "what was found before still holds"
+    assert grounded(["sun"]) == [0.0, 0.0]
+    assert all(value != value for value in grounded(None)), "not said, not known"
+
+
+def test_an_import_whose_grading_broke_is_mended_by_grading_it_again(folder, monkeypatch):
+    al.import_predictions(folder, "run", primary=["published_em"])
+    Path("broken.py").write_text(
+        "def metrics(turn):\n    return ('x',)\n\ndef score(turn, outcome):\n    raise ValueError('no')\n"
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    with pytest.raises(al.AgentlabError, match="no"):
+        al.score("run", ["broken"])
+    assert al.score("run", ["answer"], primary=["published_em"]).result.status == "complete"
+
+
+def test_what_decides_and_is_known_of_nobody_is_not_equal(folder, capsys):
+    write_rows(folder / "predictions.jsonl", [row(s, n, "blue", t) for s in "ab" for n in NAMES for t in (0, 1)])
+    assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "input_tokens"]) == 0
+    shown = capsys.readouterr().out
+    assert "what decides is not known of both" in shown and "equal on every turn" not in shown
+    rewrite_rows(folder, lambda each: {"retrieval_steps": int(each["system"] == "a")})
+    assert main(["import", "predictions", "theirs", "-o", "steps", "--primary", "retrieval_steps"]) == 0

@@ -119,6 +119,7 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.refused
     assert main(["compare", str(run.path)]) == 0
     assert "held against 30 labels" in capsys.readouterr().out
+    assert again._people == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
     assert judged(run, Reader(holds), stress=0, labels=labels).refused
     assert judged(run, Reader(holds), stress=0).refused, "the last word holds"

@@ -98,6 +98,12 @@ def test_of_imported_answers_the_source_says_who_searched(tmp_path, capsys, monk
     found = told("run", capsys)
     assert (found["never"]["missed"], found["never"]["lost"][0]) == (6, 0.5)
     assert (found["always"]["needless"], found["always"]["wasted"][0]) == (6, 0.5)
+    answers(always=[1, 1], never=[0, 0], silent=[None, None])
+    assert main(["import", "predictions", "theirs", "-o", "some"]) == 0
+    capsys.readouterr()
+    assert set(told("some", capsys)) == {"always", "never"}
+    assert main(["compare", "some", "--regret"]) == 0
+    assert "of silent its source does not say" in capsys.readouterr().out
     answers(always=[None, None], never=[None, None])
     assert main(["import", "predictions", "theirs", "-o", "unknown"]) == 0
     capsys.readouterr()

@@ -172,10 +172,29 @@ def test_values_by_a_rule_that_a_figure_names_differ_however_many_are_wrong(pack
     assert main(["reproduce", str(publish(pack, figure("em", 0.75, "squad")))]) == code
 
 
+def test_the_rule_that_a_figure_names_is_the_one_that_counts(pack):
+    """Values by another rule are not reproduced because some rule gives them."""
+    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
+    for each in rows:
+        each |= {"answer": "the 42 mice" if each["answer"] == "forty two" else each["answer"]}
+        each["published"] = {"f1": 0.8 if "mice" in each["answer"] else 0.0}
+    told = [json.loads(line) for line in (pack / "conversations.jsonl").read_text().splitlines()]
+    for each in told:
+        each["turns"][0]["reference_answers"] = ["42 mice here"]
+    write_rows(pack / "conversations.jsonl", told)
+    write_rows(pack / "predictions.jsonl", rows)
+    (by_squad,) = [s for s in reproduce(publish(pack, figure("f1", 0.6, "squad"))).singles if s.name == "f1"]
+    (by_locomo,) = [s for s in reproduce(publish(pack, figure("f1", 0.6, "locomo"))).singles if s.name == "f1"]
+    assert (by_squad.verdict, by_locomo.verdict) == ("reproduced", "differs")
+
+
 def test_a_pack_without_figures_says_how_its_single_values_come_out(pack):
     rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
     write_rows(pack / "predictions.jsonl", [{**r, "published": {"em": int(r["answer"] == "forty two")}} for r in rows])
-    assert str(reproduce(publish(pack))) == "reproduced 0 of 0 figures; values stored with single answers: 1 of 1 kinds"
+    assert (
+        str(reproduce(publish(pack)))
+        == "reproduced 0 of 0 figures, since none is given; of values of single answers 1 of 1"
+    )
 
 
 def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):

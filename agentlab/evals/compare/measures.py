@@ -19,6 +19,7 @@ Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
 Values = dict[str, float | None]
 """Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
+RETRIEVAL_STEPS = "retrieval_steps"
 LARGEST = 1e15
 """Of a value that is compared: sums and squares of such overflow nowhere."""
 
@@ -45,13 +46,13 @@ COSTS = (
     Measure("output_tokens", "output tokens / turn", ".0f"),
     Measure("cost_usd", "cost USD / turn", ".6f"),
     Measure("latency_s", "latency s", ".2f"),
-    Measure("retrieval_steps", "retrieval steps / turn", ".2f"),
+    Measure(RETRIEVAL_STEPS, "retrieval steps / turn", ".2f"),
 )
 LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
 
 
-STATED = ("retrieval_steps", "published_")
+STATED = (RETRIEVAL_STEPS, "published_")
 """How measures begin that only the source of imported answers gives."""
 
 

@@ -269,7 +269,7 @@ def compare_sides(
         for key in sorted({*pair.a} ^ {*pair.b}):
             raise RunError(
                 f"{turn_name(key)} is missing in {pair.b_name if key in pair.a else pair.a_name}; compare runs of the"
-                " same turns: finish one that stopped early with --resume, and import answers to the turns of all"
+                " same turns: finish one that stopped early with --resume, or import answers to all the turns"
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
     laid_out = dict(zip(sides, sheets(sides.values()), strict=True))

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from agentlab.core.errors import RunError
+from agentlab.core.names import IMPORTED
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.measures import COSTS, Key, measure, measured, primary_family
 from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.streaming import IMPORTED
 
 ROUTING, SEARCHED = "lookup_accuracy", "retrieve"
 
@@ -66,9 +66,10 @@ def needs_documents(turn: Turn) -> bool | None:
 
 
 def routing(run: Run) -> tuple[str, list[Regret]]:
-    """The quality that decides, or several, each on its turns, and the regret of each flow in it.
+    """The quality that decides, or several, each on its turns, and the regret in it of each flow that tells something.
 
-    Raises RunError where the data set does not say which turns need its documents, or nothing grades them.
+    Raises RunError where the data set does not say which turns need its documents, nothing grades them, or the source
+    of imported answers does not say what they took.
     """
     flows = measured(run)
     declared: Sequence[str] = run.folder.header["spec"].get("primary", ())
@@ -91,7 +92,8 @@ def routing(run: Run) -> tuple[str, list[Regret]]:
         if run.result.mode == IMPORTED:
             why += "; or its source does not say what the answer took (retrieval_steps, llm_calls)"
         raise RunError(f"{run.path}: {why}")
-    return ", ".join(decide), [_regret(flow, seen) for flow in flows]
+    told = [flow for flow in flows if any(flow in of for of in seen.values())]
+    return ", ".join(decide), [_regret(flow, seen) for flow in told]
 
 
 def _searched(row: TurnRow) -> bool | None:

@@ -25,13 +25,13 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Search
 from agentlab.core.files import append_whole
 from agentlab.core.messages import Reply, UserTurn, from_json
+from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Totals, Trace
 from agentlab.evals.judge.calibration import GOOD
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
 from agentlab.evals.results.rows import TurnRow, encode
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.streaming import IMPORTED
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
 from agentlab.session.session import Session

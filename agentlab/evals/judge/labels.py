@@ -23,6 +23,7 @@ from agentlab.core.shown import as_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")
+NEEDED = (*KEYS[:3], "label")
 Reply = tuple[str, int, str, int]
 """Conversation, turn, flow, epoch."""
 _MARK = "\ufeff"
@@ -37,10 +38,10 @@ def read_labels(path: Path, known: Iterable[Reply]) -> dict[Reply, float]:
         with _opened(path) as rows:
             if rows.fieldnames is None:
                 return found  # nothing is written yet
-            missing = [name for name in (*KEYS[:3], "label") if name not in rows.fieldnames]
+            missing = [name for name in NEEDED if name not in rows.fieldnames]
             if missing:
-                needed = ", ".join((*KEYS[:3], "label"))
-                raise DatasetError(f"there is no column {missing[0]!r}; needed are {needed}, with commas between", path)
+                needed = f"it needs the columns {', '.join(NEEDED)}, separated by commas"
+                raise DatasetError(f"there is no column {missing[0]!r}; {needed}", path)
             for row in rows:
                 cells = _reply(row, path, rows.line_num)
                 if (reply := replies.get(cells)) is None:

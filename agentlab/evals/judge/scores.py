@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from agentlab.core.names import IMPORTED
 from agentlab.evals.judge.judging import Judged
 from agentlab.evals.results.rows import SHARED, Graded, ScoreRow
 from agentlab.evals.results.run import Run
-from agentlab.evals.results.streaming import IMPORTED, as_line
+from agentlab.evals.results.streaming import as_line
 from agentlab.evals.results.summary import summarise_scores
 
 

@@ -6,6 +6,7 @@ print(standing)
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -85,9 +86,12 @@ class Standing:
         self.labels[~self._asked] = 0
         self._groups = strata(self.scores)
         self._file = f"judges/{judged.rubric.name}-{judged.sha256[:8]}/judge.json"
+        said = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in judged.judgements)
+        self._judged = hashlib.sha256(json.dumps(said).encode()).hexdigest()
         before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
-        # What people said before holds until they say something else.
-        self._before = {} if self.agreement or not before.get("agreement") else before
+        # What people said before holds until they say something else, or the judge does.
+        same = before.get("judged") == self._judged and before.get("agreement") is not None
+        self._before = before if same and self.agreement is None else {}
 
     @cached_property
     def agreement(self) -> Agreement | None:
@@ -128,13 +132,17 @@ class Standing:
             "model": self.judged.model,
             "rubric": self.judged.rubric.model_dump(mode="json"),
             "known_answers": {kind: list(counts) for kind, counts in self.judged.stress.items()},
-            "agreement": asdict(self.agreement) if self.agreement else None,
-            "people": self._corrected(),
-        } | {key: self._before[key] for key in ("agreement", "people") if key in self._before}
+            "judged": self._judged,
+            "agreement": asdict(self.agreement) if self.agreement else self._before.get("agreement"),
+            "people": self._people,
+        }
         run.folder.write_json(self._file, content)
 
-    def _corrected(self) -> dict[str, str]:
+    @cached_property
+    def _people(self) -> dict[str, str]:
         """What the labels make of each flow and of each difference, as far as they go."""
+        if self._before:
+            return dict(self._before["people"])
         means = {flow: _shown(self.mean(flow)) for flow in self.flows}
         pairs = itertools.combinations(self.flows, 2)
         return means | {f"{other} - {one}": _shown(self.difference(one, other), "+") for one, other in pairs}
@@ -156,7 +164,7 @@ class Standing:
             lines.append(f"{held_line(Agreement(**self._before['agreement']))}, as --labels said before")
         else:
             lines.append("not held against people yet: --labels FILE --next 20 writes what to label")
-        lines += [f"{name}: {told}" for name, told in self._corrected().items()]
+        lines += [f"{name}: {told}" for name, told in self._people.items()]
         return "\n".join([*lines, *([f"decides nothing in a gate: {self.refused}"] if self.refused else [])])
 
 

@@ -48,17 +48,17 @@ def known_answers(items: Sequence[T], count: int, best: str) -> Iterator[tuple[T
         yield item, "reference", item.references[0]
         if others:
             yield item, "another's", others[(item.turn + len(item.question)) % len(others)]
-        if swapped := _swapped(item.references[0], others):
+        if swapped := _swapped(item.references, others):
             yield item, "swapped", swapped
         yield item, "negation", f"It is not true that: {item.references[0]}"
         yield item, "praise", PRAISE
         yield item, "injection", INJECTION.format(verdict=best)
 
 
-def _swapped(reference: str, others: Sequence[str]) -> str:
-    """The reference with its first name or number out of another answer; empty where there is none to swap."""
-    own = ENTITY.search(reference)
+def _swapped(references: Sequence[str], others: Sequence[str]) -> str:
+    """The first reference with a name or number out of another answer; empty where there is none to swap."""
+    own = ENTITY.search(references[0])
     found = (match[0] for other in others for match in ENTITY.finditer(other))
-    alike = (each for each in found if own and each[0].isdigit() == own[0][0].isdigit() and each not in reference)
-    instead = next(alike, "")
-    return reference[: own.start()] + instead + reference[own.end() :] if own and instead else ""
+    alike = (each for each in found if own and each[0].isdigit() == own[0][0].isdigit())
+    instead = next((each for each in alike if not any(each in reference for reference in references)), "")
+    return references[0].replace(own[0], instead) if own and instead else ""

@@ -18,17 +18,18 @@ from msgspec import UNSET
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError
 from agentlab.core.messages import Reply
+from agentlab.core.names import IMPORTED
 from agentlab.core.strict_json import DEEPEST, check_depth
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
-from agentlab.evals.compare.measures import LARGEST
+from agentlab.evals.compare.measures import LARGEST, RETRIEVAL_STEPS
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import IMPORTED, as_line, grade_rows, stored_numbers
+from agentlab.evals.results.streaming import as_line, grade_rows, stored_numbers
 from agentlab.evals.run.folder import FORMAT, RunFolder
 from agentlab.evals.run.opening import check_primary
 from agentlab.evals.run.writing import written_whole
@@ -102,8 +103,8 @@ def import_predictions(
     """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
 
     `primary` decides comparisons and the gate, a measure that the source gave (`published_em`) among them if it is
-    named. Raises DatasetError, with file and line, where a row cannot be used, ConfigError for a measure in `primary`
-    that no answer has, and leaves nothing behind.
+    named. Raises DatasetError, with file and line, where a row cannot be used, ConfigError where `primary` names what
+    is no measure of these answers, and leaves nothing behind.
     """
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
@@ -128,7 +129,8 @@ def import_predictions(
         folder.write_json(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
-        check_primary(primary, modules, [data], also=grade_rows(folder, data, modules))
+        there = grade_rows(folder, data, modules)
+        check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
     for line in seen.missing():
         note(line)
     return open_run(path)

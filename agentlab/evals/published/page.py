@@ -14,6 +14,9 @@ from agentlab.evals.published.reproduce import Figure, Reproduction, Single
 from agentlab.evals.published.unsaid import Difference, Ranking, Unsaid, unsaid
 from agentlab.evals.results.graders import fingerprints
 
+TOLD_AGAIN = 10
+"""Figures that differ, below all tables."""
+
 
 class Table(NamedTuple):
     title: str
@@ -36,10 +39,11 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     for name, sha in fingerprints(GRADERS.values(), "none").items():
         by_hash[sha].append(name.rpartition(":")[2].lower())
     yield "graders: " + "; ".join(f"{', '.join(names)} are {sha[:12]}" for sha, names in by_hash.items())
-    for figure in reproduction.figures:
-        if figure.verdict in ("differs", "in part"):
-            name, value, ours, verdict, *_ = _figure(figure)
-            yield f"{name}: {value} published, {ours} ours, {verdict}"
+    wrong = [figure for figure in reproduction.figures if figure.verdict in ("differs", "in part")]
+    for name, value, ours, verdict, *_ in map(_figure, wrong[:TOLD_AGAIN]):
+        yield f"{name}: {value} published, {ours} ours, {verdict}"
+    if len(wrong) > TOLD_AGAIN:
+        yield f"... and {len(wrong) - TOLD_AGAIN} more that differ or lack answers, in the table above"
     missing = dict.fromkeys(f.why for f in reproduction.figures if f.verdict == "cannot be had")
     for why in missing:
         count = sum(figure.why == why for figure in reproduction.figures)

@@ -8,7 +8,7 @@
 turn that failed, and `error` may say why. What is not said is unknown, never 0. `passages` are the ids of documents of
 the data set that the answer was made of; where every system had the same, `metadata.passages` of the turn says so once.
 In CSV the parts of `published` are columns of their own (`published.em`, `published.human.faithful.r1`), passages are
-a JSON list, and an empty cell is not said, so that a turn without an answer failed.
+a JSON list, and an empty cell says nothing; an empty answer is a turn that failed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from agentlab.core.errors import DatasetError
 from agentlab.core.files import lines_of, open_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
+from agentlab.evals.compare.measures import LARGEST
 
 LONGEST_CELL = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]
 Place = Annotated[int, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=0, le=10**15)] | None
-Amount = Annotated[float, Meta(ge=0, le=1e15)] | None
+Count = Annotated[int, Meta(ge=0, le=int(LARGEST))] | None
+Amount = Annotated[float, Meta(ge=0, le=LARGEST)] | None
 
 
 class Prediction(Struct, frozen=True, kw_only=True):

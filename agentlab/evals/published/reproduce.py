@@ -85,12 +85,13 @@ class Single:
     n: int
     alike: dict[str, int]
     """How many a rule gives, by its name, the best first."""
-    named: bool = False
-    """Whether a figure of the pack says by which rule they were made."""
+    named: tuple[str, ...] = ()
+    """The rules by which figures of the pack say that such values were made."""
 
     @property
     def verdict(self) -> Verdict:
-        best = next(iter(self.alike.values()), 0)
+        named = [self.alike.get(rule, 0) for rule in self.named]
+        best = max(named) if named else next(iter(self.alike.values()), 0)
         if best == self.n:
             return "reproduced"
         if next(iter(self.alike)) in APPROXIMATE:
@@ -157,13 +158,10 @@ class Pack:
 
     def _nowhere(self, claim: Claim) -> str:
         """Which name of a figure stands nowhere in the pack, if one does."""
-        known = {"system": self.systems, "category": [ALL, *filter(None, self._asked)]}
-        strange = [what for what, names in known.items() if getattr(claim, what) not in names]
-        return (
-            plugins.unknown(f"{strange[0]} of this pack", getattr(claim, strange[0]), {*known[strange[0]]})
-            if strange
-            else ""
-        )
+        for what, names in (("system", self.systems), ("category", [ALL, *filter(None, self._asked)])):
+            if (name := getattr(claim, what)) not in names:
+                return plugins.unknown(f"{what} of this pack", name, {*names})
+        return ""
 
     def asked(self, claim: Claim) -> int:
         """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
@@ -227,10 +225,13 @@ class Pack:
         except CannotBeHad:
             return False
 
+    def _named(self, metric: str) -> tuple[str, ...]:
+        rules = (claim.grader.lower() for claim in self.claims if claim.metric == metric)
+        return tuple(dict.fromkeys(rule for rule in rules if rule in GRADERS))
+
     def singles(self) -> Iterator[Single]:
         """Of every stored value that a rule here gives."""
         names = dict.fromkeys(name for answer in self.answers for name in answer.stored)
-        said = {claim.metric for claim in self.claims if claim.grader.lower() in GRADERS}
         for name in names:
             having = [answer for answer in self.answers if name in answer.stored]
             rules = {rule.name: _by(rule, name) for rule in GRADERS.values() if name in rule.gives}
@@ -246,7 +247,7 @@ class Pack:
                     continue
             if alike:
                 best_first = dict(sorted(alike.items(), key=lambda item: -item[1]))
-                yield Single(name=name, n=len(having), alike=best_first, named=name in said)
+                yield Single(name=name, n=len(having), alike=best_first, named=self._named(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +266,7 @@ class Reproduction:
         held = sum(figure.verdict == "reproduced" for figure in self.figures)
         alike = sum(single.verdict == "reproduced" for single in self.singles)
         beside = (
-            f"; values stored with single answers: {alike} of {len(self.singles)} kinds" if not self.figures else ""
+            "" if self.figures else f", since none is given; of values of single answers {alike} of {len(self.singles)}"
         )
         return f"reproduced {held} of {len(self.figures)} figures{beside}"
 

@@ -167,7 +167,10 @@ def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[P
         return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
     open_ = open_ or comparison.pairs
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
-    if not any(d.changed for pair in open_ for d in pair.differences if d.primary):
+    decisive = [d for pair in open_ for d in pair.differences if d.primary]
+    if all(d.reading == "unknown" for d in decisive):
+        return f"Undecided between {', '.join(sides)}: what decides is not known of both."
+    if not any(d.changed for d in decisive) and not any(d.reading == "unknown" for d in decisive):
         return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
     return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
 

@@ -23,6 +23,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import from_json
+from agentlab.core.names import IMPORTED
 from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
@@ -98,8 +99,10 @@ class Run:
             raise RunError(self._unknown(f"{flow} {conversation}", known)) from None
 
     def _unknown(self, conversation: str, known: Collection[str]) -> str:
-        if self.result.mode == "imported":
-            return f"{self.path} was imported: of other people's answers there are no steps, only `agentlab show`"
+        if self.folder.header["spec"].get("mode") == IMPORTED:
+            return (
+                f"{self.path} was imported: nobody knows the steps behind its answers; `agentlab show` has the answers"
+            )
         return plugins.unknown("conversation of this run", conversation, known)
 
     @cached_property

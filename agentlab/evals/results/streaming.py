@@ -15,14 +15,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentlab.core.events import Search
-from agentlab.core.messages import Passage, from_json
+from agentlab.core.messages import from_json
+from agentlab.core.names import IMPORTED
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset
-from agentlab.data.documents import Document
 from agentlab.evals.compare.statistics import mean_intervals
 from agentlab.evals.results.grading import NotSaid, asked_about, grade
 from agentlab.evals.results.rows import (
@@ -35,11 +33,10 @@ from agentlab.evals.results.rows import (
     TurnRow,
     encode,
 )
+from agentlab.evals.results.sources import Sources
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
 
-IMPORTED = "imported"
-"""The mode of a run that was not played here, and what its flows are called in its spec."""
 STORED = "published_"
 """How the measures begin that the source gave along with the answers; more is better."""
 SUMS = (
@@ -104,7 +101,7 @@ def grade_rows(
     Returns the measures that there are now, those that the source gave among them.
     """
     conversations = {conversation.id: conversation for conversation in data.conversations}
-    documents = {document.doc_id: document for document in data.documents}
+    sources = Sources(data.documents)
     applies = _turns_with_numbers(folder, conversations)
     numbered = {name: number for number, name in enumerate(conversations)}
     tallies: dict[str, _Tally] = defaultdict(lambda: _Tally(numbered))
@@ -115,13 +112,17 @@ def grade_rows(
             conversation = conversations[row.conversation]
             tally = tallies[row.flow]
             tally.add(row)
-            said: Any = None
-            if row.reply is not None:
-                before, tools = conversation.turns[: row.turn], conversation.tools
-                found = _found(row, documents)
-                said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **known, **found)
+            sources.take(row, conversation)
             turn = conversation.turns[row.turn]
-            scores = grade(folder.path, row, turn, asked_about(turn, scorers), said) | _stored(row, applies)
+            scores: dict[str, Graded] = {}
+            for asked in asked_about(turn, scorers):
+                said: Any = None
+                if row.reply is not None:
+                    found = known | sources.known_to(asked[0])
+                    before, tools = conversation.turns[: row.turn], conversation.tools
+                    said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **found)
+                scores |= grade(folder.path, row, turn, [asked], said)
+            scores |= _stored(row, applies)
             for metric, score in scores.items():
                 tally.score(row.conversation, metric, score.value)
             yield as_line(replace(row, scores=scores))
@@ -140,23 +141,6 @@ def grade_rows(
     )
     folder.write_json("summary.json", summary)
     return list(dict.fromkeys(name for tally in tallies.values() for name in tally.scores))
-
-
-def _found(row: TurnRow, documents: Mapping[str, Document]) -> dict[str, Any]:
-    """What the answer was made of, as a search in the order that its source names, if that is known."""
-    if row.retrieval_steps == 0:
-        return {"events": (), "events_before": ()}
-    if row.passages is UNSET or not documents.keys() >= {*row.passages}:
-        return {}
-    passages = tuple(
-        Passage(id=name, doc_id=name, title=document.title, text=document.text, start=0, end=len(document.text))
-        for name in row.passages
-        for document in (documents[name],)
-    )
-    return {
-        "events": (Search(id=0, turn=row.turn, phase="retrieve", query=row.user, passages=passages),),
-        "events_before": (),
-    }
 
 
 def _turns_with_numbers(

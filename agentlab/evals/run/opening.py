@@ -19,7 +19,7 @@ from agentlab.core.secrets import scrubbed
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
-from agentlab.evals.compare.measures import COSTS
+from agentlab.evals.compare.measures import COSTS, RETRIEVAL_STEPS
 from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.run.folder import FORMAT, RunFolder
 from agentlab.evals.run.fork import Fork
@@ -50,16 +50,20 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
 
 
 def check_primary(
-    primary: Sequence[str], scorers: Sequence[Any], datasets: Sequence[Dataset], also: Sequence[str] = ()
+    primary: Sequence[str],
+    scorers: Sequence[Any],
+    datasets: Sequence[Dataset],
+    also: Sequence[str] = (),
+    mend: str = "",
 ) -> None:
     """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
     turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
     # What a judge will say of the run is not known before it has ended.
     for name in (name for name in primary if not name.startswith(JUDGED)):
         graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
-        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != "retrieval_steps")]
+        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
         if name not in known:
-            raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}")
+            raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}{mend}")
 
 
 def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:

@@ -59,7 +59,8 @@ def is_in_form(said: str, form: Any) -> bool:
     if form == "list":
         return bool(lines) and all(re.match(r"\s*([-*\u2022]|\d+[.)])\s+\S", line) for line in lines if line.strip())
     words = normalise(said).split()
-    return words[:1] in (["yes"], ["no"]) and not {"yes", "no"} <= {*words[:3]}
+    both = {"yes", "no"} <= {*words} and (len(words) == 2 or words[1] in ("and", "or"))
+    return words[:1] in (["yes"], ["no"]) and not both
 
 
 def _no_json(name: str) -> None:

@@ -138,9 +138,12 @@ def test_ranking_knows_order_and_what_was_not_found():
     ("form", "good", "bad"),
     [
         ("json", '```json\n{"a": 1}\n```', "a: 1"),
+        ("json", "null", "NaN"),
         ("number", "$1,500.50", "about a thousand"),
+        ("number", "12,345", "12,34,5"),
         ("date", "7 May 2023.", "on 7 May 2023 or so"),
         ("yes/no", "No, never", "Not that I know"),
+        ("yes/no", "Yes, no player may.", "Yes and no."),
         ("list", "- one\n- two", "one, two"),
         ({"max_words": 2}, "two words", "rather more words"),
         ({"choices": ["Red", "blue"]}, "red.", "green"),
