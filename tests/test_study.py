@@ -19,7 +19,10 @@ from agentlab.workbench.spec import load_spec
 from support.places import ROOT
 
 SPECS = sorted((ROOT / "evals" / "study").glob("*.yaml"))
-PLAN = (ROOT / "results" / "study_plan.md").read_text(encoding="utf-8").splitlines()
+PLAN, OUTCOME = (
+    part.splitlines()
+    for part in (ROOT / "results" / "study_plan.md").read_text(encoding="utf-8").split("\n## What came of it\n")
+)
 
 
 @pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
@@ -31,6 +34,12 @@ def test_a_table_is_of_a_whole_set_on_one_model_and_says_what_decides(file):
     (planned,) = [line for line in PLAN if line.startswith(f"| {file.stem} |")]
     assert f" at {spec.generation.max_tokens} |" in planned, "replies are as long as they were when it was planned"
     assert int(planned.split("|")[5]) == (len(spec.flows) - 1) * len(spec.primary)
+
+
+def test_what_came_of_the_plan_is_told_beside_what_was_planned():
+    told = [line.split("|") for line in OUTCOME if line.startswith("| ") and "---" not in line][1:]
+    planned = {row.split("|")[1]: row.split("|")[7] for row in PLAN if row.startswith("| ")}
+    assert told and all(planned[cells[1]] == cells[2] for cells in told)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +35,37 @@ def write_questions(folder: Path, references: Mapping[str, list[str]], **metadat
     ]
     write_rows(folder / "conversations.jsonl", conversations)
     return folder
+
+
+QUESTIONS = [f"q{n}" for n in range(12)]
+
+
+def write_answers(folder: Path) -> Path:
+    """Twelve conversations of two turns, answered by a system that is right once in each and one that never is."""
+    write_questions(folder, {key: ["blue", "forty two"] for key in QUESTIONS}, category="colours")
+    rows = [
+        row(system, name, "It is blue." if right else "red", turn, **more)
+        for system, right, more in (
+            ("once", True, {"llm_calls": 1, "input_tokens": 9, "output_tokens": 2, "seconds": 0.5, "cost_usd": 0.25}),
+            ("never", False, {"llm_calls": 1, "retrieval_steps": 0, "published": {"em": 0, "route": "once"}}),
+        )
+        for name in QUESTIONS
+        for turn in (0, 1)
+    ]
+    write_rows(folder / "predictions.jsonl", rows)
+    return folder
+
+
+def rewrite(folder: Path, change: Callable[[list[str]], Any]) -> None:
+    """`change` is given the lines of the answers."""
+    file = folder / "predictions.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    change(lines)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def rewrite_rows(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """`change` returns what is new in an answer."""
+    file = folder / "predictions.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    write_rows(file, [{**each, **change(each)} for each in rows])

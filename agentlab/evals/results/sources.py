@@ -55,10 +55,9 @@ class Sources:
         """A search with the documents that were named, in their order; None where none are, but if none was made."""
         if row.passages is UNSET or not self._documents.keys() >= {*row.passages}:
             return () if row.retrieval_steps == 0 else None
-        named = [self._documents[name] for name in row.passages]
         passages = tuple(
             Passage(id=each.doc_id, doc_id=each.doc_id, title=each.title, text=each.text, start=0, end=len(each.text))
-            for each in named
+            for each in (self._documents[name] for name in row.passages)
         )
         return (_search(row.turn, passages),)
 
