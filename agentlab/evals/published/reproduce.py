@@ -89,14 +89,17 @@ class Single:
     """The rules by which figures of the pack say that such values were made."""
 
     @property
+    def found(self) -> int:
+        """How many a rule gives that figures name, or any rule where they name none."""
+        return max((self.alike.get(rule, 0) for rule in self.named or self.alike), default=0)
+
+    @property
     def verdict(self) -> Verdict:
-        named = [self.alike.get(rule, 0) for rule in self.named]
-        best = max(named) if named else next(iter(self.alike.values()), 0)
-        if best == self.n:
+        if self.found == self.n:
             return "reproduced"
         if next(iter(self.alike)) in APPROXIMATE:
             return "cannot be had"
-        return "differs" if self.named or best >= FEWEST_ALIKE * self.n else "cannot be had"
+        return "differs" if self.named or self.found >= FEWEST_ALIKE * self.n else "cannot be had"
 
 
 @dataclass(frozen=True)
@@ -264,11 +267,10 @@ class Reproduction:
 
     def __str__(self) -> str:
         held = sum(figure.verdict == "reproduced" for figure in self.figures)
-        alike = sum(single.verdict == "reproduced" for single in self.singles)
-        beside = (
-            "" if self.figures else f", since none is given; of values of single answers {alike} of {len(self.singles)}"
-        )
-        return f"reproduced {held} of {len(self.figures)} figures{beside}"
+        if self.figures or not self.singles:
+            return f"reproduced {held} of {len(self.figures)} figures"
+        found, stored = sum(single.found for single in self.singles), sum(single.n for single in self.singles)
+        return f"reproduced 0 of 0 figures, since none is given, and {found} of {stored} values of single answers"
 
 
 def reproduce(
@@ -310,12 +312,8 @@ def read_claims(folder: Path) -> list[Claim]:
 def _answer(row: TurnRow, conversation: Conversation) -> Answer:
     turn = conversation.turns[row.turn]
     aliases = {**conversation.metadata, **turn.metadata}.get("aliases") or []
-    return Answer(
-        row,
-        turn,
-        _category(conversation, row.turn),
-        tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else (),
-    )
+    usable = tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
+    return Answer(row, turn, _category(conversation, row.turn), usable)
 
 
 def _category(conversation: Conversation, turn: int) -> str:
