@@ -53,6 +53,14 @@ def test_compare_gate_show_trace_report_and_cache_work_on_it(folder, capsys, tmp
     assert main(["report", "run", "-o", "run.html"]) == 0
 
 
+def test_a_turn_may_be_of_another_category_than_its_conversation(folder):
+    rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows[0]["turns"][1]["metadata"] = {"category": "sums"}
+    write_rows(folder / "conversations.jsonl", rows)
+    turns = al.import_predictions(folder, "run").turns.query("conversation == 'q0' and flow == 'once'")
+    assert turns.sort_values("turn").category.tolist() == ["colours", "sums"]
+
+
 def test_a_row_without_an_answer_is_a_turn_that_failed_and_counts(folder):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", None, error="timed out"))))
     run = al.import_predictions(folder, "run")

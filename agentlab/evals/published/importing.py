@@ -152,7 +152,7 @@ def _rows(files: Sequence[Path], data: Dataset, seen: Seen, named: Named) -> Ite
                 dataset=data.name,
                 conversation=row.conversation,
                 turn=row.turn,
-                category=conversation.metadata.get("category", turn.metadata.get("category")),
+                category={**conversation.metadata, **turn.metadata}.get("category"),
                 epoch=row.epoch,
                 take=0,
                 user=turn.user,
