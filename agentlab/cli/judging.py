@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from agentlab.cli.say import say
@@ -11,7 +12,7 @@ from agentlab.core.errors import ConfigError
 
 def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
-    from agentlab.cli.progress import JudgeDisplay
+    from agentlab.cli.progress import CountDisplay
     from agentlab.evals.judge.labels import add_rows, unlabelled
     from agentlab.evals.judge.standing import is_file, replies, rows_to_label
     from agentlab.evals.results.run import open_run
@@ -27,7 +28,7 @@ def judge(arguments: argparse.Namespace) -> None:
     if model in run.folder.header["models"].values():
         say(f"{model} also wrote the replies, and a judge favours its own; --model names another")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
-    with JudgeDisplay() as display:
+    with CountDisplay() as display:
         standing = judge_run(
             run,
             arguments.rubric,
@@ -35,7 +36,7 @@ def judge(arguments: argparse.Namespace) -> None:
             labels=arguments.labels,
             stress=arguments.stress,
             prepare=fetch,
-            on_progress=display.update,
+            on_progress=partial(display.update, "judged"),
             concurrency=arguments.concurrency,
             **given,
         )

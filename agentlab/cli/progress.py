@@ -13,6 +13,7 @@ from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.results.tables import Terminal, print_line
+from agentlab.evals.run.pace import time_left
 
 if TYPE_CHECKING:
     from agentlab.evals.run.pace import RunProgress
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
+SECONDS_OF_PATIENCE = 1.0
 DRAWN_PER_SECOND = 5
 SECONDS_BETWEEN_UPDATES = 1 / DRAWN_PER_SECOND
 """As often as the bar is drawn: of thousands of turns a second nobody sees each."""
@@ -89,14 +91,25 @@ class RunDisplay(_Display):
             print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
 
 
-class JudgeDisplay(_Display):
-    def __init__(self) -> None:
-        super().__init__(
-            bars.TextColumn("judged"), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-        )
+class CountDisplay(_Display):
+    """Of work that asks no flow; what is done at once shows nothing."""
 
-    def update(self, done: int, total: int) -> None:
-        self._progress.update(self._task("judged", total), completed=done)
+    def __init__(self) -> None:
+        what, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
+        super().__init__(what, bars.BarColumn(), bars.MofNCompleteColumn(), eta)
+        self._begun: dict[str, float] = {}
+        self._said = 0.0
+
+    def update(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        took = now - self._begun.setdefault(what, now)
+        if not self._progress.console.is_terminal:
+            if done and took and now - max(self._said, self._begun[what]) >= SECONDS_BETWEEN_LINES:
+                self._said = now
+                left = time_left(took / done * (total - done))
+                self._progress.console.print(f"{what}: {done:,} of {total:,}, {left}")
+        elif what in self._tasks or took > SECONDS_OF_PATIENCE:
+            self._progress.update(self._task(what, total), completed=done)
 
 
 def line_of(item: Item) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from agentlab.cli.say import say
@@ -13,14 +14,17 @@ SHOWN_AT_MOST = 200_000
 
 
 def score(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.progress import CountDisplay
     from agentlab.cli.terminal import show_comparison
     from agentlab.core.names import JUDGED
     from agentlab.evals.results.run import open_run
     from agentlab.lab.regrading import score
 
     graders = open_run(arguments.run, regrade=True).folder.header.get("graders", {})
+    with CountDisplay() as display:
+        run = score(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
     # What was asked for by name is shown.
-    show_comparison(score(arguments.run, arguments.scorer, arguments.primary), arguments.all or bool(arguments.scorer))
+    show_comparison(run, arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
         say(f"without {', '.join(judged)} now; agentlab judge {arguments.run} asks nothing again that was asked")
 
@@ -30,13 +34,16 @@ def _note(line: str) -> None:
 
 
 def import_(arguments: argparse.Namespace) -> None:
+    from agentlab.cli.progress import CountDisplay
     from agentlab.cli.terminal import show_comparison
     from agentlab.evals.published.importing import import_predictions
 
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
-    run = import_predictions(source, out, dataset=arguments.dataset, primary=arguments.primary, note=_note)
+    given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
+    with CountDisplay() as display:
+        run = import_predictions(source, out, **given, on_progress=display.update)
     if run.result.turns > SHOWN_AT_MOST:
         say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
         say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")

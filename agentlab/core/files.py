@@ -22,11 +22,13 @@ from agentlab.core.errors import ConfigError
 
 SMALL = 16 * 2**20
 LARGE = 2**31
-"""Bytes of a file that somebody wrote, and of one that a program did."""
+"""Bytes of a file that is read whole: of one that somebody wrote, and of one that a program did."""
+HUGE = 2**44
+"""Of a file that is read a line or a piece at a time."""
 LONGEST_LINE = 64 * 2**20
 
 
-def open_file(path: Path, most: int = LARGE, *, links: bool = True) -> BufferedReader:
+def open_file(path: Path, most: int = HUGE, *, links: bool = True) -> BufferedReader:
     """An ordinary file of at most `most` bytes, to be read; raises OSError, whose `strerror` says what is wrong."""
     descriptor = _open(path, os.O_RDONLY, links=links)
     if (size := os.fstat(descriptor).st_size) > most:

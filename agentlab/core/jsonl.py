@@ -28,6 +28,7 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
     `distinct` is a key under which no two lines may have the same text.
     """
     seen: dict[str, int] = {}
+    number = 0
     try:
         # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
         with open_file(file, links=False) as lines:
@@ -41,7 +42,7 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
     except OSError as error:
         raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
     except ValueError as problem:
-        raise DatasetError(str(problem), file) from None
+        raise DatasetError(str(problem), file, number + 1) from None
 
 
 def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:

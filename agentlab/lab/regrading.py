@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,16 @@ ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordin
 """Of a spec: all that grading asks for."""
 
 
-def score(path: str | Path, scorers: Sequence[str] = (), primary: Sequence[str] = ()) -> Run:
+def score(
+    path: str | Path,
+    scorers: Sequence[str] = (),
+    primary: Sequence[str] = (),
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Run:
     """Write scores and summary of a run anew, by `scorers` or those of its spec, with the code that is here now.
 
-    `primary` decides comparisons and the gate from now on, by default what the run's spec says.
+    `primary` decides comparisons and the gate from now on, by default what the run's spec says. `on_progress` is told
+    how many turns are graded, and of how many.
 
     A data set may have changed as long as it asks the same: what it expects now counts. Texts that need an embedding
     are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where the run is of
@@ -59,19 +65,27 @@ def score(path: str | Path, scorers: Sequence[str] = (), primary: Sequence[str] 
             # Whoever stops here leaves a run that nothing can be compared with, not one that says what is not so.
             run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
             if spec["mode"] == IMPORTED:
-                grade_rows(run.folder, datasets[0], lab.scorers, lambda texts: lab.wait(lab.embedder.embed(texts)))
+                grade_rows(
+                    run.folder,
+                    datasets[0],
+                    lab.scorers,
+                    lambda texts: lab.wait(lab.embedder.embed(texts)),
+                    on_progress,
+                )
             else:
                 missed = run.result.recordings is not None and run.result.recordings.missing > 0
                 ended = missed or run.result.status == "complete"
-                lab.wait(_grade(lab, run, datasets, ended))
+                lab.wait(_grade(lab, run, datasets, ended, on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
 
 
-async def _grade(lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool) -> None:
+async def _grade(
+    lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool, on_progress: Callable[[int, int], None]
+) -> None:
     grader = Grader(lab.scorers, lab.embedder.embed, run.path)
     try:
-        await regrade(run.folder, datasets, grader, complete=complete)
+        await regrade(run.folder, datasets, grader, complete=complete, on_progress=on_progress)
     finally:
         grader.close()
 

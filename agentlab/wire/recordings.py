@@ -30,7 +30,7 @@ from typing import Any
 
 from agentlab.core import codec, secrets
 from agentlab.core.errors import ConfigError, RecordingError
-from agentlab.core.files import append_whole, cut_unfinished_line, open_file, replace_file
+from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.messages import Request, from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.wire.entries import KINDS, check_entry
@@ -287,7 +287,7 @@ _CHECK = len(', "check": "0123456789ab"}\n')
 
 def _content(file: Path, start: int) -> bytes:
     try:
-        with open_file(file, links=False) as opened:
+        with open_file(file, LARGE, links=False) as opened:
             opened.seek(start)
             return opened.read()
     except OSError as problem:

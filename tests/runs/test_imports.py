@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,29 @@ def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_pat
     said = capsys.readouterr().err
     assert told in said
     assert len(said.splitlines()) == 1
+
+
+def test_answers_of_any_size_are_read_and_a_line_without_end_is_named(folder, capsys):
+    os.truncate(folder / "predictions.jsonl", 2**32)
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
+    said = capsys.readouterr().err
+    assert "predictions.jsonl:49: " in said and "a line of more than" in said and said.count("\n") == 1
+    assert not Path("run").exists()
+
+
+def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_does_not(folder, capsys, monkeypatch):
+    many = [row(f"s{n}", name, "blue", turn) for n in range(90) for name in QUESTIONS for turn in (0, 1)]
+    write_rows(folder / "predictions.jsonl", many)
+    assert main(["import", "predictions", "theirs", "-o", "short"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("agentlab.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    assert main(["import", "predictions", "theirs", "-o", "long"]) == 0
+    said = capsys.readouterr().err
+    read, size = re.findall(r"^bytes read: ([\d,]+) of ([\d,]+), about \d+ s left$", said, re.MULTILINE)[-1]
+    assert 0 < int(read.replace(",", "")) <= int(size.replace(",", "")) == (folder / "predictions.jsonl").stat().st_size
+    assert "graded: 1,000 of 2,160, about " in said and said.endswith("graded: 2,160 of 2,160, about 0 s left\n")
+    assert main(["score", "long"]) == 0
+    assert "graded: 2,160 of 2,160" in capsys.readouterr().err
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import open_file, replace_file
+from agentlab.core.files import LARGE, open_file, read_bytes, replace_file
 from agentlab.core.shown import as_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
@@ -138,8 +138,7 @@ def _table(path: Path) -> tuple[str, list[list[str]]]:
     """A file's text and its cells, the header's first; nothing of one that is not there or empty."""
     if not path.exists():
         return "", []
-    with open_file(path) as file:
-        text = file.read().decode()
+    text = read_bytes(path, LARGE).decode()
     return text, list(csv.reader(io.StringIO(text.removeprefix(_MARK), newline="")))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,14 @@ def import_predictions(
     scorers: Sequence[str] = SCORERS,
     primary: Sequence[str] = (),
     note: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Run:
     """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
 
     `primary` decides comparisons and the gate, a measure that the source gave (`published_em`) among them if it is
     named. Raises DatasetError, with file and line, where a row cannot be used, ConfigError where `primary` names what
-    is no measure of these answers, and leaves nothing behind.
+    is no measure of these answers, and leaves nothing behind. `on_progress` is told what goes on (bytes are read, turns
+    graded), how much is done, and of how much.
     """
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
@@ -116,7 +119,7 @@ def import_predictions(
     seen, named = Seen(data), _named(data, home)
     with written_whole(path) as scratch:
         with (scratch / "turns.jsonl").open("wb") as turns:
-            for row in _rows(files, data, seen, named):
+            for row in _rows(files, data, seen, named, partial(on_progress, "bytes read")):
                 turns.write(as_line(row))
         if not seen.bits:
             raise DatasetError("there is no answer in it", files[0])
@@ -129,17 +132,24 @@ def import_predictions(
         folder.write_json(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
-        there = grade_rows(folder, data, modules)
+        there = grade_rows(folder, data, modules, on_progress=partial(on_progress, "graded"))
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
     for line in seen.missing():
         note(line)
     return open_run(path)
 
 
-def _rows(files: Sequence[Path], data: Dataset, seen: Seen, named: Named) -> Iterator[TurnRow]:
+def _rows(
+    files: Sequence[Path], data: Dataset, seen: Seen, named: Named, on_progress: Callable[[int, int], None]
+) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
-    for file in files:
-        for line, row in read_predictions(file):
+    sizes = [file.stat().st_size for file in files]
+
+    def read_to(place: int, before: int) -> None:
+        on_progress(before + place, sum(sizes))
+
+    for number, file in enumerate(files):
+        for line, row in read_predictions(file, partial(read_to, before=sum(sizes[:number]))):
             if problem := seen.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
             conversation = seen.places[row.conversation][1]

@@ -18,7 +18,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ from agentlab.core.files import lines_of, open_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
 from agentlab.evals.compare.measures import LARGEST
+from agentlab.evals.run.pace import ROWS_BETWEEN_REPORTS
 
 LONGEST_CELL = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]
@@ -82,10 +83,19 @@ def prediction_files(path: Path) -> list[Path]:
     return found
 
 
-def read_predictions(file: Path) -> Iterator[tuple[int, Prediction]]:
-    """The rows of a file with their lines; raises DatasetError naming file and line."""
+def read_predictions(
+    file: Path, on_read: Callable[[int], None] = lambda place: None
+) -> Iterator[tuple[int, Prediction]]:
+    """The rows of a file with their lines; raises DatasetError naming file and line.
+
+    `on_read` is told now and then how many bytes were read.
+    """
     with _readable(file) as lines:
-        yield from _read_csv(file, lines) if file.suffix == ".csv" else _read_lines(file, lines)
+        rows = _read_csv(file, lines) if file.suffix == ".csv" else _read_lines(file, lines)
+        for count, row in enumerate(rows):
+            if count % ROWS_BETWEEN_REPORTS == 0:
+                on_read(lines.tell())
+            yield row
 
 
 @contextlib.contextmanager
@@ -100,13 +110,14 @@ def _readable(file: Path) -> Iterator[BufferedReader]:
 def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
     """Keys in the first rows that nobody here reads; DatasetError where the file cannot be read."""
     found: list[str] = []
-    with _readable(file) as lines:
+    # What is no CSV, or a line too long, is told where it is read.
+    with _readable(file) as lines, contextlib.suppress(csv.Error, ValueError):
         if file.suffix == ".csv":
-            # A row that is no CSV is told where it is read.
-            with contextlib.suppress(csv.Error), io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
+            with io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
                 found = [name for name in next(csv.reader(text), []) if not _is_part(name)]
         else:
-            found = [key for line in itertools.islice(lines_of(lines), rows) for key in _keys(line)]
+            for line in itertools.islice(lines_of(lines), rows):
+                found += _keys(line)
     return [key for key in dict.fromkeys(found) if key not in KEYS]
 
 

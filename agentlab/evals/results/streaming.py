@@ -36,6 +36,7 @@ from agentlab.evals.results.rows import (
 from agentlab.evals.results.sources import Sources
 from agentlab.evals.run.folder import RunFolder
 from agentlab.evals.run.ledger import rows_of
+from agentlab.evals.run.pace import ROWS_BETWEEN_REPORTS
 
 STORED = "published_"
 """How the measures begin that the source gave along with the answers; more is better."""
@@ -94,21 +95,28 @@ def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
 
 
 def grade_rows(
-    folder: RunFolder, data: Dataset, scorers: Sequence[Any], embed: Callable[[Sequence[str]], np.ndarray] | None = None
+    folder: RunFolder,
+    data: Dataset,
+    scorers: Sequence[Any],
+    embed: Callable[[Sequence[str]], np.ndarray] | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
     """Put scores into an imported run's turns and write its summary; without `embed` what needs it is not known.
 
-    Returns the measures that there are now, those that the source gave among them.
+    `on_progress` is told how many turns are graded, and of how many. Returns the measures that there are now, those
+    that the source gave among them.
     """
     conversations = {conversation.id: conversation for conversation in data.conversations}
     sources = Sources(data.documents)
-    applies = _turns_with_numbers(folder, conversations)
+    applies, total = _turns_with_numbers(folder, conversations)
     numbered = {name: number for number, name in enumerate(conversations)}
     tallies: dict[str, _Tally] = defaultdict(lambda: _Tally(numbered))
     known: dict[str, Any] = {} if embed is None else {"embed": embed}
 
     def lines() -> Iterator[bytes]:
-        for row in read_turns(folder):
+        for done, row in enumerate(read_turns(folder)):
+            if done % ROWS_BETWEEN_REPORTS == 0:
+                on_progress(done, total)
             conversation = conversations[row.conversation]
             tally = tallies[row.flow]
             tally.add(row)
@@ -128,6 +136,7 @@ def grade_rows(
             yield as_line(replace(row, scores=scores))
 
     folder.replace_lines("turns.jsonl", lines())
+    on_progress(total, total)
     header = folder.header
     summary = Summary(
         run_id=header["run_id"],
@@ -145,21 +154,26 @@ def grade_rows(
 
 def _turns_with_numbers(
     folder: RunFolder, conversations: Mapping[str, Conversation]
-) -> dict[str, Callable[[TurnRow], bool]]:
-    """Stored measure -> whether a system has it on a turn: there the others' is unknown, elsewhere it is no issue."""
+) -> tuple[dict[str, Callable[[TurnRow], bool]], int]:
+    """Stored measure -> whether a system has it on a turn: there the others' is unknown, elsewhere it is no issue.
+
+    And how many turns there are.
+    """
     begins, size = {}, 0
     for name, conversation in conversations.items():
         begins[name] = size
         size += len(conversation.turns)
     found: dict[str, bytearray] = defaultdict(lambda: bytearray(size))
+    total = 0
     for row in read_turns(folder):
+        total += 1
         for name, _ in stored_numbers(row.published or {}):
             found[name][begins[row.conversation] + row.turn] = 1
 
     def on(there: bytearray) -> Callable[[TurnRow], bool]:
         return lambda row: bool(there[begins[row.conversation] + row.turn])
 
-    return {name: on(there) for name, there in found.items()}
+    return {name: on(there) for name, there in found.items()}, total
 
 
 def _stored(row: TurnRow, applies: Mapping[str, Callable[[TurnRow], bool]]) -> dict[str, Graded]:

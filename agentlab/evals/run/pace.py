@@ -12,6 +12,8 @@ from agentlab.wire.allowance import Allowance
 
 SECONDS_ALONE = 0.005
 """How long turns that wait for nothing go on before others have the loop."""
+ROWS_BETWEEN_REPORTS = 1000
+"""Of work that asks no flow."""
 SECONDS_OF_LIMITS = 0.1
 """How long what progress says of limits holds."""
 
@@ -32,9 +34,11 @@ class RunProgress:
     @property
     def eta(self) -> str:
         """In words; "" where it is not known."""
-        if (left := self.seconds_left) is None:
-            return ""
-        return f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left"
+        return "" if self.seconds_left is None else time_left(self.seconds_left)
+
+
+def time_left(seconds: float) -> str:
+    return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
 
 class Pace:

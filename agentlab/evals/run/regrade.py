@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -18,8 +18,18 @@ from agentlab.evals.results.summary import summarise
 from agentlab.evals.run.folder import RunFolder
 
 
-async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader, *, complete: bool) -> None:
-    """Check the ledger, grade every turn, and write turns and `summary.json`; raises RunError where a scorer fails."""
+async def regrade(
+    folder: RunFolder,
+    datasets: Sequence[Dataset],
+    grader: Grader,
+    *,
+    complete: bool,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Check the ledger, grade every turn, and write turns and `summary.json`; raises RunError where a scorer fails.
+
+    `on_progress` is told how many turns are graded, and of how many.
+    """
     asked = {(d.name, name_of(d, each, datasets)): each for d in datasets for each in d.conversations}
     ledger, turns = folder.ledger, folder.turns()
     takes = {**ledger.takes}
@@ -28,6 +38,7 @@ async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader
     fold = Fold(name for _, name in asked)
     for abandoned in ledger.abandoned(takes):
         fold.flows[abandoned.flow].abandon(abandoned.events)
+    done = 0
     answered = {play: list(rows) for play, rows in groupby(turns, key=lambda row: row.play)}
     for play in dict.fromkeys((*answered, *ledger)):
         trace = ledger[play] if play in ledger and ledger.takes[play] == takes[play] else Trace(*play)
@@ -42,6 +53,8 @@ async def regrade(folder: RunFolder, datasets: Sequence[Dataset], grader: Grader
                 raise grader.failure
             rows.append(replace(row, scores=scores))
             folder.append_turn(rows[-1])
+            done += 1
+        on_progress(done, len(turns))
         if fault := fault_of(trace, rows, ended=complete):
             raise RunError(f"{folder.path}: {fault}; --resume plays it again")
         fold.take(trace, rows)

@@ -87,7 +87,7 @@ def identity(name: str) -> tuple[str, str]:
         return f"local/{name}", edition
     file = Path(own).expanduser()
     # Two files may have one name; the head of a GGUF file holds what the model calls itself, and its size the rest.
-    with contextlib.suppress(OSError), open_file(file, 2**44) as opened:
+    with contextlib.suppress(OSError), open_file(file) as opened:
         edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
     return f"local/{file.stem}", edition
 

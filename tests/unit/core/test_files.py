@@ -1,0 +1,22 @@
+"""Files are read whole up to a size, and line by line beyond it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from agentlab.core.files import LARGE, lines_of, open_file, read_bytes
+
+
+def test_what_is_too_large_to_be_read_whole_is_read_line_by_line(tmp_path):
+    file = tmp_path / "rows"
+    file.write_bytes(b"one\ntwo\n")
+    os.truncate(file, LARGE + 1)
+    with pytest.raises(OSError, match="2,147,483,649 bytes, of which at most"):
+        read_bytes(file, LARGE)
+    with open_file(file) as opened:
+        lines = lines_of(opened)
+        assert [next(lines), next(lines)] == [b"one\n", b"two\n"]
+        with pytest.raises(ValueError, match="a line of more than"):
+            next(lines)
