@@ -40,6 +40,14 @@ def test_what_came_of_the_plan_is_told_beside_what_was_planned():
     told = [line.split("|") for line in OUTCOME if line.startswith("| ") and "---" not in line][1:]
     planned = {row.split("|")[1]: row.split("|")[7] for row in PLAN if row.startswith("| ")}
     assert told and all(planned[cells[1]] == cells[2] for cells in told)
+    page = (ROOT / "results" / "study.md").read_text(encoding="utf-8")
+    for _, name, _, came, _ in told:
+        section = page.partition(f"\n## {name.strip()}\n")[2].partition("\n## ")[0]
+        rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in section.splitlines() if row.startswith("| ")]
+        of_first = [row for row in rows if len(row) == 11 and row[0] == rows[0][1] and row[2] == "answer_correctness"]
+        visible = {f"{float(row[9]):.2f}" for row in of_first}
+        assert {*re.findall(r"0\.\d\d", came)} <= visible, name
+        assert max(visible) in came, name
 
 
 @pytest.mark.parametrize(
