@@ -9,8 +9,8 @@ from pathlib import Path
 from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
-SHOWN_AT_MOST = 200_000
-"""Answers: a comparison holds every turn in memory, an import does not."""
+COMPARED_AT_MOST = 200_000
+"""Answers that have just been taken in: that needs no memory, and a comparison does."""
 
 
 def score(arguments: argparse.Namespace) -> None:
@@ -44,11 +44,7 @@ def import_(arguments: argparse.Namespace) -> None:
     given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
     with CountDisplay() as display:
         run = import_predictions(source, out, **given, on_progress=display.update)
-    if run.result.turns > SHOWN_AT_MOST:
-        say(f"{run.result.turns:,} answers of {len(run.result.flows)} systems: {run.path}")
-        say("too many to be compared here and now; agentlab show and agentlab compare hold all of them in memory")
-    else:
-        show_comparison(run)
+    show_comparison(run, at_most=COMPARED_AT_MOST)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ from agentlab.evals.results.show import badness, expected, worst_turn
 from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
 
 ERRORS_SHOWN = 3
+COMPARED_AT_MOST = 1_000_000
+"""Turns; a comparison holds every one in memory, a table of what is known of each flow does not."""
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 """Rows of a run's table that are always shown; of these, less is better."""
 DETAILS = (
@@ -39,35 +41,26 @@ _NAMES = {measure.title: measure.name for measure in COSTS} | {
 }
 
 
-def show_comparison(run: Run, everything: bool = False) -> None:
-    """The table of a run: one row a measure, one column a flow, intervals at 95 %; the headline, or `everything`."""
+def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_AT_MOST) -> None:
+    """The table of a run: one row a measure, one column a flow, intervals at 95 %; the headline, or `everything`.
+
+    A run of more than `at_most` turns is not compared.
+    """
     console = new_console()
     result = run.result
-    costs, scores = summary_rows(list(result.flows.values()))
-    verdict, comparison = verdict_on(run)
+    verdict, comparison = verdict_on(run) if result.turns <= at_most else (None, None)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
-    rows: list[list[Cell]] = []
-    zero, more = [], 0
-    # Where there are none but these they are what the run was graded for.
-    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
-    for title, values in (*costs, *scores):
-        name = _NAMES.get(title) or title.partition(" (n=")[0]
-        finding = (title, values) in scores and name not in details
-        if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
-            zero.append(title)
-        elif finding or everything or name in HEADLINE_COSTS:
-            rows.append([title, *_coloured(name, values, [(label, name) in worse for label in result.flows])])
-        else:
-            more += 1
-    if run.answered_nothing:
+    rows, zero, more = _rows_of(run, worse, everything)
+    if run.answered_nothing and verdict:
         _show_judgement(console, verdict)
     else:
         print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
         if zero:
             print_line(console, f"0 everywhere: {'; '.join(zero)}")
-        _show_judgement(console, verdict)
-        for line in (*reliabilities(run), *poor_turns(run)):
-            print_line(console, line)
+        if verdict:
+            _show_judgement(console, verdict)
+            for line in (*reliabilities(run), *poor_turns(run)):
+                print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
         print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
@@ -78,11 +71,34 @@ def show_comparison(run: Run, everything: bool = False) -> None:
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
+    if verdict is None:
+        many = f"{result.turns:,} turns are too many to be compared in passing"
+        print_line(console, f"{many}; agentlab compare {run.path} holds all of them in memory")
+        return
     turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
     if waiting := _waiting(run, [times for _, (_, *times) in turns]):
         print_line(console, waiting)
     _show_failures(console, run)
     _show_next(console, run, worst_turn((place, bad) for place, (bad, *_) in turns), more)
+
+
+def _rows_of(run: Run, worse: set[tuple[str, str]], everything: bool) -> tuple[list[list[Cell]], list[str], int]:
+    """The rows of the table, what is 0 in every flow, and how many rows more there are."""
+    costs, scores = summary_rows(list(run.result.flows.values()))
+    rows: list[list[Cell]] = []
+    zero, more = [], 0
+    # Where there are none but these they are what the run was graded for.
+    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
+    for title, values in (*costs, *scores):
+        name = _NAMES.get(title) or title.partition(" (n=")[0]
+        finding = (title, values) in scores and name not in details
+        if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
+            zero.append(title)
+        elif finding or everything or name in HEADLINE_COSTS:
+            rows.append([title, *_coloured(name, values, [(label, name) in worse for label in run.result.flows])])
+        else:
+            more += 1
+    return rows, zero, more
 
 
 def _waiting(run: Run, times: Iterable[Sequence[float | None]]) -> str:

@@ -229,6 +229,19 @@ def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_d
     assert "graded: 2,160 of 2,160" in capsys.readouterr().err
 
 
+def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, capsys, monkeypatch):
+    monkeypatch.setattr("agentlab.cli.published.COMPARED_AT_MOST", 47)
+    assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
+    assert shown.endswith(
+        "48 turns are too many to be compared in passing; agentlab compare run holds all of them in memory\n"
+    )
+    monkeypatch.setattr("agentlab.evals.results.run.Run.figures", None)
+    monkeypatch.setattr("agentlab.evals.results.run.Run.played", None)
+    assert main(["import", "predictions", "theirs", "-o", "other"]) == 0, "no turn is read for it"
+
+
 def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):
     rewrite(folder, lambda lines: lines.__setitem__(0, lines[0].replace("It is", "\\ud83d")))
     run = al.import_predictions(folder, "run")
