@@ -178,6 +178,7 @@ def _rows(
                 passages=UNSET if passages is None else passages,
                 published=row.published,
             )
+        read_to(sizes[number], sum(sizes[:number]))
 
 
 def _problem(published: Mapping[str, Any]) -> str | None:
