@@ -10,9 +10,9 @@ from itertools import groupby
 
 WIDEST = 118
 """Of prose; longer lines are hard to read."""
-NAMES = 30
-"""A second column that begins before this one explains names; one after it comments on commands."""
-COMMENTED = re.compile(r"(?P<said> *\S.*?)(?P<gap>  +)(?P<comment>\S.*)")
+BESIDE = re.compile(r"(?P<said> *\S.*?)  +(?P<beside>\S.*)")
+"""A command with a comment, or a name with what it means."""
+COMMENT = " " * 6 + "# "
 WHOLE = re.compile(r"(--?[\w-]+ )?('[^']*'|\"[^\"]*\"|(?<= )[^-\s]\S*)")
 """What is not broken: a quote, and an option with its value."""
 
@@ -40,17 +40,16 @@ def _block(lines: list[str], width: int) -> Iterator[str]:
         yield from lines
         return
     for line in lines:
-        found = COMMENTED.fullmatch(line)
-        column = found.start("comment") if found else 0
-        if found and column <= NAMES:
-            yield from _filled(found["comment"], width, line[:column], " " * column)
-        elif found:
-            yield from _command(found["said"], width)
-            yield from _filled(f"# {found['comment'].removeprefix('# ')}", width, " " * 6)
-        elif len(line) - len(line.lstrip()) > NAMES:
-            yield from _filled(f"# {line.strip()}", width, " " * 6)
-        else:
-            yield from _command(line, width)
+        found = BESIDE.fullmatch(line)
+        said, beside = (found["said"], found["beside"]) if found else (line, "")
+        if beside and not beside.startswith("#"):
+            column = line.index(beside, len(said))
+            yield from _filled(beside, width, line[:column], " " * column)
+            continue
+        if said.lstrip().startswith("#"):
+            said, beside = "", said.lstrip()
+        yield from _command(said, width) if said else ()
+        yield from _filled(beside.removeprefix("# "), width, COMMENT)
 
 
 def _command(line: str, width: int) -> Iterator[str]:

@@ -114,7 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
         description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
-        epilog="Start with: agentlab doctor; agentlab run --limit 2\n`agentlab COMMAND --help` has examples.",
+        epilog="Start with: agentlab doctor; agentlab run --limit 2\n\n`agentlab COMMAND --help` has examples.",
         formatter_class=FittingHelp,
     )
     parser.add_argument("--version", action="version", version=f"agentlab {__version__}")

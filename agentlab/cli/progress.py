@@ -97,18 +97,19 @@ class CountDisplay(_Display):
     def __init__(self) -> None:
         what, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
         super().__init__(what, bars.BarColumn(), bars.MofNCompleteColumn(), eta)
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        """When each was heard of first, and how much had been done by then."""
         self._said = 0.0
 
     def update(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        took = now - self._begun.setdefault(what, now)
+        begun, first = self._begun.setdefault(what, (now, done))
         if not self._progress.console.is_terminal:
-            if done and took and now - max(self._said, self._begun[what]) >= SECONDS_BETWEEN_LINES:
+            if done > first and now - max(self._said, begun) >= SECONDS_BETWEEN_LINES:
                 self._said = now
-                left = time_left(took / done * (total - done))
+                left = time_left((now - begun) / (done - first) * max(0, total - done))
                 self._progress.console.print(f"{what}: {done:,} of {total:,}, {left}")
-        elif what in self._tasks or took > SECONDS_OF_PATIENCE:
+        elif what in self._tasks or now - begun > SECONDS_OF_PATIENCE:
             self._progress.update(self._task(what, total), completed=done)
 
 

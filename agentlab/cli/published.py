@@ -9,7 +9,7 @@ from pathlib import Path
 from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
-COMPARED_AT_MOST = 200_000
+COMPARED_AT_ONCE = 200_000
 """Answers that have just been taken in: that needs no memory, and a comparison does."""
 
 
@@ -44,7 +44,7 @@ def import_(arguments: argparse.Namespace) -> None:
     given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
     with CountDisplay() as display:
         run = import_predictions(source, out, **given, on_progress=display.update)
-    show_comparison(run, at_most=COMPARED_AT_MOST)
+    show_comparison(run, at_most=COMPARED_AT_ONCE)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:

@@ -72,8 +72,7 @@ def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_
             " back, asks for what then differs.",
         )
     if verdict is None:
-        many = f"{result.turns:,} turns are too many to be compared in passing"
-        print_line(console, f"{many}; agentlab compare {run.path} holds all of them in memory")
+        _show_untold(console, run, more)
         return
     turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
     if waiting := _waiting(run, [times for _, (_, *times) in turns]):
@@ -111,6 +110,16 @@ def _waiting(run: Run, times: Iterable[Sequence[float | None]]) -> str:
         return ""
     told = f"a turn took {wall:.1f} s by the clock and {latency:.2f} s of latency, which leaves out waiting"
     return f"{told} (for a busy model, for a retry) and work in the background"
+
+
+def _show_untold(console: Console, run: Run, more: int) -> None:
+    """Of a run whose turns are not read: how many failed, and what reads them."""
+    if failed := sum(flow.errors for flow in run.result.flows.values()):
+        print_line(console, f"{failed:,} of {run.result.turns:,} turns failed and score 0", "red")
+    print_line(console, f"{run.result.turns:,} turns are not compared in passing, which holds all of them in memory")
+    folder = shlex.quote(str(run.path))
+    steps = [(f"show {folder} --all", f"{more} more measures")] if more else []
+    print_commands(console, [*steps, (f"compare {folder}", "turn by turn, with p-values")])
 
 
 def _show_failures(console: Console, run: Run) -> None:

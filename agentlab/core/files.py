@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO, AnyStr, TextIO
 
 from agentlab.core.errors import ConfigError
 
@@ -52,7 +52,7 @@ def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 
 
-def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+def lines_of(file: IO[AnyStr]) -> Iterator[AnyStr]:
     """The lines of a file with their ends; raises ValueError for one past `LONGEST_LINE`."""
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:

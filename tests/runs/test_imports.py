@@ -13,7 +13,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
-from support.predictions import QUESTIONS, rewrite, row, write_answers, write_rows
+from support.predictions import QUESTIONS, rewrite, rewrite_rows, row, write_answers, write_rows
 from support.small_runs import Answering, play, write_set
 
 
@@ -214,6 +214,14 @@ def test_answers_of_any_size_are_read_and_a_line_without_end_is_named(folder, ca
     assert not Path("run").exists()
 
 
+def test_csv_of_any_size_is_read_and_a_line_without_end_is_named(folder, tmp_path, capsys):
+    (tmp_path / "answers.csv").write_text("system,conversation,turn,answer\na,q0,0,blue\n", encoding="utf-8")
+    os.truncate(tmp_path / "answers.csv", 2**32)
+    assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 1
+    said = capsys.readouterr().err
+    assert "answers.csv:3: " in said and "a line of more than" in said and said.count("\n") == 1
+
+
 def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_does_not(folder, capsys, monkeypatch):
     many = [row(f"s{n}", name, "blue", turn) for n in range(90) for name in QUESTIONS for turn in (0, 1)]
     write_rows(folder / "predictions.jsonl", many)
@@ -230,16 +238,19 @@ def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_d
 
 
 def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, capsys, monkeypatch):
-    monkeypatch.setattr("agentlab.cli.published.COMPARED_AT_MOST", 47)
+    monkeypatch.setattr("agentlab.cli.published.COMPARED_AT_ONCE", 47)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
     shown = capsys.readouterr().out
     assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
-    assert shown.endswith(
-        "48 turns are too many to be compared in passing; agentlab compare run holds all of them in memory\n"
-    )
+    assert "48 turns are not compared in passing" in shown
+    assert "agentlab show run --all" in shown and "agentlab compare run" in shown
     monkeypatch.setattr("agentlab.evals.results.run.Run.figures", None)
     monkeypatch.setattr("agentlab.evals.results.run.Run.played", None)
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 0, "no turn is read for it"
+    rewrite_rows(folder, lambda each: {"answer": None})
+    capsys.readouterr()
+    main(["import", "predictions", "theirs", "-o", "failed"])
+    assert "48 of 48 turns failed and score 0" in capsys.readouterr().out
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_kept(folder):

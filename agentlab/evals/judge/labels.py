@@ -69,7 +69,7 @@ def unlabelled(path: Path, known: Iterable[Reply]) -> set[Reply]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[csv.DictReader[str]]:
-    with open_file(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+    with open_file(path, LARGE) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
         yield csv.DictReader(text)
 
 

@@ -114,7 +114,7 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
     with _readable(file) as lines, contextlib.suppress(csv.Error, ValueError):
         if file.suffix == ".csv":
             with io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
-                found = [name for name in next(csv.reader(text), []) if not _is_part(name)]
+                found = [name for name in next(csv.reader(lines_of(text)), []) if not _is_part(name)]
         else:
             for line in itertools.islice(lines_of(lines), rows):
                 found += _keys(line)
@@ -166,7 +166,7 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
     before = csv.field_size_limit(LONGEST_CELL)
     try:
         with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
-            rows = csv.reader(text, strict=True)
+            rows = csv.reader(lines_of(text), strict=True)
             columns = next(rows, [])
             if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
                 raise DatasetError(f"the column {missing[0]} is missing; a row says at least {_needed()}", file, 1)
@@ -187,6 +187,8 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
         raise DatasetError("the file is not UTF-8", file) from None
     except csv.Error as problem:
         raise DatasetError(f"not CSV: {problem}", file, rows.line_num) from None
+    except ValueError as problem:
+        raise DatasetError(str(problem), file, rows.line_num + 1) from None
     finally:
         csv.field_size_limit(before)
 

@@ -1,0 +1,40 @@
+"""How far work is that asks no flow, as a log says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.cli.progress import CountDisplay
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("agentlab.cli.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_what_was_there_before_says_nothing_of_how_long_the_rest_takes(clock, capsys):
+    with CountDisplay() as display:
+        for done in range(400, 403):
+            display.update("judged", done, 500)
+            clock[0] += 20
+    assert capsys.readouterr().err.splitlines() == [
+        "judged: 401 of 500, about 33 min left",
+        "judged: 402 of 500, about 33 min left",
+    ]
+
+
+def test_more_than_all_takes_no_time(clock, capsys):
+    with CountDisplay() as display:
+        display.update("read", 0, 10)
+        clock[0] += 60
+        display.update("read", 12, 10)
+    assert capsys.readouterr().err == "read: 12 of 10, about 0 s left\n"
+
+
+def test_what_is_done_at_once_is_not_told(clock, capsys):
+    with CountDisplay() as display:
+        for done in range(11):
+            display.update("read", done, 10)
+    assert capsys.readouterr().err == ""
