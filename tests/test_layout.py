@@ -31,7 +31,7 @@ FLOORS = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MOST_LINES_OF_CODE = 300
-MOST_LINES_OF_THE_PACKAGE = 37_179
+MOST_LINES_OF_THE_PACKAGE = 37_175
 """Without a feature of its own for users, it only ever goes down."""
 
 

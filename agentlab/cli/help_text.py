@@ -10,8 +10,8 @@ from itertools import groupby
 
 WIDEST = 118
 """Of prose; longer lines are hard to read."""
-BESIDE = re.compile(r"(?P<said> *\S.*?)  +(?P<beside>\S.*)")
-"""A command with a comment, or a name with what it means."""
+LISTED = re.compile(r" *\S.*?  +(?P<meaning>[^#\s].*)")
+"""A name with what it means."""
 COMMENT = " " * 6 + "# "
 WHOLE = re.compile(r"(--?[\w-]+ )?('[^']*'|\"[^\"]*\"|(?<= )[^-\s]\S*)")
 """What is not broken: a quote, and an option with its value."""
@@ -40,16 +40,14 @@ def _block(lines: list[str], width: int) -> Iterator[str]:
         yield from lines
         return
     for line in lines:
-        found = BESIDE.fullmatch(line)
-        said, beside = (found["said"], found["beside"]) if found else (line, "")
-        if beside and not beside.startswith("#"):
-            column = line.index(beside, len(said))
-            yield from _filled(beside, width, line[:column], " " * column)
+        if found := LISTED.fullmatch(line):
+            column = found.start("meaning")
+            yield from _filled(found["meaning"], width, line[:column], " " * column)
             continue
-        if said.lstrip().startswith("#"):
-            said, beside = "", said.lstrip()
-        yield from _command(said, width) if said else ()
-        yield from _filled(beside.removeprefix("# "), width, COMMENT)
+        command, _, comment = line.partition(" # ")
+        if command.strip():
+            yield from _command(command.rstrip(), width)
+        yield from _filled(comment, width, COMMENT)
 
 
 def _command(line: str, width: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import rich.progress as bars
 from rich.table import Column
@@ -13,15 +13,13 @@ from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.results.tables import Terminal, print_line
-from agentlab.evals.run.pace import time_left
-
-if TYPE_CHECKING:
-    from agentlab.evals.run.pace import RunProgress
+from agentlab.evals.run.pace import RunProgress, time_left
 
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
 SECONDS_OF_PATIENCE = 1.0
+"""Before a bar is drawn of what asks no flow."""
 DRAWN_PER_SECOND = 5
 SECONDS_BETWEEN_UPDATES = 1 / DRAWN_PER_SECOND
 """As often as the bar is drawn: of thousands of turns a second nobody sees each."""

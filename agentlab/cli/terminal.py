@@ -71,14 +71,16 @@ def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
             " back, asks for what then differs.",
         )
-    if verdict is None:
-        _show_untold(console, run, more)
-        return
-    turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
-    if waiting := _waiting(run, [times for _, (_, *times) in turns]):
-        print_line(console, waiting)
-    _show_failures(console, run)
-    _show_next(console, run, worst_turn((place, bad) for place, (bad, *_) in turns), more)
+    worst = None
+    if verdict:
+        turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
+        worst = worst_turn((place, bad) for place, (bad, *_) in turns)
+        if waiting := _waiting(run, [times for _, (_, *times) in turns]):
+            print_line(console, waiting)
+    else:
+        print_line(console, f"{result.turns:,} turns are not compared in passing, which holds all of them in memory")
+    _show_failures(console, run, by_cause=verdict is not None)
+    _show_next(console, run, worst, more)
 
 
 def _rows_of(run: Run, worse: set[tuple[str, str]], everything: bool) -> tuple[list[list[Cell]], list[str], int]:
@@ -112,29 +114,21 @@ def _waiting(run: Run, times: Iterable[Sequence[float | None]]) -> str:
     return f"{told} (for a busy model, for a retry) and work in the background"
 
 
-def _show_untold(console: Console, run: Run, more: int) -> None:
-    """Of a run whose turns are not read: how many failed, and what reads them."""
-    if failed := sum(flow.errors for flow in run.result.flows.values()):
-        print_line(console, f"{failed:,} of {run.result.turns:,} turns failed and score 0", "red")
-    print_line(console, f"{run.result.turns:,} turns are not compared in passing, which holds all of them in memory")
-    folder = shlex.quote(str(run.path))
-    steps = [(f"show {folder} --all", f"{more} more measures")] if more else []
-    print_commands(console, [*steps, (f"compare {folder}", "turn by turn, with p-values")])
-
-
-def _show_failures(console: Console, run: Run) -> None:
+def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
+    """How many turns failed; why, where every turn may be read for that."""
     result = run.result
     for each in result.quarantined or ():
         line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
         print_line(console, line, "red")
-    failed = Counter[str]()
-    if any(flow.errors for flow in result.flows.values()):
-        failed.update(error for _, error in run.figures(lambda row: row.error) if error is not None)
+    failed = sum(flow.errors for flow in result.flows.values())
+    causes = Counter[str]()
+    if failed and by_cause:
+        causes.update(error for _, error in run.figures(lambda row: row.error) if error is not None)
     if failed:
-        count = f"{failed.total()} of {result.turns} turns failed and score 0"
         log = run.path / "run.log"
-        print_line(console, f"{count}; {log} has more:" if log.exists() else f"{count}:", "red")
-    for error, times in failed.most_common(ERRORS_SHOWN):
+        more = f"; {log} has more" if log.exists() else ""
+        print_line(console, f"{failed} of {result.turns} turns failed and score 0{more}{':' if causes else ''}", "red")
+    for error, times in causes.most_common(ERRORS_SHOWN):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 

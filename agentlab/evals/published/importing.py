@@ -144,12 +144,13 @@ def _rows(
 ) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     sizes = [file.stat().st_size for file in files]
+    before = 0
 
-    def read_to(place: int, before: int) -> None:
+    def read_to(place: int) -> None:
         on_progress(before + place, sum(sizes))
 
-    for number, file in enumerate(files):
-        for line, row in read_predictions(file, partial(read_to, before=sum(sizes[:number]))):
+    for file, size in zip(files, sizes, strict=True):
+        for line, row in read_predictions(file, read_to):
             if problem := seen.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
             conversation = seen.places[row.conversation][1]
@@ -162,7 +163,7 @@ def _rows(
                 dataset=data.name,
                 conversation=row.conversation,
                 turn=row.turn,
-                category={**conversation.metadata, **turn.metadata}.get("category"),
+                category=category_of(conversation, row.turn),
                 epoch=row.epoch,
                 take=0,
                 user=turn.user,
@@ -178,7 +179,13 @@ def _rows(
                 passages=UNSET if passages is None else passages,
                 published=row.published,
             )
-        read_to(sizes[number], sum(sizes[:number]))
+        before += size
+        read_to(0)
+
+
+def category_of(conversation: Conversation, turn: int) -> Any:
+    """A turn's own, or that of its conversation; None where neither has one."""
+    return {**conversation.metadata, **conversation.turns[turn].metadata}.get("category")
 
 
 def _problem(published: Mapping[str, Any]) -> str | None:

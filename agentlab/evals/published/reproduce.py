@@ -29,7 +29,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.published.graders import APPROXIMATE, GRADERS, WITH_ALIASES, Grader, rb_agg
-from agentlab.evals.published.importing import SCORERS, import_predictions
+from agentlab.evals.published.importing import SCORERS, category_of, import_predictions
 from agentlab.evals.results.rows import TurnRow
 from agentlab.evals.results.streaming import read_turns, stored_numbers
 
@@ -157,7 +157,7 @@ class Pack:
         self.answers = [_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
         self.systems = list(imported.result.flows)
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
-        self._asked = [_category(each, turn) for each in conversations.values() for turn in each.scored_turns]
+        self._asked = [_text(category_of(each, turn)) for each in conversations.values() for turn in each.scored_turns]
 
     def _nowhere(self, claim: Claim) -> str:
         """Which name of a figure stands nowhere in the pack, if one does."""
@@ -313,11 +313,10 @@ def _answer(row: TurnRow, conversation: Conversation) -> Answer:
     turn = conversation.turns[row.turn]
     aliases = {**conversation.metadata, **turn.metadata}.get("aliases") or []
     usable = tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
-    return Answer(row, turn, _category(conversation, row.turn), usable)
+    return Answer(row, turn, _text(row.category), usable)
 
 
-def _category(conversation: Conversation, turn: int) -> str:
-    category = {**conversation.metadata, **conversation.turns[turn].metadata}.get("category")
+def _text(category: object) -> str:
     return category if isinstance(category, str) else ""
 
 
