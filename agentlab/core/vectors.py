@@ -1,6 +1,6 @@
 """The one form of a vector: a float32 row of unit length whose numbers all fit float16.
 
-Recordings and the cache keep float16. Live vectors are rounded the same way before anyone sees them, so that replaying
+Recordings keep float16. Live vectors are rounded the same way before anyone sees them, so that replaying
 a run searches with exactly the vectors of the live one. The length of a row is 1 within 0.001.
 """
 

@@ -53,7 +53,7 @@ CATALOGUE = msgspec.yaml.decode(
 
 
 def home() -> Path:
-    """The folder for weights and caches: `AGENTLAB_HOME`, or `agentlab` in the platform's cache folder."""
+    """The folder for weights and indexes: `AGENTLAB_HOME`, or `agentlab` in the platform's cache folder."""
     if chosen := os.environ.get("AGENTLAB_HOME"):
         return Path(chosen).expanduser().absolute()
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):

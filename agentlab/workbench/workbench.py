@@ -29,7 +29,6 @@ from agentlab.data.datasets import Dataset, load_dataset, stamp
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
-from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
 from agentlab.session.history import ConversationDatabase, ConversationList
 from agentlab.session.session import Generation, Session
@@ -96,15 +95,14 @@ class Workbench:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """For passages and graded texts: from the recordings or the cache on disk where they are there."""
-        # One that only computes never has to be asked twice, nor looked up.
-        quick = self._is_quick
-        embedder = self._queries.connect() if quick else CachedEmbedder(self._queries, home() / "embeddings")
+        """For passages and graded texts: from the recordings where they are there."""
+        # One that only computes never has to be asked twice.
+        embedder = self._queries.connect() if self._is_quick else self._queries
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     @cached_property
     def _is_quick(self) -> bool:
-        """Whether a vector is computed sooner than it is looked up."""
+        """Whether a vector is computed at once."""
         name = self.spec.embedder
         given = ("models.embedders", name) in self.objects
         return not given and getattr(plugins.provider("models.embedders", name)[0], "IS_QUICK", False)

@@ -9,7 +9,8 @@ their documents, the first passage of each kept, and
     passages@k    the same among the documents of the first k passages: what a prompt with k passages holds
     MRR           1 / the rank of the first relevant document among the distinct ones, mean over turns
 
-All sets are searched with the same settings. Vectors are kept in AGENTLAB_HOME, so a second run takes seconds.
+All sets are searched with the same settings. Indexes are kept in AGENTLAB_HOME, so a second run embeds only the
+queries.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from agentlab.core.plugins import resolve
 from agentlab.core.protocols import Embedder
 from agentlab.data.datasets import load_dataset
 from agentlab.knowledge.index import DEFAULT_MAX_TOKENS, Method, open_index
-from agentlab.models.embedders.cache import CachedEmbedder
 from agentlab.models.weights import home
 
 METHODS: tuple[Method, ...] = ("dense", "bm25", "hybrid")
@@ -77,7 +77,7 @@ async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: 
 
 async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     provider, _, name = arguments.embedder.partition("/")
-    embedder = CachedEmbedder(resolve("models.embedders", provider).connect(name), home() / "embeddings")
+    embedder = resolve("models.embedders", provider).connect(name)
     return [
         await measure(folder, method, embedder, arguments.max_tokens, arguments.top_k)
         for folder in arguments.sets

@@ -23,7 +23,7 @@ from agentlab.core.vectors import Vectors, pack
 
 _WORD = re.compile(r"\w+")
 IS_QUICK = True
-"""A vector is computed sooner than it is found on disk."""
+"""A vector is computed at once: it is worth neither a queue nor a thread."""
 
 
 def connect(name: str) -> Embedder:

@@ -36,7 +36,7 @@ def test_every_public_name_is_there():
 def test_importing_the_rooms_loads_no_sdk() -> None:
     code = (
         "import sys, json\n"
-        "import agentlab.knowledge.index, agentlab.data.documents, agentlab.models.embedders.cache\n"
+        "import agentlab.knowledge.index, agentlab.data.documents\n"
         "from agentlab.models.embedders import hashing, local, openai, sentence_transformers\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
