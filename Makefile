@@ -44,8 +44,9 @@ check: .venv/.dev ## lint, formatting and types
 GATES := $(patsubst evals/recorded/%.yaml,gate-%,$(wildcard evals/recorded/*.yaml)) \
 	$(patsubst evals/baselines/%.jsonl,gate-%,$(wildcard evals/baselines/study_*.jsonl))
 
-gate: .venv/.installed ## replay the recorded conversations and hold them against the baselines: no model, no network
+gate: .venv/.installed ## replay the recorded conversations, hold them against baselines and golden files: no model, no network
 	@$(MAKE) --no-print-directory --jobs 2 $(GATES)
+	@$(BIN)/python tests/support/golden.py 2>results/gate/golden.txt
 
 gate-%: SPEC = $(if $(filter study_%,$*),evals/study/$(*:study_%=%),evals/recorded/$*).yaml
 gate-%:
