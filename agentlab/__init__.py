@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentlab.data.documents import load_documents
     from agentlab.evals.published.importing import import_predictions
     from agentlab.evals.published.reproduce import reproduce
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
     from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
     from agentlab.lab.regrading import score
@@ -45,7 +45,7 @@ _WHERE = {
     "load_dataset": "agentlab.data.datasets",
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
-    "open_run": "agentlab.evals.results.run",
+    "open_run": "agentlab.evals.store.run",
     "reproduce": "agentlab.evals.published.reproduce",
     "score": "agentlab.lab.regrading",
 }

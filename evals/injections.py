@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agentlab.core.shown import as_markdown
-from agentlab.evals.results.rows import ScoreRow
-from agentlab.evals.results.run import Run, open_run
 from agentlab.evals.scorers.injection import UNSEEN
+from agentlab.evals.store.rows import ScoreRow
+from agentlab.evals.store.run import Run, open_run
 
 
 def page(runs: Sequence[Run]) -> list[str]:

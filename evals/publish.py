@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.files import read_text, replace_file
-from agentlab.evals.compare.measures import brief, summary_rows
+from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.report.verdict import verdict_on
-from agentlab.evals.results.causes import causes
-from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.compare.ship import verdict_on
+from agentlab.evals.store.measures import brief, summary_rows
+from agentlab.evals.store.run import Run, open_run
 
 STUDY = """# The reference study
 

@@ -15,7 +15,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core import plugins
 from agentlab.core.events import PHASES
-from agentlab.evals.results.run import open_run
+from agentlab.evals.store.run import open_run
 from agentlab.lab.lab import Lab
 from support.places import ROOT
 

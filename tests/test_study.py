@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.core import plugins
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.compare.measures import COSTS, measure
+from agentlab.evals.store.measures import COSTS, measure
 from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import load_spec
 from support.places import ROOT

@@ -11,7 +11,7 @@ from agentlab.cli.progress import line_of
 from agentlab.core.messages import Reply
 from agentlab.core.shown import one_line, paragraph, printable
 from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, StepBegun, StepEnded, TurnBegun
-from agentlab.evals.results.tables import Terminal
+from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8

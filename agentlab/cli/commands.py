@@ -13,7 +13,7 @@ from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentlab.evals.compare.gate import Verdict
-    from agentlab.evals.results.run import Run
+    from agentlab.evals.store.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
 RECORDED_SPECS = Path("evals/recorded")
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     from agentlab.cli.progress import RunDisplay
     from agentlab.cli.terminal import show_comparison
     from agentlab.data.lint import lint
-    from agentlab.evals.run.budget import estimate
+    from agentlab.evals.play.budget import estimate
     from agentlab.lab.lab import Lab
     from agentlab.workbench.variants import environment_notes
 
@@ -66,7 +66,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
 def show_reuse(run: Run) -> bool:
     """Print what came from recordings; True where a replay missed something."""
-    from agentlab.evals.results.reuse import describe
+    from agentlab.evals.store.reuse import describe
 
     reused = run.result.recordings
     if reused is None:
@@ -79,7 +79,7 @@ def show_reuse(run: Run) -> bool:
 def replay(arguments: argparse.Namespace) -> int:
     import tempfile
 
-    from agentlab.evals.results.reuse import misses
+    from agentlab.evals.store.reuse import misses
     from agentlab.lab.lab import Lab
     from agentlab.wire.recordings import Recordings
 
@@ -174,7 +174,7 @@ def _regret(runs: Sequence[Run], as_json: bool) -> None:
 def cache(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_prefixes
     from agentlab.evals.prefix_cache import CacheRules, tables
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
 
     rules = CacheRules(block=arguments.block, minimum=arguments.minimum, ttl=arguments.ttl)
     show_prefixes(*tables(open_run(arguments.run), rules, arguments.price))
@@ -184,8 +184,8 @@ def gate(arguments: argparse.Namespace) -> int:
     from agentlab.cli.comparing import show_verdict
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
-    from agentlab.evals.compare.report import junit, leave, markdown, save
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.report.gate_files import junit, leave, markdown, save
+    from agentlab.evals.store.run import open_run
 
     margins = _margins("--margin", arguments.margin)
     if arguments.sequential:

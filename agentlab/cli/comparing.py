@@ -13,16 +13,16 @@ from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliabili
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import Flip, Said, said, told, worst
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.measures import COSTS, brief, measure, measured, primary_family
 from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.compare.regret import Regret
-from agentlab.evals.compare.report import FILES, lines
 from agentlab.evals.compare.verdicts import WORSE, conversations_more
-from agentlab.evals.judge.record import notes_on_judges
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
+from agentlab.evals.report.gate_files import FILES, lines
+from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
+from agentlab.evals.store.judges import notes_on_judges
+from agentlab.evals.store.measures import COSTS, brief, measure, measured, primary_family
+from agentlab.evals.store.run import Run
 
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2

@@ -15,7 +15,7 @@ def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.progress import CountDisplay
     from agentlab.evals.judge.labels import add_rows, unlabelled
     from agentlab.evals.judge.standing import is_file, replies, rows_to_label
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
 

@@ -12,7 +12,7 @@ from agentlab.cli.say import say
 def list_names(arguments: argparse.Namespace) -> None:
     from agentlab.core import plugins
     from agentlab.core.errors import RunError
-    from agentlab.evals.run.folder import RunFolder
+    from agentlab.evals.store.folder import RunFolder
     from agentlab.models import weights
 
     rooms = {"flows": "flows", "tools": "tools", "scorers": "evals.scorers"}

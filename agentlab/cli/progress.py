@@ -12,8 +12,8 @@ from agentlab.core.events import Decision, shorten
 from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
-from agentlab.evals.results.tables import Terminal, print_line
-from agentlab.evals.run.pace import RunProgress, time_left
+from agentlab.evals.report.tables import Terminal, print_line
+from agentlab.evals.store.pace import RunProgress, time_left
 
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0

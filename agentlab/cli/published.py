@@ -17,7 +17,7 @@ def score(arguments: argparse.Namespace) -> None:
     from agentlab.cli.progress import CountDisplay
     from agentlab.cli.terminal import show_comparison
     from agentlab.core.names import JUDGED
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
     from agentlab.lab.regrading import score
 
     graders = open_run(arguments.run, regrade=True).folder.header.get("graders", {})
@@ -48,10 +48,10 @@ def import_(arguments: argparse.Namespace) -> None:
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
-    from agentlab.evals.compare.report import save
     from agentlab.evals.published.page import markdown, sections
     from agentlab.evals.published.reproduce import reproduce
-    from agentlab.evals.results.tables import new_console, print_line, print_table
+    from agentlab.evals.report.gate_files import save
+    from agentlab.evals.report.tables import new_console, print_line, print_table
 
     if arguments.out and len(arguments.pack) > 1:
         raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")

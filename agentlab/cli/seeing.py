@@ -10,12 +10,12 @@ from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentlab.evals.results.run import Run
+    from agentlab.evals.store.run import Run
 
 
 def ended(path: str) -> Run:
     """The run in a folder; on standard error, what cannot be told of an older one."""
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
 
     run = open_run(path)
     if not run.is_sealed and run.folder.summary_file.exists():
@@ -26,8 +26,8 @@ def ended(path: str) -> Run:
 def trace(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_trace
     from agentlab.core.plugins import unknown
-    from agentlab.evals.results.rows import TurnFigures
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.rows import TurnFigures
+    from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
     # A flow that failed before it did anything has turns and no trace.
@@ -50,7 +50,7 @@ def trace(arguments: argparse.Namespace) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.results.tables import new_console
+    from agentlab.evals.report.tables import new_console
 
     run = ended(arguments.run)
     if arguments.id is None:

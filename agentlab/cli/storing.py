@@ -9,7 +9,7 @@ from agentlab.cli.say import say
 
 
 def convert(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.run.convert import convert
+    from agentlab.evals.play.convert import convert
 
     run = Path(arguments.run)
     made = convert(run, Path(arguments.out or f"{run.resolve()}-converted"))
@@ -17,8 +17,8 @@ def convert(arguments: argparse.Namespace) -> None:
 
 
 def export(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.results.export import export
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.report.export import export
+    from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
     file = Path(arguments.out or f"{run.path.name}.{arguments.to}")

@@ -13,14 +13,14 @@ from rich.text import Text
 
 from agentlab.cli.comparing import reliabilities
 from agentlab.core.names import IMPORTED
-from agentlab.evals.compare.measures import COSTS, summary_rows
+from agentlab.evals.compare.causes import causes, poor_turns
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.report.verdict import Verdict, verdict_on
-from agentlab.evals.results.causes import causes, poor_turns
-from agentlab.evals.results.rows import Play
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import badness, expected, worst_turn
-from agentlab.evals.results.tables import Cell, new_console, print_commands, print_line, print_table
+from agentlab.evals.compare.ship import Verdict, verdict_on
+from agentlab.evals.report.show import badness, expected, worst_turn
+from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
+from agentlab.evals.store.measures import COSTS, summary_rows
+from agentlab.evals.store.rows import Play
+from agentlab.evals.store.run import Run
 
 ERRORS_SHOWN = 3
 COMPARED_AT_MOST = 1_000_000

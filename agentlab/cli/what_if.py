@@ -15,7 +15,7 @@ def fork(arguments: argparse.Namespace) -> int:
     from agentlab.cli.say import say
     from agentlab.core.errors import ConfigError
     from agentlab.evals.compare.pairs import compare
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
     from agentlab.lab.forks import fork
 
     try:
@@ -46,9 +46,9 @@ def fork(arguments: argparse.Namespace) -> int:
 def reprice(arguments: argparse.Namespace) -> None:
     from agentlab.cli.say import say
     from agentlab.core.prices import load_prices
+    from agentlab.evals.report.tables import new_console, print_table
     from agentlab.evals.reprice import Elsewhere
-    from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import new_console, print_table
+    from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
     own = run.folder.header["spec"].get("prices")
@@ -72,8 +72,8 @@ def memory(arguments: argparse.Namespace) -> None:
     from agentlab.cli.say import say
     from agentlab.core.errors import ConfigError
     from agentlab.core.shown import printable
-    from agentlab.evals.results.run import open_run
-    from agentlab.evals.results.tables import new_console, print_table
+    from agentlab.evals.report.tables import new_console, print_table
+    from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
     if arguments.worth:

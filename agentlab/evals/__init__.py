@@ -1,4 +1,5 @@
 """Replays data sets through flows, grades what comes of it, and compares it.
 
-`run` plays, `results` reads what was played, `scorers` grade it, `compare` decides; import from their modules.
+Every arrow goes toward the disk: `stats` and `scorers` <- `store` <- `grade` <- `play`; `store` <- `compare`
+<- `judge`, `report`; `grade`, `compare` <- `published`. `play` and `compare` do not know each other.
 """

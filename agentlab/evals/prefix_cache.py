@@ -33,7 +33,7 @@ from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.trace import Trace, add_up
 
 if TYPE_CHECKING:
-    from agentlab.evals.results.run import Run
+    from agentlab.evals.store.run import Run
 
 Line = dict[str, Any]
 """Of a table: what a column is called, and the cell."""

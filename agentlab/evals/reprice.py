@@ -17,8 +17,8 @@ from agentlab.core.events import Event, ModelCall, ToolRun
 from agentlab.core.messages import Usage
 from agentlab.core.prices import PriceTable
 from agentlab.core.trace import add_up, critical_path, fold
-from agentlab.evals.compare.statistics import by_cluster, mean_intervals
-from agentlab.evals.results.run import Run
+from agentlab.evals.stats.statistics import by_cluster, mean_intervals
+from agentlab.evals.store.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

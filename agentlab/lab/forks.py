@@ -14,8 +14,8 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.names import Mode
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.run.fork import Fork
+from agentlab.evals.play.fork import Fork
+from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.lab import Lab
 from agentlab.workbench.spec import FlowSpec, make_spec
 from agentlab.workbench.variants import Variant, make_variant

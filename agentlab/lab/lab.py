@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentlab.core.errors import ConfigError
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.results.run import Run
-from agentlab.evals.run.runner import run
+from agentlab.evals.play.runner import run
+from agentlab.evals.store.run import Run
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import FlowSpec, Spec, load_spec, make_spec
 from agentlab.workbench.workbench import close_each
@@ -48,7 +48,7 @@ class Lab(RunningBench):
         self._chats: set[Chat] = set()
 
     async def run(self, **options: Any) -> Run:
-        """Replay the data sets through the flows; options are those of `agentlab.evals.run.runner.run`."""
+        """Replay the data sets through the flows; options are those of `agentlab.evals.play.runner.run`."""
         return await asyncio.wrap_future(self.start(run(self, **options)))
 
     def run_sync(self, **options: Any) -> Run:
@@ -60,13 +60,13 @@ class Lab(RunningBench):
 
         Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`.
         """
-        from agentlab.evals.run.gating import gate_while_running
+        from agentlab.lab.gating import gate_while_running
 
         return await asyncio.wrap_future(self.start(gate_while_running(self, baseline, **options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """`gate` for scripts."""
-        from agentlab.evals.run.gating import gate_while_running
+        from agentlab.lab.gating import gate_while_running
 
         return self.wait(gate_while_running(self, baseline, **options))
 

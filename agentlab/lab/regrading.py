@@ -11,14 +11,14 @@ from agentlab.core.errors import RunError
 from agentlab.core.names import IMPORTED
 from agentlab.core.scratch import scratch
 from agentlab.data.datasets import Dataset, name_of
-from agentlab.evals.compare.measures import RETRIEVAL_STEPS
-from agentlab.evals.results.graders import UNKNOWN, fingerprints
-from agentlab.evals.results.grading import Grader
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import STORED, grade_rows, read_turns, stored_numbers
-from agentlab.evals.run.folder import FORMAT, locked
-from agentlab.evals.run.opening import check_primary
-from agentlab.evals.run.regrade import regrade
+from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
+from agentlab.evals.grade.grader import Grader
+from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
+from agentlab.evals.grade.regrade import regrade
+from agentlab.evals.play.opening import check_primary
+from agentlab.evals.store.folder import FORMAT, locked
+from agentlab.evals.store.measures import RETRIEVAL_STEPS
+from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.lab import Lab
 
 ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings")

@@ -30,13 +30,13 @@ from agentlab.core.names import Mode
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import name_of
 from agentlab.data.memory_sets import Question
-from agentlab.evals.results.memories import MemoryView, Remembered
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.run.fork import Fork
-from agentlab.evals.run.memories import Assignment
+from agentlab.evals.play.fork import Fork
+from agentlab.evals.play.memories import Assignment
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import stem
 from agentlab.evals.scorers.words import normalise
+from agentlab.evals.store.memory_view import MemoryView, Remembered
+from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.forks import lab_of_fork
 from agentlab.session.session import Session
 
@@ -135,7 +135,7 @@ def fact_worth(
     are a Lab's, such as a model object. Raises RunError for a run that was not recorded or read no fact, and where a
     replay lacks a recording.
     """
-    from agentlab.evals.results.frames import frame_of
+    from agentlab.evals.store.frames import frame_of
 
     run = run if isinstance(run, Run) else open_run(run)
     flow = flow or _only_flow(run)

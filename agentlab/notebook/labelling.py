@@ -17,11 +17,11 @@ import ipywidgets
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.judge.calibration import Agreement, agreement
 from agentlab.evals.judge.labels import Reply, read_labels, set_label, unlabelled
 from agentlab.evals.judge.standing import replies
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run
+from agentlab.evals.stats.agreement import Agreement, agreement
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run
 from agentlab.notebook.render import GREY, html_markdown, html_text
 
 

@@ -6,7 +6,7 @@ import time
 
 import ipywidgets
 
-from agentlab.evals.run.pace import RunProgress
+from agentlab.evals.store.pace import RunProgress
 
 BETWEEN_UPDATES = 0.1
 

@@ -11,8 +11,8 @@ import json
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from agentlab.evals.results.causes import causes
-from agentlab.evals.results.run import open_run
+from agentlab.evals.compare.causes import causes
+from agentlab.evals.store.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "causes.jsonl"
 SEEN = "first"

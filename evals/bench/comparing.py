@@ -20,13 +20,13 @@ import numpy as np
 
 from agentlab.core.messages import Reply
 from agentlab.core.trace import Totals, Trace
-from agentlab.evals.compare.measures import measured
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.results.fold import Fold
-from agentlab.evals.results.rows import Graded, TurnRow, encode
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.summary import summarise
-from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.store.fold import Fold
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.measures import measured
+from agentlab.evals.store.rows import Graded, TurnRow, encode
+from agentlab.evals.store.run import Run, open_run
+from agentlab.evals.store.summary import summarise
 
 METRICS = ("answer_f1", "answered", "exact_match", "lookup_accuracy", "refusal_accuracy", "semantic_similarity")
 CATEGORIES = ("billing", "delivery", "returns", "small talk")

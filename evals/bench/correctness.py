@@ -21,12 +21,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
+from agentlab.evals.grade.imported import read_turns
 from agentlab.evals.published.reproduce import Pack
-from agentlab.evals.results.run import open_run
-from agentlab.evals.results.streaming import read_turns
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.overlap import rouge_l
 from agentlab.evals.scorers.words import f1, normalise
+from agentlab.evals.store.run import open_run
 from agentlab.knowledge.citations import strip_markers
 
 LABELS = Path(__file__).parents[1] / "labels" / "answers.jsonl"

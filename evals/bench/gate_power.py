@@ -32,9 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentlab.evals.compare.family import Outcome, outcomes
-from agentlab.evals.compare.measures import measure
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.verdicts import WORSE, Judged
+from agentlab.evals.store.measures import measure
 
 ALPHA = 0.05
 MARGIN = 0.05

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.evals.judge.calibration import agreement
 from agentlab.evals.scorers.groundedness import supports
 from agentlab.evals.scorers.overlap import rouge_l
+from agentlab.evals.stats.agreement import agreement
 from agentlab.knowledge.citations import strip_markers
 
 STORED = {

@@ -25,9 +25,9 @@ from typing import Any
 
 import agentlab as al
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.results.fold import Fold
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.summary import summarise
+from agentlab.evals.store.fold import Fold
+from agentlab.evals.store.run import Run
+from agentlab.evals.store.summary import summarise
 
 WORDS = ("amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "joint", "knoll", "ledge")
 FILTERS = ("flipped", "disagree", "failed", "cut off", "all turns")

@@ -28,11 +28,11 @@ from collections.abc import Iterator
 import numpy as np
 from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share, table
 
-from agentlab.evals.compare.measures import measure
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.sequential import alarms, evidence, evidence_of_loss, planned_looks
-from agentlab.evals.compare.signs import Flips
 from agentlab.evals.compare.stopping import LOOKS
+from agentlab.evals.stats.sequential import alarms, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.stats.signs import Flips
+from agentlab.evals.store.measures import measure
 
 CASES = (
     *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),

@@ -85,8 +85,8 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
 
 
 def read(folder: Path, out: str) -> dict[str, float]:
-    from agentlab.evals.compare.measures import measured
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.measures import measured
+    from agentlab.evals.store.run import open_run
 
     measured(open_run(folder / out))
     return {}
@@ -94,7 +94,7 @@ def read(folder: Path, out: str) -> dict[str, float]:
 
 def compare(folder: Path, out: str) -> dict[str, float]:
     import agentlab.evals.compare.pairs as pairs
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.store.run import open_run
 
     pairs.compare(open_run(folder / out))
     return {}
@@ -104,9 +104,9 @@ def rows(folder: Path, out: str) -> dict[str, float]:
     """CPU seconds: to parse all turn rows, to load their figures, and to load those from Parquet."""
     from pyarrow import parquet
 
-    from agentlab.evals.results.export import export
-    from agentlab.evals.results.rows import TurnFigures
-    from agentlab.evals.results.run import open_run
+    from agentlab.evals.report.export import export
+    from agentlab.evals.store.rows import TurnFigures
+    from agentlab.evals.store.run import open_run
 
     run = open_run(folder / out)
     export(run, "parquet", folder / "turns.parquet")

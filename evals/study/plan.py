@@ -24,11 +24,11 @@ from scipy.special import ndtri
 
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.compare.epochs import components
-from agentlab.evals.compare.measures import Key, measured
 from agentlab.evals.published.reproduce import Pack
-from agentlab.evals.results.run import open_run
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.words import has_reference
+from agentlab.evals.store.measures import Key, measured
+from agentlab.evals.store.run import open_run
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.passages import count_tokens
 from agentlab.workbench.spec import Spec, load_spec

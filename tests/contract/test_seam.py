@@ -13,7 +13,7 @@ from agentlab.core.events import ModelCall, Notice
 from agentlab.core.messages import Completion, Message, ToolCall, Usage
 from agentlab.core.names import USAGE_UNKNOWN
 from agentlab.core.prices import Price, PriceTable
-from agentlab.evals.results.rows import encode
+from agentlab.evals.store.rows import encode
 from agentlab.flows import rag_only
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing

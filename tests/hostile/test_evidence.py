@@ -11,8 +11,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
-from agentlab.evals.results.run import open_run
-from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.run import open_run
 from support.full_disk import FullDisk
 from support.places import TESTS
 from support.small_runs import Answering, play, write_set

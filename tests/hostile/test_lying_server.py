@@ -17,7 +17,7 @@ import agentlab as al
 from agentlab.core.errors import ModelError, RateLimited, Retryable
 from agentlab.core.messages import Message, Request
 from agentlab.core.names import USAGE_UNKNOWN
-from agentlab.evals.run import player
+from agentlab.evals.play import player
 from agentlab.models import bounded_http
 from agentlab.models.embedders.openai import OpenAIEmbedder
 from agentlab.models.keys import KeyRing

@@ -14,7 +14,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.results.run import open_run
+from agentlab.evals.store.run import open_run
 from agentlab.flows.json_replies import read_object
 from agentlab.models import weights
 from agentlab.tools.files import WORKSPACE

@@ -16,7 +16,7 @@ from agentlab.core.prices import load_prices
 from agentlab.core.trace import critical_path
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.reprice import Elsewhere, side_by_side
-from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.forks import fork
 
 TURNS = [{"user": f"question {n}", "reference_answers": [f"reply {n}"]} for n in range(4)]

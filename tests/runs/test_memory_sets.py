@@ -11,8 +11,8 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.messages import Message, Reply
-from agentlab.evals.results.run import Run
-from agentlab.evals.run.budget import estimate
+from agentlab.evals.play.budget import estimate
+from agentlab.evals.store.run import Run
 from agentlab.models.scripted import Scripted
 from support.told_sets import write
 

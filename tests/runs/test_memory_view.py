@@ -11,7 +11,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Completion, Message
-from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.worth import fact_worth
 
 FACTS = {

@@ -13,8 +13,8 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.files import Appended
-from agentlab.evals.compare.measures import measured
-from agentlab.evals.results.run import open_run
+from agentlab.evals.store.measures import measured
+from agentlab.evals.store.run import open_run
 from support.places import TESTS
 from support.rules_set import lab
 from support.small_runs import Answering, play, write_set

@@ -21,8 +21,8 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
-from agentlab.evals.compare.measures import measured
-from agentlab.evals.results.run import Run, open_run
+from agentlab.evals.store.measures import measured
+from agentlab.evals.store.run import Run, open_run
 from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
 from support.small_runs import Answering, write_set
 from support.told_sets import write as write_told

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import agentlab as al
 from agentlab.core.messages import Request
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 from agentlab.flows.documents import PROMPTS
 from agentlab.models.scripted import Scripted
 

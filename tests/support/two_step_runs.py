@@ -14,7 +14,7 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Message, Request
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 from agentlab.flows import chatbox
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted, call

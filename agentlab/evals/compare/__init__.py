@@ -1,4 +1,4 @@
-"""Paired comparison of flows and runs: measures, statistics, the gate, and what they print.
+"""Paired comparison of flows and runs: what differs, what to ship, the gate, causes of poor turns.
 
 Import `compare` from `pairs`, `gate` and `judge` from `gate`, the rest from its module.
 """

@@ -21,10 +21,10 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.evals.compare.measures import Key, Values, in_order, measured, primary_family
-from agentlab.evals.judge.record import check_judges
-from agentlab.evals.results.graders import identity
-from agentlab.evals.results.run import Run
+from agentlab.evals.grade.fingerprints import identity
+from agentlab.evals.store.judges import check_judges
+from agentlab.evals.store.measures import Key, Values, in_order, measured, primary_family
+from agentlab.evals.store.run import Run
 
 
 class Header(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ import numpy as np
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.measures import Key, Values, in_order, measured
-from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.results.run import Run
+from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
+from agentlab.evals.store.measures import Key, Values, in_order, measured
+from agentlab.evals.store.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

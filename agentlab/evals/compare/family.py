@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.signs import Flips, visible
+from agentlab.evals.stats.signs import Flips, visible
 
 ASSUMED = (
     "signs of whole conversations are flipped, which tests whether the two sides are exchangeable, not whether their"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentlab.core.events import shorten
-from agentlab.evals.compare.measures import COSTS, Key, turn_name
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.measures import COSTS, Key, turn_name
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,12 @@ from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import Header, read_baseline
 from agentlab.evals.compare.family import outcomes
-from agentlab.evals.compare.measures import (
+from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.slices import Slice, differing, labels, unseen
+from agentlab.evals.compare.verdicts import WORSE, Judged, conversations_more
+from agentlab.evals.grade.fingerprints import check_comparable, identity
+from agentlab.evals.store.judges import check_judges
+from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
     Key,
@@ -46,12 +51,7 @@ from agentlab.evals.compare.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.compare.paired import Paired, pair_up, sheets
-from agentlab.evals.compare.slices import Slice, differing, labels, unseen
-from agentlab.evals.compare.verdicts import WORSE, Judged, conversations_more
-from agentlab.evals.judge.record import check_judges
-from agentlab.evals.results.graders import check_comparable, identity
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 
 QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)

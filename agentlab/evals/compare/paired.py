@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.measures import COSTS, Key, Measure, Values, measure, turn_name
+from agentlab.evals.store.measures import COSTS, Key, Measure, Values, measure, turn_name
 
 _ABSENT = object()
 

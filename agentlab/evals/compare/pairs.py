@@ -28,7 +28,13 @@ from agentlab.core.shown import one_line
 from agentlab.evals.compare.epochs import Components, components
 from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.flips import Flip, flips
-from agentlab.evals.compare.measures import (
+from agentlab.evals.compare.paired import Paired, pair_up, sheets
+from agentlab.evals.compare.ranking import Ranking, rank
+from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
+from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
+from agentlab.evals.grade.fingerprints import check_comparable, identity
+from agentlab.evals.stats.statistics import Interval, cohens_dz, mean_intervals
+from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
     Key,
@@ -41,16 +47,10 @@ from agentlab.evals.compare.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.compare.paired import Paired, pair_up, sheets
-from agentlab.evals.compare.ranking import Ranking, rank
-from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
-from agentlab.evals.compare.statistics import Interval, cohens_dz, mean_intervals
-from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
-from agentlab.evals.results.graders import check_comparable, identity
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 
 if TYPE_CHECKING:
-    from agentlab.evals.results.frames import Frame
+    from agentlab.evals.store.frames import Frame
 
 ALPHA = 0.05
 
@@ -168,7 +168,7 @@ class Comparison:
     @cached_property
     def table(self) -> Frame:
         """One row a pair and measure."""
-        from agentlab.evals.results.frames import frame_of
+        from agentlab.evals.store.frames import frame_of
 
         rows = []
         for pair in self.pairs:

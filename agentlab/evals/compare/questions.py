@@ -18,11 +18,11 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.family import Outcome, outcomes
-from agentlab.evals.compare.measures import brief
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair
-from agentlab.evals.compare.statistics import may_lose
 from agentlab.evals.compare.verdicts import Judged, conversations_more, conversations_to_show
+from agentlab.evals.stats.statistics import may_lose
+from agentlab.evals.store.measures import brief
 
 
 @dataclass(frozen=True, kw_only=True)

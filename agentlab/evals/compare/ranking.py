@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from agentlab.evals.compare.family import constant_p
-from agentlab.evals.compare.measures import COSTS, Measure, measure
 from agentlab.evals.compare.paired import Sheet, pair_up
-from agentlab.evals.compare.signs import Flips
-from agentlab.evals.compare.statistics import LEVEL, NORMAL, resamples, students_t
+from agentlab.evals.stats.signs import Flips
+from agentlab.evals.stats.statistics import LEVEL, NORMAL, resamples, students_t
+from agentlab.evals.store.measures import COSTS, Measure, measure
 
 ALPHA = 1 - LEVEL
 LIKELY = 0.9

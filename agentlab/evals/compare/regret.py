@@ -21,10 +21,10 @@ from msgspec import UNSET
 from agentlab.core.errors import RunError
 from agentlab.core.names import IMPORTED
 from agentlab.data.conversations import Turn
-from agentlab.evals.compare.measures import COSTS, Key, measure, measured, primary_family
-from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run
+from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
+from agentlab.evals.store.measures import COSTS, Key, measure, measured, primary_family
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run
 
 ROUTING, SEARCHED = "lookup_accuracy", "retrieve"
 

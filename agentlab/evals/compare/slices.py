@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentlab.evals.compare.measures import COSTS
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.signs import DRAWS_OF_VISIBLE, Flips
-from agentlab.evals.results.rows import TurnFigures
-from agentlab.evals.results.run import Run
+from agentlab.evals.stats.signs import DRAWS_OF_VISIBLE, Flips
+from agentlab.evals.store.measures import COSTS
+from agentlab.evals.store.rows import TurnFigures
+from agentlab.evals.store.run import Run
 
 FEWEST = 5
 """Conversations of a slice; signs of fewer cannot reject anything."""

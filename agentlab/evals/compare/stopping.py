@@ -27,7 +27,9 @@ from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
 from agentlab.evals.compare.gate import Member, Verdict, check_arguments, members_of, share_of, worst_first
-from agentlab.evals.compare.measures import (
+from agentlab.evals.compare.verdicts import Judged, Kind
+from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
     Key,
@@ -37,9 +39,7 @@ from agentlab.evals.compare.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.compare.sequential import SEED, alarms, bound, evidence, evidence_of_loss, planned_looks
-from agentlab.evals.compare.verdicts import Judged, Kind
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 
 LOOKS = 8
 

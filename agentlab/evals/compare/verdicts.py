@@ -21,10 +21,10 @@ from typing import Literal
 import numpy as np
 
 from agentlab.evals.compare.family import Outcome
-from agentlab.evals.compare.measures import COSTS, brief
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.signs import POWER
-from agentlab.evals.compare.statistics import NORMAL, loss_bound, may_lose
+from agentlab.evals.stats.signs import POWER
+from agentlab.evals.stats.statistics import NORMAL, loss_bound, may_lose
+from agentlab.evals.store.measures import COSTS, brief
 
 Kind = Literal["unchanged", "pass", "worse beyond margin", "worse, size undecided", "undecided"]
 WORSE: tuple[Kind, ...] = ("worse beyond margin", "worse, size undecided")

@@ -27,13 +27,13 @@ from agentlab.core.files import append_whole
 from agentlab.core.messages import Reply, UserTurn, from_json
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Totals, Trace
-from agentlab.evals.judge.calibration import GOOD
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
-from agentlab.evals.results.rows import TurnRow, encode
-from agentlab.evals.results.run import Run
-from agentlab.evals.run.folder import RunFolder
-from agentlab.evals.run.ledger import rows_of
+from agentlab.evals.stats.agreement import GOOD
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.ledger import rows_of
+from agentlab.evals.store.rows import TurnRow, encode
+from agentlab.evals.store.run import Run
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.workbench import Workbench

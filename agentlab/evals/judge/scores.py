@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from agentlab.core.names import IMPORTED
+from agentlab.evals.grade.imported import as_line
 from agentlab.evals.judge.judging import Judged
-from agentlab.evals.results.rows import SHARED, Graded, ScoreRow
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.streaming import as_line
-from agentlab.evals.results.summary import summarise_scores
+from agentlab.evals.store.rows import SHARED, Graded, ScoreRow
+from agentlab.evals.store.run import Run
+from agentlab.evals.store.summary import summarise_scores
 
 
 def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.evals.judge.calibration import Agreement, Estimate, agreement, estimate, next_to_label, strata
+from agentlab.evals.grade.imported import STORED
 from agentlab.evals.judge.judging import Judged
 from agentlab.evals.judge.labels import Reply, read_labels
-from agentlab.evals.judge.record import held_line, passed_line, refusal
-from agentlab.evals.results.rows import ScoreRow
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.streaming import STORED
+from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate, next_to_label, strata
+from agentlab.evals.store.judges import held_line, passed_line, refusal
+from agentlab.evals.store.rows import ScoreRow
+from agentlab.evals.store.run import Run
 
 
 def replies(run: Run) -> list[Reply]:

@@ -25,15 +25,15 @@ from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
-from agentlab.evals.compare.measures import LARGEST, RETRIEVAL_STEPS
+from agentlab.evals.grade.fingerprints import fingerprints
+from agentlab.evals.grade.imported import as_line, grade_rows, stored_numbers
+from agentlab.evals.play.opening import check_primary
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
-from agentlab.evals.results.graders import fingerprints
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.streaming import as_line, grade_rows, stored_numbers
-from agentlab.evals.run.folder import FORMAT, RunFolder
-from agentlab.evals.run.opening import check_primary
-from agentlab.evals.run.writing import written_whole
+from agentlab.evals.store.folder import FORMAT, RunFolder
+from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run, open_run
+from agentlab.evals.store.writing import written_whole
 from agentlab.workbench.spec import make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from agentlab.core.shown import as_markdown
 from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.measures import brief
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
 from agentlab.evals.published.reproduce import Figure, Reproduction, Single
 from agentlab.evals.published.unsaid import Difference, Ranking, Unsaid, unsaid
-from agentlab.evals.results.graders import fingerprints
+from agentlab.evals.store.measures import brief
 
 TOLD_AGAIN = 10
 """Figures that differ, below all tables."""

@@ -31,8 +31,8 @@ from agentlab.core.errors import DatasetError
 from agentlab.core.files import lines_of, open_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
-from agentlab.evals.compare.measures import LARGEST
-from agentlab.evals.run.pace import ROWS_BETWEEN_REPORTS
+from agentlab.evals.store.measures import LARGEST
+from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
 
 LONGEST_CELL = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]

@@ -28,10 +28,10 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
+from agentlab.evals.grade.imported import read_turns, stored_numbers
 from agentlab.evals.published.graders import APPROXIMATE, GRADERS, WITH_ALIASES, Grader, rb_agg
 from agentlab.evals.published.importing import SCORERS, category_of, import_predictions
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.streaming import read_turns, stored_numbers
+from agentlab.evals.store.rows import TurnRow
 
 PUBLISHED = "published.json"
 ALL = "all"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from agentlab.evals.compare.measures import Key, Values
 from agentlab.evals.compare.pairs import Comparison, PairedDifference, Sides, compare_sides
 from agentlab.evals.published.reproduce import ALL, Answer, CannotBeHad, Claim, Pack
+from agentlab.evals.store.measures import Key, Values
 
 PARTS_OF_F1 = ("precision", "recall")
 MOST_PRIMARY = 5

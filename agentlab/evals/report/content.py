@@ -17,14 +17,14 @@ import yaml
 from agentlab.core.events import PHASES, Event, ModelCall, Notice, Step, shorten, to_row
 from agentlab.core.names import NOT_RECORDED
 from agentlab.data.conversations import Turn
-from agentlab.evals.compare.measures import Key, Values, in_order, measure, measured
+from agentlab.evals.compare.causes import RULES, causes
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.statistics import Interval, by_cluster, mean_intervals
 from agentlab.evals.report.packing import Texts, deflated
-from agentlab.evals.results.causes import RULES, causes
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected
+from agentlab.evals.report.show import expected
+from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
+from agentlab.evals.store.measures import Key, Values, in_order, measure, measured
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run
 
 ROWS_OF_A_CHUNK = 64
 """Of which questions and replies are deflated together, and read once one of them is on the screen."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.core.shown import as_html, one_line, paragraph
-from agentlab.evals.compare.measures import Measure, brief
 from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
-from agentlab.evals.compare.statistics import Interval
+from agentlab.evals.stats.statistics import Interval
+from agentlab.evals.store.measures import Measure, brief
 
 COLOURS = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
 """Of flows, as on the page."""

@@ -15,14 +15,14 @@ from typing import Any
 from agentlab.core.errors import RunError
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
+from agentlab.evals.compare.ship import Verdict
 from agentlab.evals.report.content import Content
 from agentlab.evals.report.page import contents, described
-from agentlab.evals.report.verdict import Verdict
-from agentlab.evals.results.fold import Fold
-from agentlab.evals.results.rows import Summary
-from agentlab.evals.results.run import Run, open_run
-from agentlab.evals.results.summary import summarise
-from agentlab.evals.run.folder import RunFolder
+from agentlab.evals.store.fold import Fold
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.rows import Summary
+from agentlab.evals.store.run import Run, open_run
+from agentlab.evals.store.summary import summarise
 
 FILES = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
 

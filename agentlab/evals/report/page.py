@@ -21,9 +21,9 @@ from agentlab.core.files import replace_file
 from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.compare.ship import Verdict, decide
 from agentlab.evals.report.content import Content
-from agentlab.evals.report.verdict import Verdict, decide
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 
 HERE = Path(__file__).parent
 SCRIPTS = ("figures.js", "matrix.js", "drawer.js", "start.js")

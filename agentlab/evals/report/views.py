@@ -20,14 +20,14 @@ from typing import Any, Literal
 from agentlab.core.errors import ConfigError
 from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, as_markdown, paragraph, printable
-from agentlab.evals.compare.measures import brief, measure, summary_rows
 from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content, Place
 from agentlab.evals.report.drawing import Picture, forest, pareto
-from agentlab.evals.report.verdict import decide
-from agentlab.evals.results.rows import TurnRow
-from agentlab.evals.results.run import Run
-from agentlab.evals.results.show import expected
+from agentlab.evals.report.show import expected
+from agentlab.evals.store.measures import brief, measure, summary_rows
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.run import Run
 
 Only = Literal["all", "failed", "flipped", "disagree"]
 SHOWN_OF_A_REPLY = 400

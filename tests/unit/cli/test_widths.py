@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agentlab.cli.parser import main
 from agentlab.cli.terminal import show_comparison
-from agentlab.evals.results.tables import print_table
+from agentlab.evals.report.tables import print_table
 from support.small_runs import Answering, play, write_set
 
 METRIC = "faithfulness_to_the_documents_as_judged_by_hand"

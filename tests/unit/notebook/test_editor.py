@@ -12,7 +12,7 @@ from agentlab.core.errors import AgentlabError
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.judge.labels import add_rows, read_labels
 from agentlab.evals.judge.standing import replies
-from agentlab.evals.results.run import Run
+from agentlab.evals.store.run import Run
 from support.rules_set import CONVERSATIONS, DOCUMENTS, lab, write_set
 from support.widgets import EVIL
 

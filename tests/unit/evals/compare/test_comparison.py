@@ -15,9 +15,9 @@ from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.questions import answers
-from agentlab.evals.results.graders import fingerprints
-from agentlab.evals.results.run import open_run
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.scorers import answer, similarity
+from agentlab.evals.store.run import open_run
 from agentlab.knowledge import refusal
 from support.small_runs import Answering, edit_header, play, write_set
 from support.unsealing import unseal

@@ -9,9 +9,9 @@ import pytest
 
 from agentlab.cli.parser import main
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.compare.measures import measured
 from agentlab.evals.compare.paired import pair_up, sheets
 from agentlab.evals.compare.slices import differing, labels
+from agentlab.evals.store.measures import measured
 from tests.support.small_runs import RIGHT, Answering, play
 
 KINDS = ("billing", "delivery", "returns", "talk", "damage")

@@ -11,9 +11,9 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.compare.report import lines
-from agentlab.evals.compare.sequential import alarms, bound, evidence, evidence_of_loss, planned_looks
-from agentlab.evals.results.run import open_run
+from agentlab.evals.report.gate_files import lines
+from agentlab.evals.stats.sequential import alarms, bound, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.store.run import open_run
 from tests.support.small_runs import Answering, opened, play, write_set
 
 EVERY = [(f"c{c:02}", t) for c in range(60) for t in range(2)]

@@ -9,7 +9,7 @@ import pytest
 
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.gate import Verdict, judge
-from agentlab.evals.compare.report import as_json, junit, lines
+from agentlab.evals.report.gate_files import as_json, junit, lines
 
 
 def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():

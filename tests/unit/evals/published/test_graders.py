@@ -8,8 +8,8 @@ import random
 import pytest
 
 from agentlab.data.conversations import Turn
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad, rb_agg
-from agentlab.evals.results.graders import fingerprints
 from agentlab.evals.scorers.overlap import longest_common
 
 PINNED = "d25f72c046ab8d18efd60c3ab684c9f4907ee3174bb7dd95b702c9a7ed7f778f"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.compare.measures import primary_family
 from agentlab.evals.scorers import correctness, groundedness, ranking, reply_format, rouge
+from agentlab.evals.store.measures import primary_family
 from support.scoring import found, outcome, values
 
 

@@ -1,0 +1,305 @@
+"""What to ship, in a sentence: read off a comparison, whose statistics are all that it knows.
+
+A flow is to be shipped where it was shown to be better in something that decides, and worse in nothing that decides,
+than every flow it was compared with. Anything else is undecided, and says how many conversations would tell.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
+from agentlab.evals.stats.signs import POWER
+from agentlab.evals.stats.statistics import NORMAL
+from agentlab.evals.store.judges import notes_on_judges
+from agentlab.evals.store.measures import COSTS, brief, measure, measured
+from agentlab.evals.store.run import Run
+
+TARGET = 0.10
+"""The difference in quality that is worth seeing."""
+WEAK = 0.9
+"""A mean above this is no weak point."""
+FEWER = {"input_tokens": "fewer input tokens", "llm_calls": "fewer calls", "cost_usd": "cheaper", "latency_s": "faster"}
+WEAKNESS = {
+    "answered": "declines {:.0%} of what it could answer",
+    "refusal_accuracy": "answers {:.0%} of what it should decline",
+    "failed": "fails on {:.0%} of the turns",
+}
+Means = Mapping[str, Mapping[str, float | None]]
+"""Of each flow, by measure."""
+
+
+class Verdict(NamedTuple):
+    kind: str
+    """`ship`, `undecided` or `none`."""
+    sentence: str
+    notes: tuple[str, ...]
+    """What it rests on, and how far it goes, a line each."""
+    command: str
+    """What to do next."""
+    flow: str | None = None
+    """The one to ship."""
+
+
+def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Verdict, Comparison | None]:
+    """The verdict on one run or two, and what it was read off; None where nothing could be compared.
+
+    `names`: the flows as `means` and the comparison call them.
+    """
+    folders = " ".join(shlex.quote(str(run.path)) for run in runs)
+    told = _cannot(runs, names, folders)
+    if told is not None:
+        return told, None
+    try:
+        comparison = compare(runs[0], runs[1] if len(runs) > 1 else None)
+    except RunError as problem:
+        return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
+    best = _winner(comparison)
+    command = f"agentlab compare {folders}"
+    ranks = (str(comparison.ranking),) if comparison.ranking else ()
+    notes = (
+        *ranks,
+        *map(str, comparison.pairs),
+        *_limits(comparison),
+        *chain.from_iterable(map(notes_on_judges, runs)),
+    )
+    ahead, open_, trades = (
+        [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
+    )
+    pairs = comparison.pairs
+    if best is None and (len(ahead) > 1 or (ahead and open_ and not trades)):
+        among = None
+        if len(runs) == 1:
+            names = [pair.b for pair in (*ahead, *open_)]
+            among = compare(runs[0], flows=names)
+            pairs, notes = (*pairs, *among.pairs), (*notes, *map(str, among.pairs))
+            command += "".join(f" --flow {shlex.quote(name)}" for name in names)
+            winner = _winner(among)
+            # To beat those that beat the first flow is not to beat that one.
+            best = winner if not trades and winner in {pair.b for pair in ahead} else None
+        if best is None:
+            return Verdict("undecided", _between(ahead, open_, among), notes, command), comparison
+    if best is None:
+        return Verdict("undecided", _undecided(comparison, open_, trades), notes, command), comparison
+    parts = [_quality(pairs, best), *_savings(pairs, best, means)]
+    weakness = _weakness(best, means, comparison)
+    sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
+    return Verdict("ship", sentence, notes, command, best), comparison
+
+
+def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
+    """`decide` for one run; raises RunError where it has not ended."""
+    if len(run.result.flows) < 2:
+        return decide([run], list(run.result.flows), {})
+    means: dict[str, dict[str, float | None]] = {}
+    for flow, turns in measured(run).items():
+        columns: dict[str, list[float | None]] = {}
+        for row in turns.values():
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        means[flow] = {}
+        for name, found in columns.items():
+            known = [value for value in found if value is not None]
+            means[flow][name] = float(np.mean(known)) if len(known) == len(found) else None
+    return decide([run], list(means), means)
+
+
+def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict | None:
+    """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
+    for run in runs:
+        if run.answered_nothing:
+            errors = [error for _, error in run.figures(lambda row: row.error) if error is not None]
+            if not errors:
+                return Verdict("none", "No verdict: no turn was played.", (), "")
+            return Verdict("none", "No verdict: every turn of every flow failed.", (errors[0],), _again(run))
+        if run.result.recordings and run.result.recordings.missing:
+            missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded."
+            return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",), "")
+    if len(names) < 2:
+        alone = f"One flow, nothing to choose from: {names[0]}."
+        return Verdict("none", alone, (), f"agentlab report {folders} ANOTHER_RUN -o run.html")
+    return None
+
+
+def _again(run: Run) -> str:
+    return f"agentlab trace {shlex.quote(str(run.path))}"
+
+
+def _winner(comparison: Comparison) -> str | None:
+    """The flow that lost nothing and won against all it was compared with; None where there is none."""
+    pairs = comparison.pairs
+    first = {pair.a for pair in pairs}
+    if len(first) == 1 and all(_outcome(pair) == "a" for pair in pairs):
+        return pairs[0].a
+    # Flows are compared with the first one, not with each other: two that beat it leave the choice open.
+    ahead = [pair.b for pair in pairs if _outcome(pair) == "b"]
+    return ahead[0] if len(ahead) == 1 and (len(pairs) == 1 or (len(first) == 1 and _others_lost(pairs))) else None
+
+
+def _others_lost(pairs: Sequence[Pair]) -> bool:
+    return sum(_outcome(pair) == "a" for pair in pairs) == len(pairs) - 1
+
+
+def _outcome(pair: Pair) -> str:
+    """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
+    decisive = [d for d in pair.differences if d.primary]
+    readings = {d.reading for d in decisive} & {"B better", "B worse"}
+    moved = [d for d in decisive if d.changed and d.measure not in COSTS]
+    if moved and all(d.visible is None and d.reading == "no difference shown" for d in moved):
+        return "open"
+    if len(readings) == 2:
+        return "trade"
+    return "open" if not readings else "b" if "B better" in readings else "a"
+
+
+def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[Pair]) -> str:
+    if trades:
+        pair = trades[0]
+        won, lost = (_listed(pair, reading) for reading in ("B better", "B worse"))
+        return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
+    open_ = open_ or comparison.pairs
+    sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
+    decisive = [d for pair in open_ for d in pair.differences if d.primary]
+    if all(d.reading == "unknown" for d in decisive):
+        return f"Undecided between {', '.join(sides)}: what decides is not known of both."
+    if not any(d.changed for d in decisive) and not any(d.reading == "unknown" for d in decisive):
+        return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
+    return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
+
+
+def _between(ahead: Sequence[Pair], open_: Sequence[Pair], among: Comparison | None) -> str:
+    """Where flows beat the one they were compared with: the first of the run, or without `among` itself before."""
+    won = " or ".join(dict.fromkeys(_listed(pair, "B better") for pair in ahead))
+    first = ahead[0].a if among else "in the first run"
+    if among and (trades := [pair for pair in among.pairs if _outcome(pair) == "trade"]):
+        return _undecided(among, (), trades)
+    lost = {pair.b for pair in among.pairs if _outcome(pair) == "a"} if among else set()
+    names = [pair.b for pair in (*ahead, *open_) if pair.b not in lost]
+    better = [pair.b for pair in ahead if pair.b not in lost]
+    who = "each" if len(better) == len(names) else ", ".join(better)
+    told = f"Undecided between {', '.join(names)} ({who} better than {first} in {won})"
+    if among is None:
+        return f"{told}."
+    return f"{told}: {_how_many_more(among, [pair for pair in among.pairs if pair.b not in lost], shown=True)}."
+
+
+def _conversations(count: int) -> str:
+    return f"{count} conversation{'' if count == 1 else 's'}"
+
+
+def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool = False) -> str:
+    """How many conversations there are, and how many it takes to see a difference in quality."""
+    conversations = max((d.clusters for pair in pairs for d in pair.differences), default=0)
+    played = _conversations(conversations)
+    needed = [
+        conversations_to_see(pair.paired[d.measure.name], comparison.family)
+        for pair in pairs
+        for d in pair.differences
+        if d.primary and d.measure not in COSTS
+    ]
+    most = max((count for count in needed if count), default=0)
+    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n, by maxT of a family, too.
+    least = math.ceil(math.log2(2 / ALPHA))
+    told = [played]
+    if conversations < least:
+        # What is the same on every turn is tested otherwise: `family.constant_p`.
+        shown = shown or any(d.is_shown for pair in comparison.pairs for d in pair.differences)
+        what = "a difference that varies from turn to turn" if shown else "anything"
+        told = [f"{played}, too few to show {what} ({least} are the least)"]
+    if most > max(least, conversations):
+        told.append(f"to see a difference of {TARGET:.2f} you need about {most}")
+    elif most and conversations >= least:
+        told.append(f"a difference of {TARGET:.2f} would have been seen")
+    return "; ".join(told)
+
+
+def conversations_to_see(paired: Paired, family: int, difference: float = TARGET) -> int | None:
+    """How many conversations like these find a true difference in `POWER` of comparisons; None where nothing varies.
+
+    (z at the level + z at the power)**2 * variance of the conversations' means / difference**2, after arXiv 2411.00640,
+    equation 9, the level shared by the `family`; two decimal digits are more than it knows, so it is rounded up to one.
+    """
+    has = paired.counts > 0
+    if not paired.changed or has.sum() < 2:
+        return None
+    moved = paired.sums[has] / paired.counts[has]
+    level = ALPHA / max(1, family) / 2
+    needed = (NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)) ** 2 * float(np.var(moved, ddof=1)) / difference**2
+    # Signs cannot reject before so many conversations differ.
+    needed = max(needed, math.log2(1 / level))
+    digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return int(math.ceil(needed / digit) * digit)
+
+
+def _quality(pairs: Sequence[Pair], best: str) -> str:
+    own = [pair for pair in pairs if best in (pair.a, pair.b)]
+    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in own]
+    named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
+    if named:
+        return f"better in {named}"
+    # Who saves calls wants to know what that may cost.
+    open_ = [d for pair in own for d in pair.differences if d.primary and d.changed and d.measure not in COSTS]
+    missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
+    return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
+
+
+def _listed(pair: Pair, reading: str, quality: bool = False) -> str:
+    found = [d for d in pair.differences if d.primary and d.reading == reading]
+    return ", ".join(d.measure.name for d in found if not (quality and d.measure in COSTS))
+
+
+def _savings(pairs: Sequence[Pair], best: str, means: Means) -> list[str]:
+    """What the flow was shown to spend less of than each other one, as the least that it saves."""
+    found = []
+    for name, words in FEWER.items():
+        shares = []
+        for pair in pairs:
+            if best not in (pair.a, pair.b) or name not in pair.paired:
+                continue
+            other = pair.a if best == pair.b else pair.b
+            mine, theirs = means[best].get(name), means[other].get(name)
+            shown = pair[name].reading == ("B better" if best == pair.b else "B worse")
+            shares.append(theirs / mine if shown and mine and theirs else 0.0)
+        least = min(shares, default=0.0)
+        if least > 1:
+            found.append(f"{least:.1f} x {words}" if name == "latency_s" else f"{1 - 1 / least:.0%} {words}")
+    return found
+
+
+def _weakness(best: str, means: Means, comparison: Comparison) -> str:
+    """The quality in which it is furthest from all right: one that says a thing in words, else one that decides."""
+    held = {name: value for name, value in means[best].items() if value is not None}
+    lacks = {name: value if name == "failed" else 1 - value for name, value in held.items() if name in WEAKNESS}
+    if lacks and max(lacks.values()) > 1 - WEAK:
+        worst = max(lacks, key=lacks.__getitem__)
+        return f"; weak point: {WEAKNESS[worst].format(lacks[worst])}"
+    decide = [name for name in comparison.primary if name in held and measure(name).better == "higher"]
+    worst = min(decide, key=held.__getitem__, default="")
+    return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
+
+
+def _limits(comparison: Comparison) -> list[str]:
+    """How small a difference in quality would have been seen; "not shown" is not "equal"."""
+    least: dict[str, list[tuple[float | None, int]]] = {}
+    for pair in comparison.pairs:
+        for d in pair.differences:
+            if d.primary and d.changed and d.measure not in COSTS and d.reading == "no difference shown":
+                least.setdefault(d.measure.name, []).append((d.visible, d.clusters))
+    parts = []
+    for name, found in least.items():
+        visible = [limit for limit, _ in found if limit is not None]
+        seen = (
+            f"under {brief(max(visible))}"
+            if len(visible) == len(found)
+            else f"of any size ({_conversations(found[0][1])})"
+        )
+        parts.append(f"in {name} {seen}")
+    return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []

@@ -1,0 +1,196 @@
+"""The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
+
+A turn is graded when it has ended, beside the loop where that takes long: a scorer may compute, and the turns of other
+conversations go on meanwhile. What it says does not depend on what comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from agentlab.core.errors import NotRecorded, RunError
+from agentlab.core.events import Event, MemoryOp, Notice
+from agentlab.core.messages import CHARACTERS_PER_TOKEN
+from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.core.trace import Costs, Trace, check_conservation, critical_path
+from agentlab.data.conversations import Conversation, Turn
+from agentlab.evals import scorers as own_scorers
+from agentlab.evals.grade.grading_threads import GradingThreads
+from agentlab.evals.scorers import Score, TurnOutcome
+from agentlab.evals.store.fold import UNGRADED
+from agentlab.evals.store.rows import Graded, TurnRow
+from agentlab.evals.store.summary import phase_sums
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def costs_of(events: Sequence[Event]) -> dict[str, Any]:
+    """What a turn row says of the events of its turn."""
+    costs = Costs.of(events)
+    recalled, away = 0, False
+    for event in events:
+        if isinstance(event, MemoryOp) and event.op == "recall":
+            recalled += sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in event.facts)
+        elif isinstance(event, Notice):
+            away |= event.name == MEMORY_UNAVAILABLE
+    return {
+        "totals": costs.totals,
+        "latency_s": critical_path(events),
+        "memory_tokens": recalled,
+        "memory_unavailable": int(away),
+        "phases": phase_sums(costs.phases),
+    }
+
+
+def fault_of(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
+    """Where the events of a conversation do not add up to its totals, or to those of its turns; "" if they do."""
+    return checked_costs(trace, rows, ended=ended)[1]
+
+
+def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tuple[Costs | None, str]:
+    """What all events of a conversation came to, where that was worked out, and the fault there is."""
+    answered = {row.turn for row in rows}
+    # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
+    whole = [event for event in trace.events if ended or event.turn in answered]
+    try:
+        costs = check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+    except RunError as problem:
+        return None, str(problem)
+    fault = ""
+    for row in rows:
+        if not costs.of_turn(row.turn).agrees_with(row.totals):
+            fault = fault or f"turn {row.turn} of {row.conversation} does not add up to its calls"
+    return (costs if len(whole) == len(trace.events) else None), fault
+
+
+class NotSaid(Exception):
+    """A scorer asked for what the source of an imported answer does not say."""
+
+
+Asked = tuple[Any, Sequence[str]]
+"""A scorer, and its metrics of a turn."""
+
+
+def asked_about(turn: Turn, scorers: Sequence[Any]) -> list[Asked]:
+    """Those that grade anything of the turn."""
+    return [(scorer, metrics) for scorer in scorers if (metrics := scorer.metrics(turn))]
+
+
+def grade(
+    path: Path, row: TurnRow, turn: Turn, asked: Sequence[Asked], outcome: TurnOutcome | None
+) -> dict[str, Graded]:
+    """What each of `asked_about(turn)` says of it, a turn of the run in `path`; `outcome` is None of one that failed.
+
+    Raises RunError where a scorer fails.
+    """
+    scores: dict[str, Graded] = {}
+    for scorer, metrics in asked:
+        if outcome is None:
+            scores |= dict.fromkeys(metrics, Graded(0.0, f"the turn failed: {str(row.error)[:200]}"))
+            continue
+        try:
+            scores |= {metric: _graded(score) for metric, score in scorer.score(turn, outcome).items()}
+        except NotRecorded as miss:
+            scores |= dict.fromkeys(metrics, Graded(0.0, f"{UNGRADED}: {miss}"))
+        except NotSaid as unknown:
+            scores |= dict.fromkeys(metrics, Graded(None, str(unknown)))
+        except (Exception, SystemExit, KeyboardInterrupt) as failure:
+            if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C; other threads are interrupted by nobody but the scorer
+            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
+            raise RunError(
+                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                " The replies are kept: once the scorer is mended, --resume grades them"
+            ) from failure
+    return scores
+
+
+class Grader:
+    """Grades the turns of a run with its scorers; what fails in one of them is kept for the end of the run."""
+
+    def __init__(
+        self,
+        scorers: Sequence[Any],
+        embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+        path: Path,
+        *,
+        embeds_at_once: bool = False,
+    ) -> None:
+        """`embed` runs on the loop, unless it waits for nothing and shares nothing (`embeds_at_once`)."""
+        self._scorers = scorers
+        self._embed = embed
+        self._embeds_at_once = embeds_at_once
+        self._only_compute = embeds_at_once and all(map(_is_own, scorers))
+        self._path = path
+        self._threads = GradingThreads[dict[str, Graded]]()
+        self.failure: RunError | None = None
+
+    async def grade(
+        self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event] = ()
+    ) -> dict[str, Graded] | None:
+        """The scores of a turn, by metric; None where a scorer failed, and with it all grading that is still to come.
+
+        `filled` are the events by which the flow filled the memory that a question is asked against.
+        """
+        if self.failure is not None:
+            return None
+        turn = conversation.turns[row.turn]
+        asked = asked_about(turn, self._scorers)
+        if not asked:
+            return {}
+        loop = asyncio.get_running_loop()
+
+        def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
+            work = self._embed(list(texts))
+            return _done(work) if self._embeds_at_once else asyncio.run_coroutine_threadsafe(work, loop).result()
+
+        outcome = None
+        if row.reply is not None:
+            outcome = TurnOutcome(
+                reply=row.reply,
+                events=trace.of_turn(row.turn),
+                embed=embed_on_loop,
+                events_before=[*filled, *(event for event in trace.events if event.turn < row.turn)],
+                turns_before=conversation.turns[: row.turn],
+                tools=conversation.tools,
+            )
+        # Ctrl-C in the main thread is the run's, and `grade` would take it for a scorer's failure.
+        at_hand = self._only_compute and threading.current_thread() is not threading.main_thread()
+        try:
+            work = functools.partial(grade, self._path, row, turn, asked, outcome)
+            return await self._threads.run(work, only_computes=at_hand)
+        except RunError as failure:
+            self.failure = failure
+            return None
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+def _graded(score: Score) -> Graded:
+    value: Any = score.value
+    return Graded(value if value is None or math.isfinite(value) else None, score.reason)
+
+
+def _is_own(scorer: Any) -> bool:
+    """Whether it came with this package: those wait for nothing. Of a stranger's nobody knows."""
+    return isinstance(scorer, ModuleType) and scorer.__name__.startswith(f"{own_scorers.__name__}.")
+
+
+def _done(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
+    """What a coroutine brings that waits for nothing, here and now."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        found: np.ndarray = end.value
+        return found
+    work.close()
+    raise RuntimeError("an embedder that calls itself quick waited for something")

@@ -1,0 +1,61 @@
+"""Grades a finished run anew and folds its summary again: no flow is asked, and no call is made but for embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from msgspec.structs import replace
+
+from agentlab.core.errors import RunError
+from agentlab.core.trace import Trace
+from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.memory_sets import Question, ingest_name
+from agentlab.evals.grade.grader import Grader, fault_of
+from agentlab.evals.store.fold import Fold
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.summary import summarise
+
+
+async def regrade(
+    folder: RunFolder,
+    datasets: Sequence[Dataset],
+    grader: Grader,
+    *,
+    complete: bool,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Check the ledger, grade every turn, and write turns and `summary.json`; raises RunError where a scorer fails.
+
+    `on_progress` is told how many turns are graded, and of how many.
+    """
+    asked = {(d.name, name_of(d, each, datasets)): each for d in datasets for each in d.conversations}
+    ledger, turns = folder.ledger, folder.turns()
+    takes = {**ledger.takes}
+    for row in turns:
+        takes[row.play] = max(row.take, takes.get(row.play, 0))
+    fold = Fold(name for _, name in asked)
+    for abandoned in ledger.abandoned(takes):
+        fold.flows[abandoned.flow].abandon(abandoned.events)
+    done = 0
+    answered = {play: list(rows) for play, rows in groupby(turns, key=lambda row: row.play)}
+    for play in dict.fromkeys((*answered, *ledger)):
+        trace = ledger[play] if play in ledger and ledger.takes[play] == takes[play] else Trace(*play)
+        rows: list[TurnRow] = []
+        for row in answered.get(play, ()):
+            conversation = asked[row.dataset, row.conversation]
+            filled = None
+            if isinstance(conversation, Question):
+                filled = ledger.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
+            scores = await grader.grade(conversation, row, trace, filled.events if filled else ())
+            if grader.failure is not None:
+                raise grader.failure
+            rows.append(replace(row, scores=scores))
+            folder.append_turn(rows[-1])
+            done += 1
+        on_progress(done, len(turns))
+        if fault := fault_of(trace, rows, ended=complete):
+            raise RunError(f"{folder.path}: {fault}; --resume plays it again")
+        fold.take(trace, rows)
+    folder.write_json("summary.json", summarise(folder.header, fold.flows, complete=complete, secrets=folder.secrets()))

@@ -1,0 +1,66 @@
+"""What imported answers were made of, told as searches to the scorers of retrieval; other scorers know no event.
+
+sources = Sources(data.documents)
+sources.take(row, conversation)
+sources.known_to(scorer)          # {"events": (Search(...),), "events_before": ()}; {} where the source does not say
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from msgspec import UNSET
+
+from agentlab.core.events import Search
+from agentlab.core.messages import Passage
+from agentlab.data.conversations import Conversation
+from agentlab.data.documents import Document
+from agentlab.evals.scorers import groundedness, lookup, ranking, retrieval
+from agentlab.evals.store.rows import Play, TurnRow
+
+READERS = (groundedness, ranking, retrieval)
+"""Scorers that ask for passages; `lookup` asks whether there was a search."""
+
+
+class Sources:
+    """Rows are taken one at a time; of those before it in the same play is known what came just before."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._documents = {document.doc_id: document for document in documents}
+        self._play: Play | None = None
+        self._found: dict[int, tuple[Search, ...] | None] = {}
+        self._steps: int | None = None
+        self._now: tuple[Search, ...] | None = None
+        self._before: tuple[Search, ...] | None = None
+
+    def take(self, row: TurnRow, conversation: Conversation) -> None:
+        if row.play != self._play:
+            self._play, self._found = row.play, {}
+        earlier = [self._found.get(number) for number in range(row.turn) if conversation.turns[number].scored]
+        self._before = None if None in earlier else tuple(chain.from_iterable(found or () for found in earlier))
+        self._steps = None if row.retrieval_steps is UNSET else row.retrieval_steps
+        self._now = self._found[row.turn] = self._made_of(row)
+
+    def known_to(self, scorer: Any) -> dict[str, Any]:
+        """What a scorer may know of the events of the row that was taken last, by the names of a TurnOutcome."""
+        if scorer is lookup and self._steps is not None:
+            return {"events": (_search(0, ()),) if self._steps else ()}
+        if scorer not in READERS or self._now is None:
+            return {}
+        return {"events": self._now} | ({} if self._before is None else {"events_before": self._before})
+
+    def _made_of(self, row: TurnRow) -> tuple[Search, ...] | None:
+        """A search with the documents that were named, in their order; None where none are, but if none was made."""
+        if row.passages is UNSET or not self._documents.keys() >= {*row.passages}:
+            return () if row.retrieval_steps == 0 else None
+        passages = tuple(
+            Passage(id=each.doc_id, doc_id=each.doc_id, title=each.title, text=each.text, start=0, end=len(each.text))
+            for each in (self._documents[name] for name in row.passages)
+        )
+        return (_search(row.turn, passages),)
+
+
+def _search(turn: int, passages: tuple[Passage, ...]) -> Search:
+    return Search(id=0, turn=turn, phase="retrieve", query="", passages=passages)

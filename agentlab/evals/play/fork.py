@@ -1,0 +1,85 @@
+"""A run that goes on where another one has been: its first turns are replayed as they were, the rest is played anew.
+
+    fork = Fork(turn=2, before={"tools": variant_of_then}, of="results/a")
+    await run(bench, fork=fork)
+
+Up to the turn the flow of then answers, from recordings alone; then the one of now takes the session over, with what
+was said, remembered and counted in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.protocols import Memory
+from agentlab.evals.play.memories import Assignment
+from agentlab.session.session import Session
+from agentlab.wire.recorder import Recorder
+from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """`before` are the variants of then by the label of now; the first `turn` turns of a conversation are theirs."""
+
+    of: str
+    turn: int
+    before: Mapping[str, Variant]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        flows = {label: variant.label for label, variant in self.before.items()}
+        return {"of": self.of, "turn": self.turn, "flows": flows}
+
+    def wants(self, play: Assignment) -> bool:
+        """Whether it is played at all."""
+        return True
+
+    def turn_of(self, play: Assignment) -> int:
+        """How many of its turns are taken over."""
+        return self.turn
+
+    async def changed(self, play: Assignment, session: Session) -> None:
+        """What else is different from there on."""
+
+    def begins(self, play: Assignment) -> Assignment:
+        """Who plays the first turns of it."""
+        return replace(play, variant=self.before[play.variant.label])
+
+    def recorder(self, bench: Workbench) -> Recorder:
+        """For the first turns: they ask nobody."""
+        return Recorder("replay", bench.recorder.recordings)
+
+    async def go_on(
+        self, bench: Workbench, play: Assignment, session: Session, opened: contextlib.AsyncExitStack, **others: Any
+    ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
+        """Hand the session over to the variant of now, and return what answers from here on.
+
+        `others` are parts of a session that do not depend on the variant; what is opened for it ends with `opened`.
+        """
+        memory = await self._memory(bench, play, session, opened)
+        index = await bench.index(play.dataset.documents, play.variant.retrieval)
+        session.go_on_as(await bench.session(play.variant, session.trace, index=index, memory=memory, **others))
+        await self.changed(play, session)
+        return play.variant.respond
+
+    async def _memory(
+        self, bench: Workbench, play: Assignment, session: Session, opened: contextlib.AsyncExitStack
+    ) -> Memory | None:
+        """What was remembered so far; copied, fact by fact, where another backend is to keep it."""
+        before, after = self.before[play.variant.label].memory, play.variant.memory
+        if before == after or after is None:
+            return session.memory if after is not None else None
+        memory, _ = await opened.enter_async_context(bench.memory(play.variant))
+        facts = await session.memory.facts() if session.memory is not None else ()
+        if facts and memory is not None:
+            ids = iter([fact.id for fact in facts])
+            vectors = await bench.embedder.embed([fact.text for fact in facts])
+            moments = [fact.created for fact in facts]
+            await memory.ingest([fact.text for fact in facts], vectors, created=moments, new_id=lambda: next(ids))
+        return memory

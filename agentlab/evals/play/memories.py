@@ -1,0 +1,185 @@
+"""The memory of each conversation of a run: fresh, or for a question a snapshot of what was told before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from agentlab.core.errors import MemoryUnavailable
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.names import INGEST_FAILED
+from agentlab.core.protocols import Memory
+from agentlab.core.trace import Trace
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import Dataset
+from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
+from agentlab.evals.store.rows import Play
+from agentlab.memory.unavailable import UnavailableMemory
+from agentlab.session.session import Session
+from agentlab.workbench.conversation import TurnDriver, log_failure
+from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
+
+log = logging.getLogger(__name__)
+_AGENTS = ("agent", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One conversation to be played through one flow."""
+
+    variant: Variant
+    dataset: Dataset
+    conversation: Conversation
+    name: str
+    epoch: int
+
+    @property
+    def key(self) -> Play:
+        return self.variant.label, self.name, self.epoch
+
+
+class BudgetSpent(Exception):
+    """A memory could not be filled for what the budget holds."""
+
+
+class Memories:
+    """The memory of each conversation of a run. What a memory set tells is written once, by whoever asks first.
+
+    `begin` opens the trace of a flow that fills its memory, `ended` is told once nobody asks that memory any more, and
+    `over_budget` says whether it may go on.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        begin: Callable[[Play], Trace],
+        ended: Callable[[Play], None],
+        over_budget: Callable[[], bool],
+    ) -> None:
+        self._bench = bench
+        self._begin = begin
+        self._ended = ended
+        self._over_budget = over_budget
+        self._due: Counter[Play | None] = Counter()
+        """Questions to come, by the memory they are asked against."""
+        self._filled: dict[Play, Memory] = {}
+        self._filling: defaultdict[Play, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._open: defaultdict[Play, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
+
+    def expect(self, assigned: Assignment) -> None:
+        """Say before the first `memory` what will be asked for, so that a memory is let go after its last question."""
+        self._due[self._key(assigned)] += 1
+
+    @contextlib.asynccontextmanager
+    async def memory(self, assigned: Assignment) -> AsyncIterator[tuple[Memory | None, Path | None]]:
+        """What the conversation has to itself: a fresh memory, the one that its data set says it begins with (and its
+        folder, where flows keep more than facts), or for a question a snapshot of the filled one.
+
+        Raises BudgetSpent where filling it would cost more than is left.
+        """
+        key = self._key(assigned)
+        if key is None:
+            begins_with = assigned.dataset.memories.get(assigned.conversation.id)
+            async with self._bench.memory(assigned.variant, begins_with) as (memory, folder):
+                yield memory, folder if begins_with is not None else None
+            return
+        async with self._filling[key]:
+            if key not in self._filled:
+                self._filled[key] = await self._fill(key, assigned)
+        try:
+            snapshot = await self._filled[key].snapshot()
+        except MemoryUnavailable as gone:
+            snapshot = UnavailableMemory(str(assigned.variant.memory), str(gone))
+        try:
+            yield snapshot, None
+        finally:
+            await snapshot.close()
+            self._due[key] -= 1
+            if not self._due[key]:
+                await self._let_go(key)
+
+    async def close(self) -> None:
+        for key in list(self._open):
+            await self._let_go(key)
+
+    async def _let_go(self, key: Play) -> None:
+        was_filled = self._filled.pop(key, None) is not None
+        await self._open.pop(key).aclose()
+        if was_filled and self._bench.spec.ingest == "flow":
+            self._ended(key)
+
+    def _key(self, assigned: Assignment) -> Play | None:
+        """Which filled memory is asked; None where the conversation has one of its own, or none."""
+        variant, question = assigned.variant, assigned.conversation
+        if not isinstance(question, Question) or variant.memory is None:
+            return None
+        name = ingest_name(assigned.dataset.name, question)
+        by_flow = self._bench.spec.ingest == "flow"
+        return (variant.label, name, assigned.epoch) if by_flow else (str(variant.memory), name, 0)
+
+    async def _fill(self, key: Play, assigned: Assignment) -> Memory:
+        variant, question = assigned.variant, assigned.conversation
+        memory, _ = await self._open[key].enter_async_context(self._bench.memory(variant))
+        assert memory is not None and isinstance(question, Question), "as the key says"
+        sessions = assigned.dataset.told[question.memory_of]
+        if self._bench.spec.ingest == "flow":
+            if self._over_budget():
+                raise BudgetSpent
+            await self._play(self._begin(key), variant, sessions, memory)
+        else:
+            try:
+                await self._write_down(sessions, memory)
+            except MemoryUnavailable as gone:
+                # Should it come back, it is still empty: each question says that there is no memory, and is marked.
+                log.warning("what was told could not be written to memory: %s", gone)
+                return UnavailableMemory(str(variant.memory), str(gone))
+        return memory
+
+    async def _write_down(self, sessions: Sequence[ToldSession], memory: Memory) -> None:
+        said = [(session, turn) for session in sessions for turn in session.turns]
+        texts = [f"{session.date}, {turn.speaker}: {turn.text}" for session, turn in said]
+        vectors = await self._bench.embedder.embed(texts)
+        ids = iter([turn.id for _, turn in said])
+        moments = [session.moment for session, _ in said]
+        await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
+
+    async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
+        session = await self._bench.session(variant, trace, index=None, memory=memory)
+        driver = TurnDriver(session)
+        number = 0
+        for part in sessions:
+            session.forget_history()
+            for told in part.turns:
+                if self._over_budget():
+                    raise BudgetSpent
+                asked = UserTurn(
+                    text=f"{told.speaker}: {told.text}",
+                    speaker_id=told.speaker,
+                    speaker_name=told.speaker,
+                    session=part.session_id,
+                )
+                played = await driver.play(partial(_tell, told, variant), number, asked, now=part.moment)
+                if played.failure is not None:
+                    log_failure(session, played)
+                    session.notify(INGEST_FAILED, str(played.error))
+                await driver.finish()
+                number += 1
+
+
+async def _tell(told: ToldTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
+    """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
+    assert variant.write_memory is not None, "a flow without this step is refused before the run"
+    # The name of the step says which turn of the data set it was.
+    with session.step("told", told.id):
+        if told.speaker.lower() in _AGENTS:
+            session.save_message("agent", told.text)
+        else:
+            await variant.write_memory(asked, session)
+    return Reply(text="")

@@ -1,0 +1,170 @@
+"""The opening of a run: do flows, data, recordings and budget fit together, and what is its folder's `run.json`?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.names import JUDGED
+from agentlab.core.plugins import unknown
+from agentlab.core.secrets import scrubbed
+from agentlab.core.version import __version__
+from agentlab.data.datasets import Dataset
+from agentlab.data.lint import lint
+from agentlab.evals.grade.fingerprints import fingerprints
+from agentlab.evals.play.fork import Fork
+from agentlab.evals.store.folder import FORMAT, RunFolder
+from agentlab.evals.store.measures import COSTS, RETRIEVAL_STEPS
+from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
+
+log = logging.getLogger(__name__)
+
+
+def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> None:
+    """Raise ConfigError for what cannot go together, and warn of gold that contradicts itself."""
+    for dataset in datasets:
+        for variant in bench.variants:
+            _check_needs(variant, dataset, bench.spec.mode)
+        _check_memory(bench.variants, dataset, bench.spec.ingest)
+        found = lint(dataset)
+        if found:
+            more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
+            log.warning("%s%s; agentlab lint names them all", found[0], more)
+    for variant in bench.variants:
+        if bench.spec.budget.usd is not None and bench.prices.of(variant.model) is None:
+            raise ConfigError(
+                f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
+                "add it to a table of your own and name that under `prices`, or use budget.calls"
+            )
+    check_primary(bench.spec.primary, bench.scorers, datasets)
+    _check_recordings(bench, resume)
+
+
+def check_primary(
+    primary: Sequence[str],
+    scorers: Sequence[Any],
+    datasets: Sequence[Dataset],
+    also: Sequence[str] = (),
+    mend: str = "",
+) -> None:
+    """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
+    turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
+    # What a judge will say of the run is not known before it has ended.
+    for name in (name for name in primary if not name.startswith(JUDGED)):
+        graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
+        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
+        if name not in known:
+            raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}{mend}")
+
+
+def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
+    has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
+    for need in variant.needs:
+        if not set(need.split(" or ")) <= set(has):
+            raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
+        # What is replayed was answered without it: a chat needs no documents.
+        if mode != "replay" and not any(has[part] for part in need.split(" or ")):
+            raise ConfigError(f"flow {variant.label!r} needs {need}, and the data set {dataset.name!r} has none")
+
+
+def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) -> None:
+    """Raise ConfigError where no flow can be asked about what was told before.
+
+    Beside one that can, a flow without a memory shows what is answered without one.
+    """
+    if not dataset.told:
+        return
+    remembering = [variant for variant in variants if variant.memory is not None]
+    if not remembering:
+        raise ConfigError(
+            f"no flow of this run has a long-term memory, and {dataset.name!r} asks for what was told before"
+        )
+    for variant in remembering:
+        if ingest == "flow" and variant.write_memory is None:
+            raise ConfigError(
+                f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
+            )
+
+
+def _check_recordings(bench: Workbench, resume: bool) -> None:
+    recordings = bench.recorder.recordings
+    if bench.spec.mode == "record" and not resume and recordings is not None and len(recordings):
+        raise ConfigError(
+            f"{bench.spec.recordings} holds recordings of {bench.spec.name!r} already; go on with --resume, keep them"
+            " and add what is new with --mode auto, or delete the file to record everything anew"
+        )
+
+
+def open_folder(
+    bench: Workbench,
+    datasets: tuple[Dataset, ...],
+    path: Path,
+    resume: bool,
+    *,
+    shards: int | None = None,
+    plan: Mapping[str, Any] | None = None,
+    fork: Fork | None = None,
+) -> RunFolder:
+    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
+
+    A new run is cut into `shards`; one that is there keeps the number it was cut into, and None is none. `plan` is that
+    of a run which may stop early.
+    """
+    header: dict[str, Any] = {
+        "run_id": path.name,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "spec": bench.spec.model_dump(mode="json"),
+        "datasets": {
+            d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
+        },
+        "graders": fingerprints(bench.scorers, bench.embedder.name),
+        "models": bench.answering(),
+        "versions": _versions(),
+        "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
+        "prices_dated": bench.prices.dated,
+    }
+    prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
+    if prompt_files:
+        header["prompt_files"] = prompt_files
+    if fork is not None:
+        header["fork"] = fork.header
+    if shards is not None:
+        header["shards"] = shards
+    if plan is not None:
+        header["sequential"] = dict(plan)
+    header, _ = scrubbed(header)
+    if not resume or not (path / "run.json").exists():
+        return RunFolder.create(path, header)
+    folder = RunFolder.open(path)
+    before = folder.header
+    if before["format"] != FORMAT:
+        raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
+    for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
+        may_change = ("concurrency", "budget", "primary", "limits", "timeouts") if part == "spec" else ()
+        was, now = before.get(part, {}), header.get(part, {})
+        other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
+        if other:
+            raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
+    if ("shards" in before) != (shards is not None):
+        how = "with --executor" if "shards" in before else "without --executor"
+        raise RunError(f"{path} was begun {how}; go on with it {how}")
+    folder.check_seal(regrade=True)
+    folder.mend()
+    return folder
+
+
+def _versions() -> dict[str, str]:
+    found = {"agentlab": __version__}
+    for name in ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

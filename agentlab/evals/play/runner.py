@@ -1,0 +1,95 @@
+"""Plays every conversation through every flow and writes down what happens, turn by turn.
+
+    run = await run(bench, out=Path("results/first"))
+
+A killed run is continued with `resume=True`: finished conversations are kept, the others begin again as a new take. So
+is one that stopped because its budget was spent or the model down. With an executor the conversations are shared out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.stream import Item
+from agentlab.core.trace import Trace
+from agentlab.evals.play.executors import opener
+from agentlab.evals.play.fork import Fork
+from agentlab.evals.play.opening import check_run, open_folder
+from agentlab.evals.play.player import Player
+from agentlab.evals.play.shards import play_in_shards
+from agentlab.evals.play.watching import Watch
+from agentlab.evals.store.folder import locked, run_log
+from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.run import Run
+from agentlab.evals.store.summary import summarise
+from agentlab.workbench.workbench import Workbench
+
+
+async def run(
+    bench: Workbench,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_progress: Callable[[RunProgress], None] = lambda progress: None,
+    on_event: Callable[[Trace, Item], None] | None = None,
+    executor: Any = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    watch: Watch | None = None,
+    fork: Fork | None = None,
+) -> Run:
+    """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
+
+    `executor` is `processes`, `dask` (of the cluster at `scheduler`, or a local one) or any object with `submit`, and
+    shares the conversations out among `workers`; by default they are played in this process. Workers write to `out`,
+    which they must be able to reach.
+
+    With `watch` conversations are played in its order, until it says that the run may stop; with `fork`
+    their first turns are those of another run.
+
+    Raises ConfigError where flows, data and budget do not fit together, before anything is written.
+    """
+    shards = None if executor is None else (os.cpu_count() or 1) if workers is None else workers
+    opened = None if shards is None else opener(executor, shards, scheduler)
+    if opened is not None and on_event is not None:
+        raise ConfigError("what flows tell while they work does not come from other processes; run without --executor")
+    if opened is not None and watch is not None:
+        raise ConfigError("a gate that looks while flows are played needs them in this process; run without --executor")
+    if opened is not None and fork is not None:
+        raise ConfigError("a fork is played in this process; run it without an executor")
+    datasets = bench.datasets()
+    check_run(bench, datasets, resume)
+    if resume and out is None:
+        raise ConfigError("to resume, name the folder of the run to go on with: --out DIR")
+    run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{bench.spec.name}"
+    path = Path(out) if out is not None else Path("results") / run_id
+    while out is None and path.exists():  # another one began in the same second
+        path = path.with_name(f"{path.name}-again")
+    with run_log() as log_to:
+        # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
+        if not all(c.tools for d in datasets for c in d.conversations):
+            for variant in bench.variants:
+                await bench.tool_managers(variant)
+        with locked(path):
+            folder = open_folder(
+                bench, datasets, path, resume, shards=shards, plan=watch.plan if watch else None, fork=fork
+            )
+            log_to(folder.path)
+            if opened is None:
+                player = Player(bench, datasets, folder, on_progress, on_event, fork=fork)
+                await player.play_all(watch)
+                played = player.played
+            else:
+                played = await play_in_shards(bench, datasets, folder, opened, on_progress)
+            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
+            found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
+            folder.write_json("summary.json", found)
+            return Run(folder, datasets)

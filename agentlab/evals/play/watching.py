@@ -1,0 +1,54 @@
+"""Conversations as they end, with their scores, handed on in an order that was fixed before the first was played.
+
+Whoever watches a run may stop it. What it sees must not depend on how long conversations take, or the ones that end
+first would decide: so a conversation is handed on once every flow has played it and all before it were handed on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from agentlab.evals.store.measures import Key, Values, values_of
+from agentlab.evals.store.rows import Play, TurnRow
+
+
+class Watch(Protocol):
+    """Looks at a run while it goes on."""
+
+    order: Sequence[str]
+    """The conversations, by name, as they are to be played and handed on."""
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was decided before the run; `run.json` keeps it, and a run is continued with no other."""
+
+    def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
+        """Take the turns of one more conversation; True where the run may stop."""
+
+
+class Follower:
+    """Hands the conversations of a run to its watch."""
+
+    def __init__(self, watch: Watch, plays: Iterable[Play]) -> None:
+        self._watch = watch
+        self._due: defaultdict[str, set[Play]] = defaultdict(set)
+        for play in plays:
+            self._due[play[1]].add(play)
+        self._plays = {name: sorted(due) for name, due in self._due.items()}
+        self._left = deque(watch.order)
+        self._rows: defaultdict[Play, list[TurnRow]] = defaultdict(list)
+        self.is_decided = False
+
+    def written(self, row: TurnRow) -> None:
+        self._rows[row.play].append(row)
+
+    def finished(self, *plays: Play) -> None:
+        """To be called when all turns of these were written."""
+        for play in plays:
+            self._due[play[1]].discard(play)
+        while self._left and not self.is_decided and not self._due[self._left[0]]:
+            name = self._left.popleft()
+            rows = [row for play in self._plays[name] for row in self._rows.pop(play, ())]
+            self.is_decided = self._watch.fold(name, values_of(rows))

@@ -1,0 +1,85 @@
+"""The turns of a run as one table for other programs: derived from the run folder, and made again at any time.
+
+A row a turn: what was said, what it cost, and of each metric `score.NAME` and `reason.NAME`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from agentlab.core.errors import MissingExtra, RunError
+from agentlab.core.shown import as_cell, utf8
+from agentlab.evals.store.rows import TurnRow, columns
+from agentlab.evals.store.run import Run
+
+ROWS_AT_ONCE = 20_000
+_TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
+_FLOATS = ("wall_seconds", "latency_s", "cost_usd", "seconds")
+_APART = ("reply", "totals", "phases", "scores")
+
+
+def export(run: Run, to: str, file: Path) -> None:
+    """Write the turns as `csv` or `parquet`; raises RunError where there are none or the file cannot be written."""
+    if not run.result.turns:
+        raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
+    metrics = dict.fromkeys(m for _, found in run.figures(lambda row: tuple(row.scores or ())) for m in found)
+    is_new = not file.exists()
+    try:
+        _WRITERS[to](run, tuple(metrics), file)
+    except OSError as problem:
+        if is_new:
+            file.unlink(missing_ok=True)  # half a table looks like a whole one
+        raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
+
+
+def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for _, row in run.folder.latest(TurnRow, lambda row: row):
+        said = {name: value for name, value in columns(row).items() if name not in _APART}
+        for name in said.keys() & {"category", "published"}:
+            value = said[name]
+            said[name] = value if value is None or isinstance(value, str) else json.dumps(value)
+        said |= {"reply": row.reply.text if row.reply else None, **row.costs()}
+        for metric in metrics:
+            score = (row.scores or {}).get(metric)
+            said[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
+            said[f"reason.{metric}"] = score.reason if score else None
+        yield {name: utf8(value) if isinstance(value, str) else value for name, value in said.items()}
+
+
+def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = None
+        for row in _rows(run, metrics):
+            if writer is None:
+                writer = csv.writer(opened)
+                writer.writerow(map(as_cell, row))
+            writer.writerow(map(as_cell, row.values()))
+
+
+def _write_parquet(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("--to parquet", "parquet") from None
+
+    def kind(name: str) -> Any:
+        if name in _TEXTS or name.startswith("reason."):
+            return pyarrow.string()
+        return pyarrow.float64() if name in _FLOATS or name.startswith("score.") else pyarrow.int64()
+
+    rows = _rows(run, metrics)
+    some = list(islice(rows, ROWS_AT_ONCE))
+    schema = pyarrow.schema([(name, kind(name)) for name in some[0]])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while some:
+            writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
+            some = list(islice(rows, ROWS_AT_ONCE))
+
+
+_WRITERS: dict[str, Callable[[Run, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}

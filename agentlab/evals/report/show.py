@@ -1,0 +1,150 @@
+"""A conversation as every flow answered it: question, what is expected, and the whole replies side by side.
+
+run.show("laws-001")            # shows itself in a notebook and where it is printed
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentlab.core.shown import as_html, one_line, printable
+from agentlab.core.trace import seconds, tokens
+from agentlab.data.conversations import Conversation, Turn
+from agentlab.evals.report.tables import Terminal, print_line
+from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
+
+NARROWEST = 34
+"""Characters of a column in which a reply can still be read."""
+PRINTED_WIDTH = 120
+"""Of a conversation that is printed by Python, or shown in a notebook."""
+HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
+"""The measure each kind of data set is about; between 0 and 1."""
+
+
+class Shown:
+    """One conversation: its turns as they were played, each with its costs, its scores, and what was expected."""
+
+    def __init__(
+        self,
+        conversation: str,
+        played: Sequence[TurnRow],
+        gold: Conversation | None,
+        causes: Mapping[tuple[str, int, int], str],
+    ) -> None:
+        self.conversation = conversation
+        self._played = played
+        self._gold = gold
+        self._causes = causes
+
+    def print_to(self, console: Console) -> None:
+        gold, played = self._gold, {row.turn for row in self._played}
+        turns = dict(enumerate(gold.turns)) if gold else dict.fromkeys(sorted(played))
+        if not gold:
+            print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
+        for number, turn in turns.items():
+            if turn and turn.scored and number not in played:
+                continue  # the run ended before
+            answers = [row for row in self._played if row.turn == number]
+            print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
+            print_line(console, f"asked: {turn.user if turn else answers[0].user}")
+            for line in expected(turn):
+                print_line(console, line, "cyan")
+            _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
+            console.print()
+
+    def _figures(self, row: TurnRow) -> list[str]:
+        spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        scores = (row.scores or {}).items()
+        cause = self._causes.get((row.flow, row.turn, row.epoch))
+        why = [f"cause: {cause}"] if cause else []
+        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
+
+    def __repr__(self) -> str:
+        written = io.StringIO()
+        # In a notebook a console would show each line by itself, past the file.
+        console = Terminal(file=written, width=PRINTED_WIDTH, force_jupyter=False)
+        self.print_to(console)
+        return written.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="white-space: pre-wrap">{as_html(repr(self))}</pre>'
+
+
+def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
+    """Replies with their titles and figures, as many side by side as can be read; one below the other if none can."""
+    widths = [cell_len(line) for title, _, figures in answers for line in (title, *figures)]
+    narrowest = max([NARROWEST, *widths]) + 3
+    beside = (console.width - 1) // narrowest
+    if not beside:
+        for title, said, figures in answers:
+            print_line(console, title, "bold")
+            print_line(console, said.plain, str(said.style))
+            for figure in figures:
+                print_line(console, f"  {figure}", "dim")
+    for begin in range(0, len(answers) if beside else 0, beside or 1):
+        block = answers[begin : begin + beside]
+        table = Table(width=min(console.width, len(block) * narrowest * 2), show_lines=True)
+        for title, _, _ in block:
+            table.add_column(Text(title), ratio=1, overflow="fold")
+        table.add_row(*(said for _, said, _ in block))
+        table.add_row(*(Text("\n".join(figures), style="dim") for _, _, figures in block))
+        console.print(table)
+
+
+def expected(turn: Turn | None) -> Iterator[str]:
+    """What a data set expects of a reply, a line each."""
+    if turn is None:
+        return
+    if turn.reference_answers:
+        yield f"reference: {' | '.join(turn.reference_answers)}"
+    if turn.unanswerable:
+        yield "expected: the reply declines"
+    if turn.relevant_doc_ids:
+        yield f"relevant: {', '.join(turn.relevant_doc_ids)}"
+    if turn.no_call:
+        yield "expected: no call"
+    for call in turn.expected_calls or ():
+        accepted = "; ".join(f"{name}: {values}" for name, values in call.accepted_arguments.items())
+        yield f"expected: {call.name}({accepted})"
+    for memory in turn.expected_memory or ():
+        yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
+
+
+Badness = tuple[int, float, str]
+
+
+def badness(row: TurnFigures) -> Badness:
+    """What `worst_turn` orders turns by: 0 for one that failed, else the rank of its headline score and that."""
+    if row.error is not None:
+        return 0, 0.0, "failed"
+    low = [
+        (1 + HEADLINES.index(metric), float(score.value), f"{metric} {float(score.value):.2f}")
+        for metric, score in (row.scores or {}).items()
+        if metric in HEADLINES and score.value is not None and score.value < 1
+    ]
+    return min(low, default=(1 + len(HEADLINES), 1.0, ""))
+
+
+def worst_turn(turns: Iterable[tuple[tuple[Play, int], Badness]]) -> tuple[Play, int, str] | None:
+    """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
+    worst = min(turns, key=lambda each: each[1][:2], default=None)
+    if worst is None:
+        return None
+    (play, turn), (_, _, why) = worst
+    return (play, turn, why) if why else None
+
+
+def _title(row: TurnRow) -> str:
+    return one_line(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
+
+
+def _said(row: TurnRow) -> Text:
+    if row.reply is None:
+        return Text(printable(f"FAILED: {row.error}"), style="red")
+    return Text(printable(row.reply.text) or "(an empty reply)")

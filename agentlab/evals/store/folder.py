@@ -1,0 +1,400 @@
+"""The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
+
+A line is written whole or not at all, so a killed run loses at most the turns it was in and those that were ending, and
+one whose disk is full goes on from there with --resume. What a model was paid for is written at once, the rest of a
+turn's events with its row, and that together with all rows of this round of the event loop: a write costs as much as
+making a row.
+Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentlab.core import secrets
+from agentlab.core.errors import RunError
+from agentlab.core.events import Event, ModelCall
+from agentlab.core.files import Appended, cut_unfinished_line, open_log, read_bytes, remove_leftovers, replace_file
+from agentlab.core.messages import from_json
+from agentlab.core.shown import LogFormatter
+from agentlab.core.strict_json import parse_json
+from agentlab.core.trace import Trace
+from agentlab.evals.store.ledger import Ledger, LedgerRows, rows_of
+from agentlab.evals.store.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.store.seal import check_seal, sealed, with_check
+from agentlab.evals.store.writing import CannotWrite
+
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""Older formats keep scores in a file of their own, latency only in the ledger, and whole requests in that. Format 1
+has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be compared
+with each other, but not with those of another run. `agentlab convert` writes today's format."""
+LOCK = ".lock"
+_DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
+MOST_WAITING = 256
+"""Rows that are written together; who grades a whole run anew may not let the event loop come round."""
+MOST_LOGGED = 64 * 2**20
+"""Bytes of a `run.log`."""
+TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
+_Turn = TypeVar("_Turn", TurnRow, TurnFigures)
+_Made = TypeVar("_Made")
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._failure: RunError | None = None
+        self._is_open = False
+        """Whether rows were written since there was a summary."""
+        self._is_as_sealed = False
+        """Whether its files were held against its seal, which says more than the hashes of single rows."""
+        self._events: list[bytes] = []
+        self._rows: list[bytes] = []
+        """What waits to be written."""
+        self._is_due = False
+        self._files = {name: Appended(path / name) for name in ROWS}
+
+    # Writing.
+
+    @classmethod
+    def create(cls, path: Path, header: dict[str, Any]) -> RunFolder:
+        """A new folder with its `run.json`; raises RunError where a run is there already."""
+        try:
+            if (path / "run.json").exists():
+                raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
+            path.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(path)
+            if any(file.name != LOCK for file in path.iterdir()):
+                raise RunError(f"{path} is not empty and holds no run; choose another --out")
+        except OSError as problem:
+            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+        folder = cls(path)
+        folder.write_json("run.json", {"format": FORMAT, "sealed": True, **header})
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run; raises RunError where it is none, or of a format this version cannot read."""
+        folder = cls(path)
+        for place in (path / "shards", path / "judges", *path.glob("shards/*"), *path.glob("judges/*")):
+            if place.is_symlink():
+                raise RunError(f"{place} cannot be used: it is a link; put the folder itself in its place")
+        header = folder.header
+        form = header.get("format") if isinstance(header, dict) else None
+        if type(form) is int and form not in READABLE:
+            known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
+            raise RunError(f"{path / 'run.json'}: this is run format {form}, agentlab reads formats {known}")
+        try:
+            from_json(Header, header)
+        except ValueError as problem:
+            raise RunError(f"{path / 'run.json'} is not the header of a run: {problem}") from None
+        return folder
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Replace a file in one step, so that it is never half-written; the summary is sealed with what is there."""
+        summary = self.read_json("summary.json", "") if name == "run.json" and self.summary_file.exists() else None
+        if summary is not None:
+            self.unseal()
+        with self._writing(name):
+            text = _without_secrets(encode(content, indent=2), indent=2)
+            if name == "summary.json":
+                text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
+                self._is_open = False
+            replace_file(self.path / name, text + "\n")
+            if name == "summary.json":
+                self._is_as_sealed = True
+        if summary is not None:
+            self.write_json("summary.json", summary)
+
+    def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        """Replace a file in one step with lines that need not fit in memory."""
+        self.flush()
+        self.unseal()
+        fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
+        try:
+            with self._writing(name):
+                with fresh.open("wb") as file:
+                    file.writelines(lines)
+                fresh.replace(self.path / name)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def ledger_of(self, trace: Trace) -> Callable[[Trace, Event], None]:
+        """What takes the events of a trace into the ledger, each as it happens.
+
+        There it stands at once if it was paid for, and else with its turn's row.
+        """
+        rows = LedgerRows(trace)
+
+        def append(_: Trace, event: Event) -> None:
+            self._check()
+            self._events += rows.of(event)
+            if isinstance(event, ModelCall) and event.origin == "live":
+                self._write_events()
+
+        return append
+
+    def append_turn(self, row: TurnRow) -> None:
+        self._check()
+        self._rows.append(encode_line(row))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is None or len(self._rows) >= MOST_WAITING:
+            self.flush()
+        elif not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._write_what_is_due)
+
+    def _write_what_is_due(self) -> None:
+        self._is_due = False
+        with contextlib.suppress(RunError):  # whoever writes next is told
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits: events first, since a row says that those of its turn are there."""
+        self._write_events()
+        self._write(TURNS, self._rows)
+
+    def _write_events(self) -> None:
+        self._write(CALLS, self._events)
+
+    def _write(self, name: str, waiting: list[bytes]) -> None:
+        self._check()
+        if not waiting:
+            return
+        lines = waiting.copy()
+        waiting.clear()
+        self.unseal()
+        try:
+            clean = _lines_without_secrets(lines)
+            self._files[name].add(b"".join(map(with_check, clean) if name == TURNS else clean))
+        except OSError as problem:
+            raise self._broken(name, problem) from None
+        self.__dict__.pop("ledger", None)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            # A flow may have survived the first one; nothing is written past a line that is missing.
+            raise self._failure
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            raise self._broken(name, problem) from None
+
+    def _broken(self, name: str, problem: OSError) -> RunError:
+        self._failure = CannotWrite(self.path / name, problem.strerror or str(problem))
+        return self._failure
+
+    def unseal(self) -> None:
+        """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
+        self._is_as_sealed = False
+        if not self._is_open:
+            with self._writing("summary.json"):
+                self.summary_file.unlink(missing_ok=True)
+            self._is_open = True
+
+    def mend(self) -> None:
+        """Cut off a last line that a killed run left unfinished, and delete half-written files."""
+        for name in ROWS:
+            if (self.path / name).exists() or (self.path / name).is_symlink():
+                with self._writing(name):
+                    cut_unfinished_line(self.path / name)
+        with self._writing(""):
+            remove_leftovers(self.path)
+
+    # Reading.
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.json"
+
+    def _sealed_files(self) -> list[Path]:
+        files = [*self.files(TURNS), *self.files(CALLS), self.path / "scores.jsonl"]
+        return [self.path / "run.json", *(file for file in files if file.exists())]
+
+    def check_seal(self, *, regrade: bool = False) -> bool:
+        """Whether the run has ended and is sealed; raises RunError for a file that was edited since.
+
+        With `regrade` the summary may have been: it is about to be made anew.
+        """
+        if not self.summary_file.exists():
+            return False
+        summary = self.read_json("summary.json", "")
+        self._is_as_sealed = check_seal(self.path, summary, self.header, self._sealed_files(), regrade=regrade)
+        return self._is_as_sealed
+
+    @property
+    def header(self) -> dict[str, Any]:
+        header: dict[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
+        return header
+
+    def read_json(self, name: str, missing: str) -> Any:
+        """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
+        try:
+            return parse_json(read_bytes(self.path / name, links=False))
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{self.path}{missing}") from None
+        except OSError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
+        except ValueError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
+
+    def files(self, name: str) -> list[Path]:
+        """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
+        if self._failure is None:
+            self.flush()
+        # What is graded anew stands in the run's own, and is read last.
+        found = [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
+        for file in found:
+            if file.is_symlink():
+                raise RunError(f"{file} cannot be read: it is a link; put the file itself in its place")
+        return found
+
+    def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
+        """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
+        return [row for _, row in self.latest(TurnRow, lambda row: row, flow, conversation)]
+
+    def latest(
+        self,
+        kind: type[_Turn],
+        make: Callable[[_Turn], _Made],
+        flow: str | None = None,
+        conversation: str | None = None,
+    ) -> Iterator[tuple[tuple[Play, int], _Made]]:
+        """What `make` makes of each turn, with its place, in one order; nothing else is kept of the rows.
+
+        Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
+        """
+        found: dict[Play, tuple[int, dict[int, _Made]]] = {}
+        intern = sys.intern
+        for row in self._turn_rows(kind):
+            if (flow is not None and row.flow != flow) or (
+                conversation is not None and row.conversation != conversation
+            ):
+                continue
+            play = (intern(row.flow), intern(row.conversation), row.epoch)
+            last = found.get(play)
+            if last is None or row.take > last[0]:
+                last = found[play] = row.take, {}
+            if row.take == last[0]:
+                last[1][row.turn] = make(row)
+        # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
+        for play in sorted(found):
+            _, turns = found[play]
+            for turn in sorted(turns):
+                if turn != BEGUN_AGAIN:
+                    yield (play, turn), turns[turn]
+
+    def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
+        if self.header["format"] < FORMAT:
+            from agentlab.evals.store.older import turn_rows
+
+            yield from turn_rows(kind, self.files(TURNS), self.files("scores.jsonl"), self.ledger)
+            return
+        for file in self.files(TURNS):
+            yield from rows_of(file, lambda content: from_json(kind, content), kind, checked=self._is_as_sealed)
+
+    def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
+        """A row a turn and metric, in the order of the turns."""
+        for row in self.turns(flow, conversation):
+            yield from row.graded()
+
+    def secrets(self) -> int:
+        """How many secrets were taken out of its rows."""
+        found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
+        for file in (*self.files(TURNS), *self.files(CALLS)):
+            with file.open("rb") as opened:
+                while lines := b"".join(opened.readlines(2**20)):
+                    found += lines.count(mark)
+        return found
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The traces, each decoded when it is asked for."""
+        return Ledger(self.files(CALLS))
+
+
+def _without_secrets(encoded: str, indent: int | None = None) -> str:
+    if secrets.scrub(encoded) == encoded:
+        return encoded
+    return encode(secrets.scrubbed(json.loads(encoded))[0], indent)
+
+
+def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:
+    text = b"".join(lines).decode("utf-8", "surrogatepass")
+    if secrets.scrub(text) == text:
+        return lines
+    return [encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines]
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
+    """Keep every other run out of the folder; raises RunError where one is at work there for so long."""
+    from filelock import FileLock, Timeout
+
+    with contextlib.ExitStack() as held:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(path / LOCK, timeout=seconds))
+        except Timeout:
+            raise RunError(f"another run is at work in {path}; wait for it or choose another --out") from None
+        except (FileExistsError, NotADirectoryError):
+            raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
+        except OSError as problem:
+            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+        yield
+
+
+class _LogFile(logging.FileHandler):
+    def _open(self) -> Any:
+        return open_log(Path(self.baseFilename))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None or self.stream.tell() < MOST_LOGGED:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """Pass over a line that cannot be written: what matters is said by the run itself."""
+
+
+@contextlib.contextmanager
+def run_log() -> Iterator[Callable[[Path], None]]:
+    """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
+    kept = MemoryHandler(capacity=1)
+    ours = logging.getLogger("agentlab")
+    level = ours.level
+
+    def write_to(folder: Path) -> None:
+        try:
+            file = _LogFile(folder / "run.log")
+        except OSError as problem:
+            raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
+        file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        kept.setTarget(file)
+        kept.flush()
+
+    ours.addHandler(kept)
+    ours.setLevel(logging.DEBUG)
+    try:
+        yield write_to
+    finally:
+        ours.removeHandler(kept)
+        ours.setLevel(level)
+        if kept.target is not None:
+            kept.target.close()
+        kept.close()

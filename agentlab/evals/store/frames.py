@@ -1,0 +1,119 @@
+"""Data frames of what others wrote: cells stay as they are, and are encoded wherever a frame is shown or exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from agentlab.core.shown import as_cell, as_markdown, printable, utf8
+from agentlab.evals.store.rows import FlowSummary
+
+
+class Frame(pd.DataFrame):
+    """A DataFrame whose `to_csv` and `to_excel` hold no formula, and whose texts act on no terminal and no page."""
+
+    @property
+    def _constructor(self) -> Callable[..., Frame]:
+        return Frame
+
+    def encoded(self, encode: Callable[[Any], Any]) -> pd.DataFrame:
+        """A plain frame with every text in it, names of rows and columns included, encoded."""
+
+        def cell(value: Any) -> Any:
+            return encode(value) if isinstance(value, str) else encode(str(value)) if _is_nested(value) else value
+
+        plain = pd.DataFrame(self)
+        texts = [not pd.api.types.is_numeric_dtype(kind) for kind in plain.dtypes]
+        columns = [
+            plain.iloc[:, place].map(cell) if is_text else plain.iloc[:, place] for place, is_text in enumerate(texts)
+        ]
+        frame = pd.concat(columns, axis=1) if columns else plain
+        return frame.rename(index=cell, columns=cell)
+
+    def __repr__(self) -> str:
+        return repr(self.encoded(printable))
+
+    def _repr_html_(self) -> str | None:
+        with pd.option_context("display.html.use_mathjax", False):
+            shown: Any = self.encoded(printable)
+            return str(shown._repr_html_())
+
+    def to_html(self, *arguments: Any, **options: Any) -> Any:
+        with pd.option_context("display.html.use_mathjax", False):
+            return self.encoded(printable).to_html(*arguments, **options)
+
+    def to_string(self, *arguments: Any, **options: Any) -> Any:
+        return self.encoded(printable).to_string(*arguments, **options)
+
+    def to_markdown(self, *arguments: Any, **options: Any) -> Any:
+        return self.encoded(as_markdown).to_markdown(*arguments, **options)
+
+    def to_csv(self, *arguments: Any, **options: Any) -> Any:
+        return self.encoded(as_cell).to_csv(*arguments, **options)
+
+    def to_excel(self, *arguments: Any, **options: Any) -> None:  # type: ignore[misc]  # final for type checkers
+        self.encoded(as_cell).to_excel(*arguments, **options)
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
+    """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
+    texts = [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
+    return Frame(texts, columns=columns)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, tuple, dict))
+
+
+class RunTable(Frame):
+    """One row a measure, one column a flow; what is computed from it is an ordinary data frame of floats."""
+
+    def shown(self) -> pd.DataFrame:
+        """The same as text: `-` for what is not known, of a score its interval at 95 % and the number of turns."""
+        scores: dict[str, list[FlowScore]] = self.attrs.get("scores", {})
+        rows, names = [], []
+        for name, values in zip(self.index, self.to_numpy(), strict=True):
+            known = scores.get(name, [])
+            counts = sorted({str(n) for _, n in known if n})
+            names.append(f"{name} (n={'/'.join(counts)})" if counts else name)
+            intervals = [ci95 for ci95, _ in known] or [None] * len(values)
+            rows.append([_cell(value, ci95) for value, ci95 in zip(values, intervals, strict=True)])
+        return pd.DataFrame(rows, index=names, columns=self.columns)
+
+    def __repr__(self) -> str:
+        return str(Frame(self.shown() if self._is_whole else self).to_string())
+
+    def _repr_html_(self) -> str:
+        return str(Frame(self.shown() if self._is_whole else self).to_html())
+
+    @property
+    def _is_whole(self) -> bool:
+        """Pandas hands its attributes on to every part; a part is shown as pandas does."""
+        return list(self.index) == self.attrs.get("index") and len(self.columns) == self.attrs.get("flows")
+
+
+FlowScore = tuple[tuple[float, float] | None, int]
+"""Interval and number of turns."""
+
+
+def run_table(flows: dict[str, FlowSummary], columns: dict[str, dict[str, float | None]]) -> RunTable:
+    """`columns`: of each flow its measures, means over turns; scores are among them by their names."""
+    frame = RunTable(columns)
+    metrics = dict.fromkeys(metric for flow in flows.values() for metric in flow.scores)
+    scored = {
+        m: [(s.ci95, s.n) if (s := flow.scores.get(m)) else (None, 0) for flow in flows.values()] for m in metrics
+    }
+    frame.attrs = {"scores": scored, "index": list(frame.index), "flows": len(flows)}
+    return frame
+
+
+def _cell(value: Any, ci95: tuple[float, float] | None) -> str:
+    if value is None or pd.isna(value):
+        return "-"
+    if ci95 is not None:
+        return "{:.2f} [{:.2f}, {:.2f}]".format(value, *ci95)
+    if float(value).is_integer():
+        return f"{value:.0f}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,243 @@
+"""`calls.jsonl`, the ledger: an event a line, with the flow, conversation, epoch and take it belongs to.
+
+    {"flow": "tools", "conversation": "c0", "epoch": 0, "take": 0, "kind": "message", "hash": "5f…", "value": {…}}
+    {"flow": "tools", "conversation": "c0", "epoch": 0, "take": 0, "kind": "model_call", …,
+     "request": {"messages": ["5f…"], "temperature": 0}}
+
+What a model is asked repeats most of what it was asked before, so each message and tool is written once a conversation,
+before the first request that names it by the hash of its content. Older runs have whole requests, and are read alike.
+
+Reading begins with where the lines of each conversation stand, which decodes no event; a trace is decoded when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from agentlab.core import codec
+from agentlab.core.errors import RunError
+from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
+from agentlab.core.files import lines_of, open_file
+from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, is_of_words, plain_json, to_json
+from agentlab.core.strict_json import parse_json
+from agentlab.core.trace import Trace
+from agentlab.evals.store.rows import Play, encode_line
+from agentlab.evals.store.seal import is_as_written
+
+Take = tuple[Play, int]
+_Row = TypeVar("_Row")
+PARTS = ("messages", "tools")
+"""Of a request, what most requests of a conversation share."""
+_PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
+
+
+_encode = msgspec.json.Encoder().encode
+_PLAIN_EVENTS = (Step, Decision, EmbeddingCall)
+"""Those with nothing in them that is not written as it is."""
+
+
+class LedgerRows:
+    """The rows of one take, in the order in which they are to be written."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
+        self._head = encode_line(self._where)[:-2]
+        self._known: dict[int, tuple[Any, str]] = {}
+        """Parts of requests and their hashes by identity; a part is kept, so that no other takes its place."""
+        self._said: dict[tuple[str, str, str | None], str] = {}
+        """Hashes of messages of words alone: what is said and what is then read from the history are two messages."""
+        self._written: set[str] = set()
+
+    def of(self, event: Event) -> Iterable[bytes]:
+        """The line of the event, after those of what its request names and was not written yet."""
+        if type(event) in _PLAIN_EVENTS:
+            # Half of all events, and to make a dict of one first takes three times as long.
+            with contextlib.suppress(ValueError):  # half a surrogate pair, which a model may write
+                return [b'%b,"kind":"%b",%b\n' % (self._head, event.kind.encode(), _encode(event)[1:])]
+        return map(encode_line, self._rows(event))
+
+    def _rows(self, event: Event) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+
+        known = self._known
+
+        def named(kind: str, parts: Sequence[Any]) -> list[str]:
+            # Most parts of a request were in the last one.
+            return [found[1] if (found := known.get(id(part))) else self._hash(kind, part, rows) for part in parts]
+
+        def told(value: Any) -> Any:
+            if not isinstance(value, Request):
+                return to_json(value)
+            row: dict[str, Any] = {"messages": named("message", value.messages)}
+            if value.tools:
+                row["tools"] = named("tool_spec", value.tools)
+            # Not of `vars`: a request that was read has no defaults there.
+            rest = (
+                (name, getattr(value, name), default) for name, default in defaults_of(Request) if name not in PARTS
+            )
+            return row | {name: told for name, told, default in rest if told != default}
+
+        row = to_row(event, told)
+        return [*rows, {**self._where, **row}]
+
+    def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
+        words = (part.role, part.text, part.name) if is_of_words(part) else None
+        digest = self._said.get(words) if words else None
+        if digest is None:
+            value = to_json(part)
+            told = plain_json(*words) if words else json.dumps(value)
+            digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
+            if digest not in self._written:
+                self._written.add(digest)
+                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
+            if words:
+                self._said[words] = digest
+        self._known[id(part)] = part, digest
+        return digest
+
+
+class _Place(Struct):
+    """What says to which take of a conversation a line belongs."""
+
+    flow: str
+    conversation: str
+    epoch: int
+    take: int
+
+    @property
+    def of(self) -> Take:
+        return (self.flow, self.conversation, self.epoch), self.take
+
+
+def rows_of(file: Path, read: Callable[[Any], _Row], kind: type[_Row], *, checked: bool = False) -> Iterator[_Row]:
+    """The lines of a file as `kind`, or what `read` makes of those that msgspec refuses, such as half a surrogate pair.
+
+    `checked`: the file is known to be as it was written, and no row is held against its hash. An unfinished last line
+    is left out; raises RunError, naming file and line, for any other that is broken.
+    """
+    return (row for _, row in _placed_rows(file, read, kind, checked))
+
+
+def _placed_rows(
+    file: Path, read: Callable[[Any], _Row], kind: type[_Row], checked: bool = False
+) -> Iterator[tuple[int, _Row]]:
+    """Each with the place in the file at which its line begins, in bytes."""
+    if not file.exists():
+        return
+    decode = msgspec.json.Decoder(kind).decode
+    place = 0
+    try:
+        with open_file(file, links=False) as lines:
+            for number, line in enumerate(lines_of(lines), 1):
+                if not line.endswith(b"\n"):
+                    return
+                if not checked and not is_as_written(line):
+                    mend = "take the folder from a copy, or run it again"
+                    raise RunError(f"{file}:{number}: the row was edited after it was written; {mend}")
+                try:
+                    row = decode(line)
+                except (ValueError, RecursionError):
+                    try:
+                        row = read(parse_json(line))
+                    except (KeyError, ValueError) as problem:
+                        raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
+                yield place, row
+                place += len(line)
+    except (OSError, ValueError) as problem:
+        raise RunError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+
+
+class Lines:
+    """Where the lines of each take stand in files of one shape."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._places: defaultdict[Take, array[int]] = defaultdict(lambda: array("q"))
+        """A file's number in the upper 16 bits, and the byte at which the line begins."""
+        for number, file in enumerate(files):
+            for place, row in _placed_rows(file, lambda content: from_json(_Place, content), _Place):
+                self._places[row.of].append(number << 48 | place)
+        self.takes: dict[Play, int] = {}
+        for play, take in self._places:
+            self.takes[play] = max(take, self.takes.get(play, 0))
+
+    def __iter__(self) -> Iterator[Take]:
+        return iter(self._places)
+
+    def read(self, take: Take) -> Iterator[dict[str, Any]]:
+        """The rows of a take, in the order of the files; raises RunError where one cannot be read."""
+        places = self._places.get(take, ())
+        for number, file in enumerate(self._files):
+            own = [place & (1 << 48) - 1 for place in places if place >> 48 == number]
+            if not own:
+                continue
+            with open_file(file, links=False) as lines:
+                for place in own:
+                    lines.seek(place)
+                    try:
+                        yield codec.loads(lines.readline())
+                    except ValueError as problem:
+                        raise RunError(f"{file}: at byte {place}: {problem}") from None
+
+
+class Ledger(Mapping[Play, Trace]):
+    """The last take of every conversation that left an event behind; a trace is decoded when it is asked for."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._lines = Lines(files)
+        self.takes: Mapping[Play, int] = self._lines.takes
+        self._last: tuple[Play, Trace] | None = None
+
+    def __getitem__(self, play: Play) -> Trace:
+        if self._last is None or self._last[0] != play:
+            self._last = play, self._decode((play, self.takes[play]))
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[Play]:
+        return iter(self.takes)
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    def __contains__(self, play: object) -> bool:
+        return play in self.takes
+
+    def abandoned(self, takes: Mapping[Play, int]) -> Iterator[Trace]:
+        """Takes that a later one replaced, here or among `takes`: nothing counts them but the bill."""
+        return (self._decode((play, take)) for play, take in self._lines if take < takes[play])
+
+    def _decode(self, take: Take) -> Trace:
+        trace = Trace(*take[0], take=take[1])
+        parts: dict[str, Any] = {}
+        for row in self._lines.read(take):
+            try:
+                if row["kind"] in _PARTS:
+                    parts[row["hash"]] = from_json(_PARTS[row["kind"]], row["value"])
+                else:
+                    trace.events.append(revive(_whole(row, parts)))
+            except (KeyError, ValueError, TypeError) as problem:
+                where = f"{'/'.join(map(str, take[0]))} in {self._files[0]}"
+                raise RunError(f"{where}: {type(problem).__name__}: {problem}") from None
+        return trace
+
+
+def _whole(row: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with what its request names in place of the hashes."""
+    request = row.get("request")
+    if request is not None:
+        for name in PARTS:
+            if name in request:
+                request[name] = [parts[part] if isinstance(part, str) else part for part in request[name]]
+    return row

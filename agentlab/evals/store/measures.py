@@ -1,0 +1,202 @@
+"""What is measured on a turn: one list for tables, comparisons and the gate."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import UNSET
+
+from agentlab.core import plugins
+from agentlab.core.errors import RunError
+from agentlab.core.shown import one_line
+from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
+from agentlab.evals.store.run import Run
+
+Key = tuple[str, int, int]
+"""Conversation, turn, epoch."""
+Values = dict[str, float | None]
+"""Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
+RETRIEVAL_STEPS = "retrieval_steps"
+LARGEST = 1e15
+"""Of a value that is compared: sums and squares of such overflow nowhere."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of `Run.turns` or a metric of `Run.scores`; `format` is for its mean over turns."""
+
+    name: str
+    title: str
+    format: str
+    better: Literal["higher", "lower"] = "lower"
+
+    def show(self, value: float | None) -> str:
+        return "-" if value is None else format(value, self.format)
+
+
+COSTS = (
+    Measure("failed", "failed turns", ".3f"),
+    Measure("llm_calls", "LLM calls / turn", ".2f"),
+    Measure("embedding_calls", "embedding calls / turn", ".2f"),
+    Measure("tool_calls", "tool calls / turn", ".2f"),
+    Measure("input_tokens", "input tokens / turn", ".0f"),
+    Measure("output_tokens", "output tokens / turn", ".0f"),
+    Measure("cost_usd", "cost USD / turn", ".6f"),
+    Measure("latency_s", "latency s", ".2f"),
+    Measure(RETRIEVAL_STEPS, "retrieval steps / turn", ".2f"),
+)
+LATENCY = "latency_s"
+_COSTS = {measure.name: measure for measure in COSTS}
+
+
+STATED = (RETRIEVAL_STEPS, "published_")
+"""How measures begin that only the source of imported answers gives."""
+
+
+def not_shared(name: str, one: Mapping[Key, Values], other: Mapping[Key, Values]) -> bool:
+    """Whether a measure is what the source of one side states and the other side, played here, cannot have."""
+    return name.startswith(STATED) and any(all(name not in row for row in side.values()) for side in (one, other))
+
+
+def measure(name: str) -> Measure:
+    """A cost by its name; any other name is a quality metric, of which more is better."""
+    return _COSTS.get(name) or Measure(name, name, ".3f", "higher")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Quality metrics first, in the order given, then the costs."""
+    names = list(dict.fromkeys(names))
+    return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
+
+
+ANSWER = "answer_correctness", "answer_f1"
+"""Quality of an answer: the first that is graded decides (which agrees best with labels: `results/LOG.md`)."""
+QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
+"""Of what a data set can grade, the first three decide where a spec names no `primary`."""
+
+
+def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
+    """The measures that decide: those declared, or up to three qualities and a cost that the turns of `flows` know.
+
+    Where turns failed, that they did is one of the three: a flow is not the better one for calls it never made. Raises
+    RunError where one that is declared is not there.
+    """
+    rows = [row for turns in flows for row in turns.values()]
+    known = dict.fromkeys(name for row in rows for name in row)
+    for name in declared:
+        if name not in known:
+            raise RunError(f"primary: {plugins.unknown('measure', name, known)}")
+    if declared:
+        return tuple(declared)
+    graded = [name for name in known if name not in _COSTS and any(row.get(name) is not None for row in rows)]
+    instead = ANSWER[1:] if ANSWER[0] in graded else ()
+    qualities = [name for name in QUALITIES if name in graded and name not in instead] or graded
+    costs = [row.get("cost_usd") for row in rows]
+    cost = ["cost_usd"] if None not in costs and any(costs) else ["llm_calls"]
+    if all(row.get(cost[0]) is None for row in rows):
+        cost = []  # imported answers may come without any
+    deciding = [*qualities[:2], "failed"] if any(row.get("failed") for row in rows) else qualities[:3] or ["failed"]
+    return (*deciding, *cost)
+
+
+def seconds_agree(one: str, other: str) -> bool:
+    """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
+    return "replay" in (one, other) and {one, other} <= {"record", "replay"}
+
+
+def measured(run: Run) -> dict[str, dict[Key, Values]]:
+    """Flow label -> turn -> its measures, in the order the run's summary names the flows.
+
+    Raises RunError for a number that nothing measures.
+    """
+    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
+    for ((flow, conversation, epoch), turn), values in run.figures(_values):
+        for name, value in values.items():
+            if value is not None and not -LARGEST <= value <= LARGEST:
+                where = one_line(f"turn {turn} of {conversation} by {flow}: {name}")
+                raise RunError(f"{run.path}: {where} is beyond {LARGEST:g}, so it was not measured")
+        flows[flow][conversation, turn, epoch] = values
+    return flows
+
+
+def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[Key, Values]]:
+    """Flow label -> turn -> its measures."""
+    flows: defaultdict[str, dict[Key, Values]] = defaultdict(dict)
+    for row in turns:
+        flows[row.flow][row.conversation, row.turn, row.epoch] = _values(row)
+    return dict(flows)
+
+
+def _values(row: TurnFigures | TurnRow) -> Values:
+    costs = row.costs()
+    # What a scorer of one's own could not work out is not known.
+    scores = {metric: score.value for metric, score in (row.scores or {}).items()}
+    return {name: costs[name] for name in _COSTS if name in costs} | scores
+
+
+def brief(value: float | None, sign: str = "") -> str:
+    """A difference to three digits: the margin of a token count may be half a token."""
+    if value is None:
+        return "-"
+    value = 0.0 if abs(value) < 1e-9 else value  # a rounding error
+    return format(value, f"{sign}.0f" if abs(value) >= 1000 else f"{sign}.3g")
+
+
+def turn_name(key: Key) -> str:
+    return f"turn {key[1]} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
+
+
+def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
+    """The table of a run, costs and scores: a title and one cell a flow."""
+
+    def per_turn(costs: Sequence[Measure]) -> list[tuple[str, list[str]]]:
+        return [(cost.title, [cost.show(flow.per_turn(cost.name)) for flow in flows]) for cost in costs]
+
+    calls, tokens = COSTS[1:4], COSTS[4:6]
+    costs = [
+        ("turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
+        *per_turn(calls),
+        *_memory_rows(flows),
+        ("fallback rate", ["-" if flow.fallback_rate is None else f"{flow.fallback_rate:.2f}" for flow in flows]),
+        *per_turn(tokens),
+        *(per_turn(COSTS[8:]) if any(flow.retrieval_steps is not UNSET for flow in flows) else ()),
+        ("cost USD", ["-" if flow.cost_usd is None else f"{flow.cost_usd:.4f}" for flow in flows]),
+        ("latency s, mean (p95)", [_latency(flow) for flow in flows]),
+    ]
+    scores = []
+    for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):
+        graded = [flow.scores.get(metric) for flow in flows]
+        n = max(score.n for score in graded if score)
+        scores.append((f"{metric} (n={n})", [_score(score) for score in graded]))
+    return costs, scores
+
+
+def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
+    """Where a flow has long-term memory: operations on it, and tokens of facts that it put before the model."""
+    if not any(flow.memory_ops or flow.memory_unavailable for flow in flows):
+        return []
+    tokens = [flow.memory_tokens_per_turn for flow in flows]
+    rows = [
+        ("memory operations / turn", [COSTS[1].show(flow.per_turn("memory_ops")) for flow in flows]),
+        ("memory tokens / turn", ["-" if count is None else f"{count:.0f}" for count in tokens]),
+    ]
+    away = [flow.memory_unavailable for flow in flows]
+    return [*rows, ("turns without their memory", [str(count) for count in away])] if any(away) else rows
+
+
+def _latency(flow: FlowSummary) -> str:
+    mean, p95 = flow.latency_s["mean"], flow.latency_s["p95"]
+    if mean is None or p95 is None:
+        return "-"
+    digits = 1 if mean >= 1 or not mean else 2
+    return f"{mean:.{digits}f} ({p95:.{digits}f})"
+
+
+def _score(score: MetricSummary | None) -> str:
+    if score is None or score.mean is None:
+        return "-"
+    interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
+    return f"{score.mean:.2f}{interval}"

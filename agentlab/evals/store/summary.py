@@ -1,0 +1,117 @@
+"""The content of `summary.json`, of the running sums of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from agentlab.core.events import PHASES
+from agentlab.core.trace import Totals, add_up
+from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
+from agentlab.evals.store.fold import FlowFold
+from agentlab.evals.store.reuse import reuse
+from agentlab.evals.store.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
+
+
+def summarise(
+    header: Mapping[str, Any], played: Mapping[str, FlowFold], *, complete: bool, secrets: int = 0
+) -> Summary:
+    """`played` are the sums of each flow that has any."""
+    spec = header["spec"]
+    reused = reuse([*played.values()], spec["mode"])
+    missing = reused is not None and reused.missing > 0
+    labels = [flow["label"] or flow["flow"] for flow in spec["flows"]]
+    flows = {label: played[label] for label in labels if label in played and played[label].counts["turns"]}
+    return Summary(
+        run_id=header["run_id"],
+        status="complete" if complete and not missing else "partial",
+        datasets=list(header["datasets"]),
+        conversations=sum(dataset["conversations"] for dataset in header["datasets"].values()),
+        turns=sum(flow.counts["turns"] for flow in played.values()),
+        model=header["models"].get(spec["model"], spec["model"]),
+        mode=spec["mode"],
+        recordings=reused,
+        flows=_summarise_flows(flows),
+        secrets=secrets or UNSET,
+    )
+
+
+def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
+    columns = {
+        (label, metric): values.in_order() for label, flow in flows.items() for metric, values in flow.scores.items()
+    }
+    # A mean with an unknown part is unknown.
+    known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
+    # Of all flows at once, since they share their resamples.
+    means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
+    found = {}
+    for label, flow in flows.items():
+        scores = {}
+        for metric in sorted(flow.scores, key=lambda metric: flow.first_scored[metric]):
+            mean, interval = means.get((label, metric), (None, None))
+            scores[metric] = MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
+        found[label] = _summarise_flow(flow, scores)
+    return found
+
+
+def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
+    n = flow.counts["turns"]
+    sums = asdict(flow.totals.totals)
+    paid = flow.billed.totals
+    latencies, _ = flow.latencies.in_order()
+    return FlowSummary(
+        turns=n,
+        errors=flow.counts["errors"],
+        **{name: total for name, total in sums.items() if name != "seconds"},
+        **{f"{name}_per_turn": sums[name] / n for name in ("llm_calls", "embedding_calls", "tool_calls")},
+        memory_tokens_per_turn=flow.counts["memory_tokens"] / n,
+        memory_unavailable=flow.counts["memory_unavailable"],
+        fallback_rate=flow.counts["fallbacks"] / n,
+        billed={name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
+        latency_s={
+            "mean": float(np.mean(latencies)),
+            "p50": quantile(latencies, 0.5),
+            "p95": quantile(latencies, 0.95),
+        },
+        phases=phase_sums({phase: part.totals for phase, part in flow.phases.items()}),
+        scores=scores,
+        ingest={**flow.ingest_counts, **asdict(flow.ingest.totals)} if flow.filled else UNSET,
+    )
+
+
+def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
+    """What of each phase is told, in the order of `PHASES`."""
+    return {
+        phase: {
+            "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
+            **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
+        }
+        for phase, part in sorted(parts.items(), key=_place)
+    }
+
+
+def _place(named: tuple[str, Any]) -> int:
+    return PHASES.index(named[0])
+
+
+def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
+    """Mean, interval and n of each metric, of the scores of one flow, in the order of its turns."""
+    by_metric: defaultdict[str, list[ScoreRow]] = defaultdict(list)
+    for score in scores:
+        by_metric[score.metric].append(score)
+    columns = {}
+    for metric, graded in by_metric.items():
+        values = [score.value for score in graded if score.value is not None]
+        if len(values) == len(graded):
+            columns[metric] = by_cluster(values, [score.conversation for score in graded])
+    means = dict(zip(columns, mean_intervals([*columns.values()]), strict=True))
+    found = {metric: (graded, *means.get(metric, (None, None))) for metric, graded in by_metric.items()}
+    return {
+        metric: MetricSummary(mean=mean, ci95=interval, n=len(graded))
+        for metric, (graded, mean, interval) in found.items()
+    }

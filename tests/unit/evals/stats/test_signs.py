@@ -1,0 +1,139 @@
+"""Sign flips and maxT against brute force and hand counts; what is visible against simulation."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from agentlab.evals.compare.family import constant_p
+from agentlab.evals.stats.signs import DRAWS, Flips, flipped, visible
+
+COLUMN = st.lists(st.integers(-5, 5), min_size=2, max_size=9)
+
+
+def p_of(sums, *, two_sided=False):
+    return Flips(np.array(sums, dtype=float)[:, None], two_sided=two_sided).test().p[0]
+
+
+@settings(max_examples=60)
+@given(COLUMN, st.randoms())
+def test_a_permutation_test_is_counted_over_all_signs_and_forgets_order(sums, random):
+    observed = sum(sums)
+    every = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in product((1, -1), repeat=len(sums))]
+    assert p_of(sums) == pytest.approx(np.mean([value >= observed for value in every]))
+    assert p_of(sums, two_sided=True) == pytest.approx(np.mean([abs(value) >= abs(observed) for value in every]))
+    assert p_of([-v for v in sums], two_sided=True) == p_of(sums, two_sided=True), "A against B is B against A"
+    assert p_of(random.sample(sums, len(sums))) == pytest.approx(p_of(sums))
+
+
+def test_many_conversations_are_sampled_and_the_same_seed_gives_the_same_p():
+    assert p_of([1.0] * 30) == 1 / (DRAWS + 1)
+    noise = np.random.default_rng(0).normal(0.3, 1, 30)
+    assert p_of(noise, two_sided=True) == p_of(noise, two_sided=True)
+    assert p_of(noise, two_sided=True) == pytest.approx(stats.ttest_1samp(noise, 0).pvalue, abs=0.02)
+    assert p_of(np.r_[noise, np.zeros(70)]) == p_of(noise), "what differs nowhere cannot tell"
+
+
+def test_all_measures_are_flipped_by_the_same_signs():
+    sums = np.random.default_rng(0).normal(size=(20, 3))
+    drawn = Flips(np.c_[sums, 2 * sums[:, :1]]).drawn
+    assert drawn[:, 0] == pytest.approx(drawn[:, 3], abs=1e-4)
+    columns = np.random.default_rng(1).normal(size=(4, 2))
+    every = np.array([np.array(signs) @ columns for signs in product((1, -1), repeat=4)])
+    assert np.sort(flipped(columns, 5), axis=0) == pytest.approx(np.sort(every, axis=0))
+
+
+def test_step_down_max_t_written_out():
+    random = np.random.default_rng(5)
+    sums = random.normal(0.4, 1, (9, 4))
+    units = sums / np.sqrt((sums**2).sum(axis=0))
+    every = np.array([np.array(signs) @ units for signs in product((1, -1), repeat=9)])
+    observed = units.sum(axis=0)
+    order, reached, expected = np.argsort(-observed), 0.0, np.empty(4)
+    for rank, column in enumerate(order):
+        left = every[:, order[rank:]].max(axis=1)
+        reached = max(reached, float((left >= observed[column] - 1e-9).mean()))
+        expected[column] = reached
+    tested = Flips(sums).test()
+    assert tested.p_adjusted == pytest.approx(expected)
+    assert (tested.p_adjusted >= tested.p - 1e-12).all()
+    only = Flips(sums).test(np.array([True, False, True, False])).p_adjusted
+    assert (only[[1, 3]] == 1).all()
+    assert (only[[0, 2]] <= expected[[0, 2]] + 1e-12).all(), "a smaller family pays less"
+
+
+def test_measures_that_move_together_pay_less_than_after_holm():
+    random = np.random.default_rng(0)
+    one = random.normal(0.9, 1, 10)
+    tested = Flips(np.column_stack([one, one + random.normal(0, 0.01, 10), one + random.normal(0, 0.01, 10)])).test()
+    assert tested.p_adjusted.max() < 1.5 * tested.p.max() < 3 * tested.p.min()
+
+
+def test_what_does_not_vary_at_all_is_no_evidence():
+    tested = Flips(np.zeros((5, 2))).test()
+    assert (tested.p == 1).all()
+    assert (tested.p_adjusted == 1).all()
+    assert list(Flips(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])).floors()) == [0.25, 0.5]
+    # .1 + .2 - .3 is not 0 to the last digit.
+    assert list(Flips(np.array([[0.1 + 0.2 - 0.3], [1.0]])).floors()) == [0.5]
+
+
+def test_two_runs_of_one_making_rarely_differ_by_the_same_on_every_turn():
+    assert constant_p(1) == 0.5
+    random = np.random.default_rng(4)
+    for values, weights in (((0, 1), (0.5, 0.5)), ((1, 2, 3), (0.3, 0.4, 0.3))):
+        a, b = (random.choice(values, p=weights, size=(20000, 3)) for _ in range(2))
+        d = b - a
+        same = (d[:, 0] > 0) & (d == d[:, :1]).all(axis=1)
+        assert same.mean() <= constant_p(3) * 1.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["even", "uneven"])
+@pytest.mark.parametrize("size", [12, 20])
+def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size):
+    random = np.random.default_rng(size)
+    same, other, runs = 0, 0, 0
+    for _ in range(150):
+        counts = random.integers(1, 61, size) if kind == "uneven" else np.full(size, 4)
+        counts = np.repeat(counts[:, None], 3, axis=1).astype(float)
+
+        def noise(counts=counts):
+            return counts * random.normal(0, 0.2, counts.shape) + np.sqrt(counts) * random.normal(0, 0.4, counts.shape)
+
+        sums = noise()
+        loss = visible(sums, counts, 0.05)[0]
+        if loss is None:
+            continue
+        runs += 1
+        for drawn, called in ((sums, "same"), (noise(), "other")):
+            moved = drawn + np.array([loss, 0, 0]) * counts
+            found = Flips(moved).test().p_adjusted[0] < 0.05
+            same, other = same + (found and called == "same"), other + (found and called == "other")
+    assert runs > 100
+    # Two standard errors of 150 are .065.
+    assert 0.75 - 0.065 <= same / runs <= 0.85 + 0.065
+    assert 0.75 - 0.065 <= other / runs <= 0.85 + 0.065
+
+
+def test_no_loss_is_stated_where_one_conversation_outweighs_the_rest_or_few_can_tell():
+    random = np.random.default_rng(0)
+    counts = np.r_[76.0, np.full(19, 4.0)][:, None]
+    assert visible(counts * random.normal(0, 0.2, (20, 1)), counts, 0.05) == [None]
+    for size in (1, 2, 8):
+        assert visible(random.normal(size=(size, 1)), np.ones((size, 1)), 0.05) == [None]
+    assert visible(np.zeros((20, 1)), np.ones((20, 1)), 0.05) == [None], "what never varies says nothing of noise"
+
+
+def test_a_test_that_asks_more_sees_less():
+    random = np.random.default_rng(0)
+    sums, counts = random.normal(size=(20, 4)), np.ones((20, 4))
+    alone, beside = visible(sums[:, :1], counts[:, :1], 0.05)[0], visible(sums, counts, 0.05)[0]
+    stricter, two_sided = visible(sums, counts, 0.01)[0], visible(sums, counts, 0.05, two_sided=True)[0]
+    assert alone < beside < stricter
+    assert beside < two_sided
