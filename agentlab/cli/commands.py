@@ -240,7 +240,7 @@ def tools(arguments: argparse.Namespace) -> None:
     import asyncio
 
     from agentlab.tools.mcp.folder import ToolManager
-    from agentlab.tools.mcp.listing import describe, that_fit
+    from agentlab.tools.mcp.listing import describe
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
@@ -252,8 +252,6 @@ def tools(arguments: argparse.Namespace) -> None:
     say_block(describe(manager.tools))
     for problem in manager.problems:
         say(f"note: {problem}")
-    for problem in that_fit(manager.tools)[1]:
-        say(f"note: for flows other than ego, {problem}")
 
 
 def prompts(arguments: argparse.Namespace) -> None:

@@ -6,6 +6,5 @@ or tools of its own), `MEMORY` (True: it has a long-term memory unless the spec 
 (environment variables that set a setting, the provider or the model), `CALLS_PER_TURN` (for estimates) and
 `write_memory` (how a memory set tells it what was said, without a reply) and `facts` (what is in a memory of its own, a
 function of the session). With a setting `data`, a folder: `DATA_TOOLS` (True: its scripts and MCP servers are offered
-as tools) and `PROMPT_MODULES` (which prompts its files may replace). `CHOOSES_TOOLS` (True): it is given all tools that
-were found, however many, and offers its model those that fit.
+as tools) and `PROMPT_MODULES` (which prompts its files may replace).
 """

@@ -9,7 +9,7 @@ import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,9 +23,6 @@ from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
 from agentlab.workbench.prompt_files import find_prompt_files
 from agentlab.workbench.spec import ENVIRONMENT, FlowSpec, GenerationSpec, RetrievalSpec, Spec
-
-if TYPE_CHECKING:
-    from agentlab.tools.mcp.listing import FoundTool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +48,11 @@ class Variant:
     tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
-    chooses_tools: bool
-    """Whether it copes with more tools than fit into a request."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
     environment: Mapping[str, str]
     """Its own environment variables, and the keys that they set: see `environment_notes`."""
-
-    def fitting(self, found: Sequence[FoundTool]) -> Sequence[FoundTool]:
-        """The tools of servers and scripts that the flow is given."""
-        from agentlab.tools.mcp.listing import that_fit
-
-        return found if self.chooses_tools else that_fit(found)[0]
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -100,7 +89,6 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings, flow, where) if getattr(found, "DATA_TOOLS", False) else None,
-        chooses_tools=getattr(found, "CHOOSES_TOOLS", False),
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
         environment=environment,

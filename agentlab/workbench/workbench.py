@@ -317,8 +317,8 @@ class Workbench:
         session.turn_seconds = self.spec.timeouts.turn
         session.conversation_seconds = self.spec.timeouts.conversation
         for manager in managers:
-            manager.offer_to(session, variant.fitting)
-            for problem in _problems(manager, variant) if live else ():
+            manager.offer_to(session)
+            for problem in manager.problems if live else ():
                 session.notify("systemError", problem, title="tools")
         self._check_tools(variant, session.tools)
         return session
@@ -352,7 +352,7 @@ class Workbench:
             async with self._opening:
                 if (key := (path, reserved, live)) not in self._managers:
                     self._managers[key] = await opening(path, reserved=reserved, live=live)
-                    for problem in _problems(self._managers[key], variant):
+                    for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
             found.append(self._managers[key])
             reserved += tuple(tool.spec.name for tool in found[-1].tools)
@@ -361,13 +361,6 @@ class Workbench:
     async def close_all(self) -> None:
         """End whatever was opened."""
         await close_each([*self._managers.values(), *self._models.values(), self._queries])
-
-
-def _problems(manager: ToolManager, variant: Variant) -> list[str]:
-    """What is odd about the tools that were found, and which of them the flow is not offered, a line each."""
-    from agentlab.tools.mcp.listing import that_fit
-
-    return [*manager.problems, *([] if variant.chooses_tools else that_fit(manager.tools)[1])]
 
 
 async def close_each(things: Sequence[Any]) -> None:

@@ -209,8 +209,8 @@ def listing(mode: str, cursor: str | None) -> dict[str, Any]:
         return {"tools": list(LIARS.values())}
     if mode == "growing":
         return {"tools": [good, *GROWN]}
-    if mode == "five hundred":
-        return {"tools": [{**good, "name": f"tool_{number}"} for number in range(499)] + [WEATHER]}
+    if mode == "a hundred":
+        return {"tools": [{**good, "name": f"tool_{number}"} for number in range(99)] + [WEATHER]}
     return {"tools": [good]}
 
 

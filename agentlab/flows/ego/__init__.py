@@ -19,7 +19,6 @@ PROMPT_MODULES: dict[str, dict[str, str]] = {
 """The folders of `<data folder>/prompts` from which files `<PROMPT_NAME>.txt` take the place of a prompt."""
 PROMPTS = {name: text for prompts in PROMPT_MODULES.values() for name, text in prompts.items()}
 DATA_TOOLS = True
-CHOOSES_TOOLS = True
 CALLS_PER_TURN = 12.0
 ENVIRONMENT = {"LLM_AGENT_DATA_DIR": "data"}
 Settings = EgoSettings

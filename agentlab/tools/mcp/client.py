@@ -40,7 +40,6 @@ OnListing = Callable[[list[Any]], Awaitable[str]]
 """Told what a server lists; says in a line what that changes, "" for nothing."""
 MOST_SAID = 20
 """Messages on the way to an answer that are kept."""
-_PAGES = 50
 _LISTENING = 2.0
 """Seconds in which a server has to say that it will tell of changes."""
 _CHANGES = 100
@@ -380,12 +379,10 @@ def _keep(reading: int, file: Path) -> None:
 
 
 async def _listed_by(client: Client) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    cursor = None
-    for _ in range(_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        rows += [{"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in page.tools]
-        cursor = page.next_cursor
-        if cursor is None or len(rows) > MOST:
-            break
-    return rows
+    """The tools of a server as it lists them; of more than `MOST` one too many, so that it can be told."""
+    page = await client.list_tools()
+    tools = page.tools
+    while page.next_cursor is not None and len(tools) <= MOST:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return [{"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in tools[: MOST + 1]]

@@ -25,10 +25,10 @@ import functools
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.core.files import replace_file
@@ -43,8 +43,6 @@ from agentlab.wire.keys import digest
 
 log = logging.getLogger(__name__)
 FORMAT = 1
-Fitting = Callable[[Sequence[FoundTool]], Sequence[FoundTool]]
-"""Which tools a session is offered, of those there are."""
 
 
 class HoldsTools(Protocol):
@@ -71,7 +69,7 @@ class ToolManager:
         self._reserved: Collection[str] = ()
         self._listed: dict[str, Sequence[ToolSpec]] = {}
         """The tools of each server."""
-        self._sessions: WeakKeyDictionary[HoldsTools, Fitting] = WeakKeyDictionary()
+        self._sessions: WeakSet[HoldsTools] = WeakSet()
         self._asked: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
         """How often each conversation made each call."""
 
@@ -147,11 +145,11 @@ class ToolManager:
         self.tools = tuple(named)
         return renamed
 
-    def offer_to(self, session: HoldsTools, fitting: Fitting) -> None:
-        """Add the tools, as far as they are `fitting`, to those of `session`; a live manager keeps them up to date."""
-        session.tools.update({tool.spec.name: tool for tool in fitting(self.tools)})
+    def offer_to(self, session: HoldsTools) -> None:
+        """Add the tools to those of `session`; a live manager keeps them up to date."""
+        session.tools.update({tool.spec.name: tool for tool in self.tools})
         if self._live:
-            self._sessions[session] = fitting
+            self._sessions.add(session)
 
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
         """The tools of a server, as kept or as it lists them now, and a line for each problem."""
@@ -198,10 +196,10 @@ class ToolManager:
         self._listed[config.name], _ = await asyncio.to_thread(accepted, config.name, rows)
         before = [tool.spec.name for tool in self.tools]
         self._name_tools()
-        for session, fitting in list(self._sessions.items()):
+        for session in self._sessions:
             for name in before:
                 session.tools.pop(name, None)
-            self.offer_to(session, fitting)
+            self.offer_to(session)
         return f"the tools of {config.name} have changed ({changes})"
 
     def _caller(self, server: McpServer, name: str) -> Work:

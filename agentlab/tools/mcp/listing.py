@@ -1,9 +1,9 @@
-"""The tools of a data folder as they are offered: what is taken of a listing, under which names, and how many.
+"""The tools of a data folder as they are offered: what is taken of a listing, and under which names.
 
     specs, problems = accepted("time", [{"name": "now", "description": "...", "inputSchema": {"type": "object"}}])
 
-Names, descriptions and schemas are shown to a model, so they are limited in size; what does not fit is left out, and a
-line says so. A listing that was accepted once is accepted again as it is.
+Names, descriptions and schemas are shown to a model: what cannot be is left out, and a line says so. A listing that was
+accepted once is accepted again as it is.
 """
 
 from __future__ import annotations
@@ -18,25 +18,15 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import validators
 from agentlab.core.shown import without_hidden
-from agentlab.core.strict_json import check_depth, parse_json
+from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
 if TYPE_CHECKING:
     import jsonschema
 
-MOST = 1_000
-"""Tools that are taken of one server."""
-ROOM = 20_000
-"""Characters that the tools that were found may take in a request, all together."""
-_NAME = 128
-_DESCRIPTION = 2_000
-_SCHEMA = 50_000
-"""Characters of a schema as JSON."""
-_KEPT = "\n\t\u200c\u200d"
-"""Line ends, and the joiners without which some scripts cannot be written."""
-_AROUND = 200
-"""Characters a request spends on each tool beside what the tool says of itself."""
+MOST = 128
+"""Tools of a folder that count, as many as OpenAI takes in a request."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +45,9 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
     """The tools of a listing that can be used, in its order, and a line for each that cannot, or not as it stands."""
     specs: dict[str, ToolSpec] = {}
     problems = []
-    for number, row in enumerate(rows[:MOST], 1):
+    for number, row in enumerate(rows, 1):
         name = row.get("name") if isinstance(row, dict) else None
-        if not isinstance(name, str) or not name or plain(name, _NAME) != name or "\n" in name:
+        if not isinstance(name, str) or not name or plain(name) != name or "\n" in name:
             problems.append(f"{source}: tool {number} is left out: it has no name that can be used")
         elif name in specs:
             problems.append(f"{source}: {name}: is listed twice; the first counts")
@@ -66,14 +56,9 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
                 schema = _checked_schema(row.get("inputSchema"))
             except _Unfit as reason:
                 problems.append(f"{source}: {name}: is left out: {reason}")
-                continue
-            description = str(row.get("description") or "")
-            shown = plain(description)
-            if shown != description.replace("\r", "").strip():
-                problems.append(f"{source}: {name}: its description is cut to {_DESCRIPTION:,} visible characters")
-            specs[name] = ToolSpec(name=name, description=shown, parameters=schema)
-    if len(rows) > MOST:
-        problems.append(f"{source}: it lists {len(rows):,} tools or more; the first {MOST} are taken")
+            else:
+                description = plain(str(row.get("description") or ""))
+                specs[name] = ToolSpec(name=name, description=description, parameters=schema)
     return tuple(specs.values()), tuple(problems)
 
 
@@ -83,17 +68,11 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise _Unfit("its schema is not an object")
     try:
-        text = json.dumps(raw)
-        if len(text) > _SCHEMA:
-            raise _Unfit(f"its schema has {len(text):,} characters, at most {_SCHEMA:,} are taken")
-        schema: dict[str, Any] = parse_json(text)
+        schema: dict[str, Any] = parse_json(json.dumps(raw))
         jsonschema.Draft202012Validator.check_schema(schema, format_checker=_patterns())
-        check_depth(schema)
-    except (TypeError, ValueError) as problem:
-        why = "nested too deep" if "nested" in str(problem) else "not JSON"
-        raise _Unfit(f"its schema is {why}") from None
-    except RecursionError:
-        raise _Unfit("its schema is nested too deep") from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        is_deep = isinstance(problem, RecursionError) or "nested" in str(problem)
+        raise _Unfit(f"its schema is {'nested too deep' if is_deep else 'not JSON'}") from None
     except jsonschema.SchemaError as problem:
         raise _Unfit(f"its schema is not valid: {plain(problem.message, 200)}") from None
     # Which dialect it is in, nobody asks; some providers refuse a request that says it.
@@ -114,21 +93,19 @@ def _patterns() -> jsonschema.FormatChecker:
     return checker
 
 
-def plain(text: str, longest: int = _DESCRIPTION) -> str:
+def plain(text: str, longest: int | None = None) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
     kept = without_hidden(text).strip()
-    return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
-
-
-def listing_row(spec: ToolSpec) -> dict[str, Any]:
-    """A tool as a server would list it."""
-    return {"name": spec.name, "description": spec.description, "inputSchema": spec.parameters}
+    return kept if longest is None or len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
 def named_apart(
     scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
 ) -> tuple[list[FoundTool], list[str]]:
-    """All tools, each name once, and a line for each that gets its source in front; `reserved`: the agent's own."""
+    """The first `MOST` tools, each name once, and a line for each that gets its source in front, and if there are more.
+
+    `reserved`: the names of the agent's own.
+    """
     listed = Counter(tool.spec.name for tool in of_servers)
     # Both servers' tools are renamed, or the name would be another's on the day the first one is away.
     owners = {name: "another server" for name, times in listed.items() if times > 1}
@@ -144,27 +121,9 @@ def named_apart(
             problems.append(f"{tool.source}: {own}: {owners[own]} has a tool of that name; it is called {name} here")
         owners[name] = tool.source
         named.append(replace(tool, spec=replace(tool.spec, name=name)))
-    return named, problems
-
-
-def that_fit(tools: Sequence[FoundTool]) -> tuple[tuple[FoundTool, ...], list[str]]:
-    """The tools in their order, each that still has room in a request, and a line where some have none."""
-    room, kept, without = ROOM, [], []
-    for tool in tools:
-        size = _AROUND + len(json.dumps(listing_row(tool.spec), ensure_ascii=False))
-        if size <= room:
-            room -= size
-            kept.append(tool)
-        else:
-            without.append(tool.spec.name)
-    if not without:
-        return tuple(kept), []
-    names = ", ".join([*without[:5], "..."] if len(without) > 5 else without)
-    problem = (
-        f"{len(without)} of {len(tools)} tools are left out ({names}): a request has room for {ROOM:,} characters of"
-        " tools; take servers or scripts that are not needed out of the folder"
-    )
-    return tuple(kept), [problem]
+    if len(named) > MOST:
+        problems.append(f"only the first {MOST} tools count; take out servers or scripts that are not needed")
+    return named[:MOST], problems
 
 
 def describe(tools: Sequence[FoundTool]) -> str:

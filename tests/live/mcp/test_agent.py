@@ -1,4 +1,4 @@
-"""Flows over servers with more tools than a request can hold, and with other ones from step to step."""
+"""Flows over servers with more tools than a prompt can hold, and with other ones from step to step."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def answering(replies: dict[str, Any]) -> Scripted:
     return Scripted([answer], loop=True)
 
 
-def test_of_five_hundred_tools_the_agent_is_offered_those_that_fit_the_message(servers):
+def test_of_a_hundred_tools_the_agent_is_offered_those_that_fit_the_message(servers):
     model = answering({"plan": plan("getForecast", complexity="simple", city="Oslo")})
     with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
-        chat = lab.chat(documents=(), mcp=servers("five hundred"))
+        chat = lab.chat(documents=(), mcp=servers("a hundred"))
         assert chat.say_sync("What will the weather be like in Oslo?").text
         chat.say_sync("And what else?")
     assert ("getForecast", None) in [(e.call.name, e.error) for e in chat.trace.events if isinstance(e, ToolRun)]
     chosen = next(e for e in chat.trace.of_turn(0) if isinstance(e, Decision) and e.name == "tools offered")
-    assert str(chosen.choice).endswith(" of 504") and "of them share words" in chosen.why
+    assert str(chosen.choice).endswith(" of 104") and "of them share words" in chosen.why
     plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
     assert "- getForecast(city): The weather of the next days." in plans[0] and "- question(question)" in plans[0]
-    assert "tool_498" not in plans[0]
+    assert "tool_98" not in plans[0]
 
 
 def test_the_next_step_of_a_turn_sees_the_tools_that_a_step_brought(servers):
@@ -107,13 +107,13 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     return talk
 
 
-def test_a_flow_that_does_not_choose_says_once_what_is_left_out_and_goes_on(servers, typed, capsys):
-    shown = typed("tools", servers("five hundred"), "Hi", "Hi again")
-    assert shown.count("of 500 tools are left out") == 1 and shown.splitlines().count("Hello.") == 2
-    assert main(["tools", "--mcp", str(servers("five hundred"))]) == 0
+@pytest.mark.parametrize("flow", ["ego", "tools"])
+def test_that_more_tools_are_listed_than_count_is_said_once(servers, typed, capsys, flow):
+    shown = typed(flow, servers("ten thousand"), "Hi", "Hi again")
+    assert shown.count("only the first 128 tools count") == 1 and shown.splitlines().count("Hello.") == 2
+    assert main(["tools", "--mcp", str(servers("ten thousand"))]) == 0
     listed = capsys.readouterr().out
-    assert "getForecast" in listed and "note: for flows other than ego, " in listed
-    assert "are left out" not in typed("ego", servers("five hundred"), "Hi")
+    assert " tool_127 " in listed and " tool_128 " not in listed and "note: only the first 128 tools count" in listed
 
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])

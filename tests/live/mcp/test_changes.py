@@ -14,10 +14,6 @@ from support.tool_sessions import call, notices, session_with
 pytestmark = pytest.mark.slow
 
 
-def everything(tools):
-    return tools
-
-
 @pytest.mark.parametrize(
     ("server", "first", "arguments", "fresh"),
     [(liar("growing"), "good", {}, "grown_1"), (OURS, "learn", {"called": "shout"}, "shout")],
@@ -27,7 +23,7 @@ async def test_a_changed_list_is_there_at_the_next_step(opened, tmp_path, server
     manager = await opened({"ours": server}, live=True)
     session, other = session_with(), session_with()
     for each in (session, other):
-        manager.offer_to(each, everything)
+        manager.offer_to(each)
     assert fresh not in session.tools
     await call(session, first, **arguments)
     assert fresh in session.tools and fresh in other.tools and first in session.tools
@@ -42,7 +38,7 @@ async def test_a_changed_list_is_there_at_the_next_step(opened, tmp_path, server
 async def test_a_change_between_two_calls_is_taken_up_too(opened, over_http, monkeypatch):
     manager = await opened({"far": {"url": over_http.url}}, live=True)
     mine, theirs = session_with(), session_with()
-    manager.offer_to(mine, everything)
+    manager.offer_to(mine)
     stranger = McpServer(server_of(manager).config, seconds=20.0, logs=over_http._folder, on_listing=_heard)
     assert (await call(mine, "echo", text="a")) == "a"
     await stranger.call("learn", {"called": "shout"})
@@ -57,7 +53,7 @@ async def test_a_change_between_two_calls_is_taken_up_too(opened, over_http, mon
 async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
     manager = await opened({"ours": liar("growing")})
     session = session_with()
-    manager.offer_to(session, everything)
+    manager.offer_to(session)
     await call(session, "good")
     assert list(session.tools) == names(manager) == ["good"]
     assert len(manager.problems) == 1 and "(new: grown_1); refresh to take it over" in manager.problems[0]
@@ -66,7 +62,7 @@ async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
 async def test_a_server_that_never_stops_changing_is_asked_for_its_list_so_often_and_no_more(opened):
     manager = await opened({"ours": liar("restless")}, live=True)
     session = session_with()
-    manager.offer_to(session, everything)
+    manager.offer_to(session)
     assert await call(session, "good") == ""
     assert await call(session, "good") == ""
 

@@ -21,11 +21,8 @@ async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
 @pytest.mark.parametrize("mode", ["ten thousand", "endless"])
 async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
-    if mode == "ten thousand":
-        assert len(manager.tools) == MOST
-        assert manager.problems == ["liar: it lists 10,000 tools or more; the first 1000 are taken"]
-    else:
-        assert len(manager.tools) == 50
+    assert len(manager.tools) == MOST
+    assert manager.problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
     assert await call(session_with(*manager.tools), names(manager)[0]) == ""
     again = await opened({"liar": liar(mode)})
     assert (names(again), again.problems) == (names(manager), manager.problems)

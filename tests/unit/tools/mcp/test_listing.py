@@ -9,15 +9,15 @@ import pytest
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
-from agentlab.tools.mcp.listing import ROOM, FoundTool, accepted, listing_row, named_apart, that_fit
+from agentlab.tools.mcp.listing import MOST, FoundTool, accepted, named_apart
 from support.mcp_server import LIARS
 
 
-def test_what_cannot_be_used_is_left_out_and_what_is_too_long_is_cut():
+def test_what_cannot_be_used_is_left_out():
     specs, problems = accepted("s", [row for row in LIARS.values() if isinstance(row, dict)])
     assert [spec.name for spec in specs] == ["good", "numbered", "long"]
     assert [spec.description[:5] for spec in specs] == ["Fine.", "7", "[31mw"]
-    assert len(specs[2].description) == 2_000
+    assert len(specs[2].description) == len("[31m") + 5_000
     assert problems == (
         "s: bare: is left out: its schema is not an object",
         "s: text: is left out: its schema is not an object",
@@ -25,9 +25,9 @@ def test_what_cannot_be_used_is_left_out_and_what_is_too_long_is_cut():
         "s: invalid: is left out: its schema is not valid: 'dict' is not valid under any of the given schemas",
         "s: good: is listed twice; the first counts",
         "s: tool 8 is left out: it has no name that can be used",
-        "s: long: its description is cut to 2,000 visible characters",
     )
-    assert accepted("s", [listing_row(spec) for spec in specs]) == (specs, ()), "what was accepted once is as it stands"
+    rows = [{"name": s.name, "description": s.description, "inputSchema": s.parameters} for s in specs]
+    assert accepted("s", rows) == (specs, ()), "what was accepted once is as it stands"
     assert accepted("s", [None]) == ((), ("s: tool 1 is left out: it has no name that can be used",))
 
 
@@ -46,7 +46,6 @@ def deep() -> dict[str, Any]:
         ({"type": "string"}, "its schema is not one of an object"),
         ({"type": ["object", "null"]}, "its schema is not one of an object"),
         (deep(), "its schema is nested too deep"),
-        ({"enum": ["x" * 60_000]}, "its schema has 60,014 characters, at most 50,000 are taken"),
         ({"properties": []}, "its schema is not valid: [] is not of type 'object'"),
         ({"required": "a"}, "its schema is not valid: 'a' is not of type 'array'"),
         ({"properties": {"a": {"pattern": "("}}}, "its schema is not valid: '(' is not a 'regex'"),
@@ -93,21 +92,10 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
     ]
 
 
-def test_more_tools_than_a_request_can_hold_are_offered_in_order_and_the_rest_is_told():
-    tools = [found("far", f"tool_{number}", "x" * 500) for number in range(60)]
-    kept, (problem,) = that_fit(tools)
-    assert list(kept) == tools[: len(kept)] and 20 < len(kept) < 60
-    assert sum(len(str(listing_row(tool.spec))) for tool in kept) < ROOM
-    first = len(kept)
-    named = ", ".join(f"tool_{number}" for number in range(first, first + 5))
-    assert problem == (
-        f"{60 - first} of 60 tools are left out ({named}, ...): a request has room for 20,000 characters of tools;"
-        " take servers or scripts that are not needed out of the folder"
-    )
-    assert that_fit(tools[:20]) == (tuple(tools[:20]), [])
-
-
-def test_a_tool_that_is_too_long_by_itself_does_not_keep_the_next_one_out():
-    tools = [found("far", "long", "x" * ROOM), found("far", "short")]
-    kept, problems = that_fit(tools)
-    assert kept == (tools[1],) and problems[0].startswith("1 of 2 tools are left out (long): ")
+def test_the_first_tools_count_those_of_scripts_before_those_of_servers():
+    scripts = [found("own", f"script_{number}") for number in range(8)]
+    of_servers = [found("far", f"tool_{number}") for number in range(MOST)]
+    assert named_apart([], of_servers, []) == (of_servers, [])
+    tools, problems = named_apart(scripts, of_servers, [])
+    assert tools == [*scripts, *of_servers[:120]]
+    assert problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
