@@ -171,15 +171,6 @@ def _regret(runs: Sequence[Run], as_json: bool) -> None:
             say(f"of {', '.join(untold)} its source does not say what the answers took")
 
 
-def cache(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.terminal import show_prefixes
-    from agentlab.evals.prefix_cache import CacheRules, tables
-    from agentlab.evals.store.run import open_run
-
-    rules = CacheRules(block=arguments.block, minimum=arguments.minimum, ttl=arguments.ttl)
-    show_prefixes(*tables(open_run(arguments.run), rules, arguments.price))
-
-
 def gate(arguments: argparse.Namespace) -> int:
     from agentlab.cli.comparing import show_verdict
     from agentlab.evals.compare.baselines import write_baseline

@@ -110,6 +110,13 @@ def _count(typed: str) -> int:
     return int(typed)
 
 
+def _share(typed: str) -> float | str:
+    try:
+        return typed if typed == "prefix" else float(typed)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{typed!r} is neither a share, 0 to 1, nor `prefix`") from None
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
@@ -220,15 +227,22 @@ def make_parser() -> argparse.ArgumentParser:
     fork.add_argument("--out", metavar="DIR", help="the new run folder (default: results/<run id>)")
     fork.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 
-    reprice = command("reprice", what_if.reprice)
-    reprice.add_argument("run", metavar="RUN", help="a run folder")
-    reprice.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
-    reprice.add_argument("--model", metavar="M", help="whose price all calls have")
-    reprice.add_argument("--cached", type=float, metavar="SHARE", help="share of input tokens from a cache, 0 to 1")
-    reprice.add_argument("--prefill", type=float, metavar="N", help="input tokens read a second")
-    reprice.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")
-    reprice.add_argument("--per-call", type=float, default=0.0, metavar="S", help="seconds before a call reads")
-    reprice.add_argument("--parallel-tools", action="store_true", help="tools of one reply run side by side")
+    cost = command("cost", what_if.cost)
+    cost.add_argument("run", metavar="RUN", help="a run folder")
+    cost.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
+    cost.add_argument("--model", metavar="M", help="whose price all calls have")
+    cost.add_argument(
+        "--cached",
+        type=_share,
+        metavar="SHARE",
+        help="of the input tokens from a cache, 0 to 1, or `prefix`: what repeats an earlier prompt's beginning (the"
+        " default where nothing else is asked)",
+    )
+    cost.add_argument("--block", type=int, default=1, metavar="N", help="tokens that are cached together (default: 1)")
+    cost.add_argument("--minimum", type=int, default=0, metavar="N", help="tokens below which nothing is cached")
+    cost.add_argument("--prefill", type=float, metavar="N", help="input tokens read a second")
+    cost.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")
+    cost.add_argument("--per-call", type=float, metavar="S", help="seconds before a call reads")
 
     memory = command("memory", what_if.memory)
     memory.add_argument("run", metavar="RUN", help="a run folder")
@@ -256,13 +270,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--labels", metavar="FILE", help="a CSV file of what people say of replies, or imported ratings"
     )
     judging.add_argument("--next", type=_count, default=0, metavar="N", help="turns to add to that file for people")
-
-    cache = command("cache", handlers.cache)
-    cache.add_argument("run", metavar="RUN", help="a run folder")
-    cache.add_argument("--block", type=int, default=1, metavar="N", help="tokens that are cached together (default: 1)")
-    cache.add_argument("--minimum", type=int, default=0, metavar="N", help="tokens below which nothing is cached")
-    cache.add_argument("--ttl", type=float, default=300.0, metavar="S", help="seconds it is remembered (default: 300)")
-    cache.add_argument("--price", action="append", default=[], metavar="MODEL", help="what it would cost with this one")
 
     gate = command("gate", handlers.gate)
     gate.add_argument("run", metavar="RUN", help="a run folder; with --sequential a spec, which is run")

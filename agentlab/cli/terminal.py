@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -211,24 +210,3 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
         for metric, score in ((row and row.scores) or {}).items():
             print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
     console.print()
-
-
-def show_prefixes(shares: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
-    """What a prefix cache could serve and did, a flow; then where prompts leave what was sent before."""
-    console = new_console()
-    measures = [name for name in shares[0] if name != "flow"] if shares else []
-    by_flow = [{"": name, **{row["flow"]: row[name] for row in shares}} for name in measures]
-    # What names a row is its first column, which a table in parts repeats.
-    named = [{"": ", ".join([*row.values()][:3]), **dict([*row.items()][3:])} for row in breaks]
-    for title, rows in (
-        ("prompt tokens that repeat the beginning of an earlier prompt", by_flow),
-        ("where prompts leave what was sent before: flow, phase, part", named),
-    ):
-        if rows:
-            print_table(console, title, list(rows[0]), [[*map(_cell_text, row.values())] for row in rows])
-
-
-def _cell_text(cell: Any) -> str:
-    if cell is None:
-        return "-"
-    return f"{cell:.4g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -1,4 +1,4 @@
-"""`agentlab fork`, `reprice` and `memory`: a run as it would have gone, and what it remembered."""
+"""`agentlab fork`, `cost` and `memory`: a run as it would have gone, and what it remembered."""
 
 from __future__ import annotations
 
@@ -43,29 +43,30 @@ def fork(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def reprice(arguments: argparse.Namespace) -> None:
+def cost(arguments: argparse.Namespace) -> None:
     from agentlab.cli.say import say
     from agentlab.core.prices import load_prices
+    from agentlab.evals.cost import CacheRules, Elsewhere, breaks
     from agentlab.evals.report.tables import new_console, print_table
-    from agentlab.evals.reprice import Elsewhere
     from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
-    own = run.folder.header["spec"].get("prices")
-    priced = arguments.prices or arguments.model or arguments.cached is not None
-    there = Elsewhere(
-        prices=load_prices(arguments.prices or own) if priced else None,
-        model=arguments.model,
-        cached=arguments.cached,
-        prefill=arguments.prefill,
-        decode=arguments.decode,
-        per_call=arguments.per_call,
-        parallel_tools=arguments.parallel_tools,
-    )
+    rules = CacheRules(block=arguments.block, minimum=arguments.minimum)
+    names = ("model", "cached", "prefill", "decode", "per_call")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    by_prefix = given.get("cached") == "prefix" or not (given or arguments.prices)
+    if by_prefix:
+        given["cached"] = rules
+    prices = load_prices(arguments.prices or run.folder.header["spec"].get("prices"))
+    table = Elsewhere(prices=prices, **given).table(run)
     say(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
-    table = there.table(run)
-    rows = [[measure, *(_shown(table.loc[flow, measure]) for flow in table.index)] for measure in table.columns]
-    print_table(new_console(), "as it was, and there", ["", *table.index], rows)
+    console = new_console()
+    rows = [[str(name), *map(_shown, table[name])] for name in table]
+    print_table(console, "as it was, and there", ["", *table.index], rows)
+    if by_prefix and (lost := breaks(run, rules)):
+        rows = [[where, f"{times:,}", f"{tokens:,}"] for where, times, tokens in lost]
+        heading = "where prompts leave what was sent before: flow, phase, part"
+        print_table(console, heading, ["", "times", "tokens lost"], rows)
 
 
 def memory(arguments: argparse.Namespace) -> None:
@@ -111,6 +112,6 @@ def _shown(value: Any) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if isinstance(value, tuple):
-        return f"[{value[0]:+.3g}, {value[1]:+.3g}]"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

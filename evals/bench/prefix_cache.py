@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +21,9 @@ from typing import Any
 
 import agentlab as al
 from agentlab.core.prices import load_prices
+from agentlab.core.trace import add_up
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.prefix_cache import CacheRules, PrefixUse, prefix_uses, summarize
+from agentlab.evals.cost import CacheRules, PrefixUse, prefix_uses
 from agentlab.models.local import model as local
 
 DATASET = Path(__file__).parents[2] / "datasets" / "memory"
@@ -67,6 +69,29 @@ def measure(flow: dict[str, Any], name: str | None, talks: list[list[str]], rule
     return uses
 
 
+def summarize(label: str, uses: list[PrefixUse]) -> dict[str, Any]:
+    """One row of the table: shares of input tokens, and dollars without and with a cache."""
+    usages = [use.call.completion.usage for use in uses if use.call.completion]
+    tokens = sum(usage.input_tokens or 0 for usage in usages)
+    reported = add_up(usage.cached_tokens for usage in usages)
+    row: dict[str, Any] = {
+        "flow": label,
+        "calls": len(uses),
+        "input_tokens": tokens,
+        "ideal_share": sum(use.ideal for use in uses) / tokens,
+        "reported_share": None if reported is None else reported / tokens,
+        "breaks": sum(use.broken_at is not None for use in uses),
+        "lost_tokens": sum(use.lost for use in uses),
+    }
+    prices = load_prices()
+    for model in PRICES:
+        for name, served in ((f"$ {model}", [0] * len(uses)), (f"$ {model}, ideal cache", [use.ideal for use in uses])):
+            pairs = zip(usages, served, strict=True)
+            row[name] = add_up(prices.cost(model, replace(usage, cached_tokens=count)) for usage, count in pairs)
+    row["seconds / call"] = sum(use.call.seconds for use in uses) / len(uses)
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="an embedded model (default: a scripted one)")
@@ -93,10 +118,7 @@ def main() -> None:
     rules = CacheRules() if arguments.model else HOSTED
     talks = conversations(arguments.conversations, arguments.turns)
     uses = {flow["label"]: measure(flow, arguments.model, talks, rules) for flow in flows}
-    prices = load_prices()
-    rows = [summarize(label, made, prices, PRICES) for label, made in uses.items()]
-    for row, made in zip(rows, uses.values(), strict=True):
-        row["seconds / call"] = sum(use.call.seconds for use in made) / len(made)
+    rows = [summarize(label, made) for label, made in uses.items()]
     print(f"{arguments.conversations} conversations of {arguments.turns} turns, at most {limit} tokens of history,")
     print(f"trimmed by {chunk} (greedy) or as little as possible (minimal), {arguments.model or 'scripted'}, {rules}\n")
     print(f"| {' | '.join(rows[0])} |")

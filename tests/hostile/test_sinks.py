@@ -129,7 +129,7 @@ def is_inert_html(page: str, where: object = "") -> None:
 
 COMMANDS = [
     *(["show", "{run}"], ["show", "{run}", "--all"], ["trace", "{run}"], ["list", "runs"], ["lint", "{set}"]),
-    *(["compare", "{run}"], ["compare", "{run}", "--json"], ["cache", "{run}"], ["report", "{run}", "-o", "run.html"]),
+    *(["compare", "{run}"], ["compare", "{run}", "--json"], ["cost", "{run}"], ["report", "{run}", "-o", "run.html"]),
     ["gate", "{run}", "--baseline", "base.jsonl", "--explain", "--summary", "step.md", "--junit", "gate.xml"],
     *(
         ["show", "{run}", STRINGS[24]],

@@ -10,12 +10,10 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import AgentlabError
-from agentlab.core.events import ModelCall, ToolRun
-from agentlab.core.messages import Completion, Message, Request, ToolCall, Usage
+from agentlab.core.events import ModelCall
 from agentlab.core.prices import load_prices
-from agentlab.core.trace import critical_path
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.reprice import Elsewhere, side_by_side
+from agentlab.evals.cost import Elsewhere
 from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.forks import fork
 
@@ -147,26 +145,8 @@ def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
     assert table.loc["rag_only", "USD / turn there"] == pytest.approx(expected / 8)
     tokens = sum(u.output_tokens for u in usages)
     assert table.loc["rag_only", "latency s there"] == pytest.approx(1 + tokens / 10 / 8, abs=0.05)
-    assert main(["reprice", "first", *arguments]) == 0
+    assert main(["cost", "first", *arguments]) == 0
     shown = capsys.readouterr().out
     assert "USD / turn there" in shown and "no model is asked" in shown
-    assert main(["reprice", "first", "--cached", "2"]) == 1
-    assert main(["reprice", "first", "--decode", "0"]) == 1
-
-
-def test_tools_of_one_reply_side_by_side_take_as_long_as_the_longest():
-    request = Request(messages=(Message(role="user", text="?"),))
-    done = Completion(message=Message(role="agent", text="x"), usage=Usage())
-
-    def model(number: int, after: tuple[int, ...]) -> ModelCall:
-        return ModelCall(
-            id=number, turn=0, phase="answer", after=after, seconds=1.0, model="m", request=request, completion=done
-        )
-
-    def tool(number: int, after: int, seconds: float) -> ToolRun:
-        call = ToolCall(id=str(number), name="t", arguments={})
-        return ToolRun(id=number, turn=0, phase="tool", after=(after,), seconds=seconds, call=call)
-
-    events = [model(0, ()), tool(1, 0, 2.0), tool(2, 1, 3.0), tool(3, 2, 1.0), model(4, (3,)), tool(5, 4, 7.0)]
-    assert critical_path(events) == 15.0
-    assert critical_path(side_by_side(events)) == 12.0
+    assert main(["cost", "first", "--cached", "2"]) == 1
+    assert main(["cost", "first", "--decode", "0"]) == 1

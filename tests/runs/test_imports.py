@@ -41,7 +41,7 @@ def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, 
     assert (run.result.flows["never"].memory_unavailable, run.result.mode) == (None, "imported")
 
 
-def test_compare_gate_show_trace_report_and_cache_work_on_it(folder, capsys, tmp_path):
+def test_compare_gate_show_trace_and_report_work_on_it(folder, capsys, tmp_path):
     main(["import", "predictions", "theirs", "-o", "run"])
     found = {d.measure.name: d for d in compare(al.open_run("run")).pairs[0].differences}
     assert (found["answer_f1"].reading, found["llm_calls"].reading) == ("B worse", "unchanged")
@@ -49,7 +49,7 @@ def test_compare_gate_show_trace_report_and_cache_work_on_it(folder, capsys, tmp
         assert (found[unknown].reading, found[unknown].p) == ("unknown", None)
     assert main(["gate", "run", "--baseline", "b.jsonl", "--update"]) == 0
     assert main(["gate", "run", "--baseline", "b.jsonl"]) == 0
-    for command in (["show", "run", "q1"], ["trace", "run", "q1"], ["compare", "run"], ["cache", "run"]):
+    for command in (["show", "run", "q1"], ["trace", "run", "q1"], ["compare", "run"]):
         assert main(command) == 0
     assert "tokens unknown, time unknown" in capsys.readouterr().out
     assert main(["report", "run", "-o", "run.html"]) == 0
@@ -292,7 +292,7 @@ def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_question
 def test_what_has_no_calls_cannot_be_had_elsewhere(folder, capsys):
     assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
     capsys.readouterr()
-    assert main(["reprice", "run", "--prefill", "100"]) == 1
+    assert main(["cost", "run", "--prefill", "100"]) == 1
     assert capsys.readouterr().err == "agentlab: run holds no calls, so none can be had elsewhere\n"
 
 

@@ -71,7 +71,7 @@ COMMANDS = [
     ("compare", "run{n}"),
     ("compare", "run{n}", "--all"),
     ("compare", "run{n}", "--flow", label(0), "--flow", label(1)),
-    ("cache", "run{n}"),
+    ("cost", "run{n}"),
 ]
 
 
@@ -196,7 +196,7 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
         ["run", *offline, "--flow", "./mine.py", "--flow", "coordinator", "--events"],
         *(["show", "run"], ["show", "run", "--all"], ["show", "run", f"c{ATTACK}"], ["trace", "run"]),
         *(["trace", "run", f"c{ATTACK}"], ["trace", "run", f"c{ATTACK}", "--full"], ["compare", "run"]),
-        *(["cache", "run"], ["lint", "set"], ["show", "run", f"x{ATTACK}"], ["trace", "run", "c", "--flow", ATTACK]),
+        *(["cost", "run"], ["lint", "set"], ["show", "run", f"x{ATTACK}"], ["trace", "run", "c", "--flow", ATTACK]),
     ):
         main(arguments)
         out, err = capsys.readouterr()

@@ -14,9 +14,8 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Completion, Message, Request, ToolSpec, Usage
-from agentlab.core.prices import Price, PriceTable
 from agentlab.core.trace import Trace
-from agentlab.evals.prefix_cache import CacheRules, prefix_uses, summarize
+from agentlab.evals.cost import CacheRules, Elsewhere, prefix_uses
 
 SYSTEM = Message(role="system", text="s" * 400)
 
@@ -25,12 +24,12 @@ def user(text: str) -> Message:
     return Message(role="user", text=text)
 
 
-def traced(*requests: Request, tokens: int | None = 1000, cached: int | None = 0, pause: float = 0.0) -> Trace:
+def traced(*requests: Request, tokens: int = 1000) -> Trace:
     trace = Trace("flow", "conversation")
     for number, request in enumerate(requests):
         completion = Completion(
             message=Message(role="agent", text="ok"),
-            usage=Usage(input_tokens=tokens, output_tokens=10, cached_tokens=cached),
+            usage=Usage(input_tokens=tokens, output_tokens=10),
         )
         trace.append(
             ModelCall(
@@ -40,7 +39,7 @@ def traced(*requests: Request, tokens: int | None = 1000, cached: int | None = 0
                 model="m",
                 request=request,
                 completion=completion,
-                start=number * (1.0 + pause),
+                start=float(number),
                 seconds=1.0,
             )
         )
@@ -81,7 +80,7 @@ def test_the_nearest_of_all_earlier_prompts_counts():
 
 def test_what_is_lost_is_measured_against_the_newest_of_equally_near_prompts():
     grown = [asked(Message(role="system", text=f"s {n}"), *[user("a" * 400)] * n) for n in range(1, 6)]
-    uses = prefix_uses(traced(*grown, tokens=None), CacheRules())
+    uses = prefix_uses(traced(*grown), CacheRules())
     assert all(b.lost > a.lost for a, b in pairwise(uses[1:]))
 
 
@@ -91,49 +90,47 @@ def test_a_prompt_that_is_still_being_answered_has_left_nothing_to_reuse():
     assert [use.ideal for use in prefix_uses(trace, CacheRules())] == [0, 0, 0]
 
 
-def test_blocks_minimum_and_time_to_live_are_the_caches_own():
-    def ideal(pause=0.0, **rules):
-        return prefix_uses(traced(*[asked(SYSTEM)] * 2, pause=pause), CacheRules(**rules))[1].ideal
+def test_blocks_and_minimum_are_the_caches_own():
+    def ideal(**rules):
+        return prefix_uses(traced(*[asked(SYSTEM)] * 2), CacheRules(**rules))[1].ideal
 
     assert ideal() == 1000
     assert ideal(block=128) == 896
     assert ideal(minimum=1001) == 0
-    assert (ideal(ttl=60, pause=60), ideal(ttl=60, pause=61)) == (1000, 0)
-    for wrong in ({"block": 0}, {"minimum": -1}, {"ttl": -1.0}):
+    for wrong in ({"block": 0}, {"minimum": -1}):
         with pytest.raises(ConfigError, match="a cache has"):
             CacheRules(**wrong)
-
-
-def test_what_the_provider_did_not_report_is_unknown_and_dollars_follow_the_price_table():
-    prices = PriceTable({"m": Price(input=2.0, cached_input=0.5, output=10.0)}, "today")
-    row = summarize("flow", prefix_uses(traced(*[asked(SYSTEM)] * 2, cached=None), CacheRules()), prices, ["m"])
-    assert (row["input_tokens"], row["ideal_share"], row["reported_share"]) == (2000, 0.5, None)
-    assert row["$ m"] == pytest.approx((2000 * 2 + 20 * 10) / 1e6)
-    assert row["$ m, ideal cache"] == pytest.approx((1000 * 2 + 1000 * 0.5 + 20 * 10) / 1e6)
-    reported = summarize("flow", prefix_uses(traced(*[asked(SYSTEM)] * 2, cached=250), CacheRules()), prices, [])
-    assert reported["reported_share"] == 0.25
 
 
 @given(st.lists(st.lists(st.text("ab", max_size=6), max_size=4), max_size=6), st.integers(1, 7))
 def test_no_call_is_served_more_than_it_asks_and_nothing_is_served_to_the_first(talks, block):
     requests = [asked(SYSTEM, *map(user, texts)) for texts in talks]
-    uses = prefix_uses(traced(*requests, tokens=None), CacheRules(block=block))
+    uses = prefix_uses(traced(*requests), CacheRules(block=block))
     assert len(uses) == len(talks)
     for number, use in enumerate(uses):
-        assert 0 <= use.ideal <= use.input and use.ideal % block == 0 and use.lost >= 0
+        assert 0 <= use.ideal <= 1000 and use.ideal % block == 0 and use.lost >= 0
         assert number or (use.ideal, use.broken_at) == (0, None)
 
 
-def test_the_command_says_shares_and_where_prefixes_break(tmp_path, own_home, capsys):
-    (tmp_path / "conversations.jsonl").write_text('{"id": "a", "turns": [{"user": "Hi"}, {"user": "And you?"}]}\n')
+def test_the_command_says_what_a_prefix_cache_would_serve_and_where_prefixes_break(tmp_path, own_home, capsys):
+    (tmp_path / "conversations.jsonl").write_text(
+        '{"id": "a", "turns": [{"user": "What is A?"}, {"user": "And what is B?"}]}\n'
+    )
+    (tmp_path / "corpus.jsonl").write_text('{"doc_id": "a", "title": "A", "text": "A is a letter."}\n')
     model = al.Scripted(["Hello."], loop=True)
     with al.Lab(
-        datasets=[str(tmp_path)], flows=["coordinator"], model=model, embedder="hashing/hashing-64", memory="none"
+        datasets=[str(tmp_path)], flows=["rag_only"], model=model, embedder="hashing/hashing-64", memory="none"
     ) as lab:
-        lab.run_sync(out=tmp_path / "run")
-    assert main(["cache", str(tmp_path / "run"), "--price", "openai/gpt-4.1-mini"]) == 0
+        run = lab.run_sync(out=tmp_path / "run")
+    table = Elsewhere(cached=CacheRules()).table(run)
+    ideal = sum(use.ideal for use in prefix_uses(run.trace("rag_only", "a"), CacheRules()))
+    assert table.loc["rag_only", "cached tokens / turn there"] == ideal / 2 > 0
+    assert main(["cost", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "ideal_share" in told and "$ openai/gpt-4.1-mini, ideal cache" in told
-    assert main(["cache", str(tmp_path / "run"), "--price", "nobody/nothing"]) == 1
-    assert "has no price" in capsys.readouterr().err
-    assert main(["cache", str(tmp_path / "run"), "--block", "0"]) == 1
+    assert "cached tokens / turn there" in told and "where prompts leave what was sent before" in told
+    assert main(["cost", str(tmp_path / "run"), "--cached", "prefix", "--block", "0"]) == 1
+    assert main(["cost", str(tmp_path / "run"), "--model", "openai/gpt-4.1-mini"]) == 0
+    assert "where prompts leave" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["cost", str(tmp_path / "run"), "--cached", "lots"])
+    assert "neither a share, 0 to 1, nor `prefix`" in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""What a run would cost and how long it would take with other prices, with a prefix cache, at other speeds.
+
+    Elsewhere(prices=load_prices("prices.yaml"), decode=40).table(open_run("results/a"))
+    Elsewhere(prices=load_prices(), cached=CacheRules(block=128, minimum=1024)).table(open_run("results/a"))
+
+Every turn is folded again from the ledger of the run, with other numbers in its calls; no model is asked. What was said
+stays as it was, and with it the number of calls and tokens: a faster model that says other things is another run.
+
+A prefix cache keeps what a call began with. What a later call of the same conversation begins with, too, it need not
+read again: up to the first difference, in whole blocks. The prompt is laid out as providers do it: tools, output
+schema, messages. The tokens of its parts are estimated from the prompt's own count, as reported, in proportion to
+characters. How long a cache remembers is left out, as are the pauses of whoever talks with the models. What a model
+itself wrote counts once it is part of a prompt; a server that keeps it may report more than the ideal.
+
+Prompt caching as its providers describe it: OpenAI (blocks of 128 tokens from 1,024 on), Anthropic (from 1,024 tokens
+on), llama.cpp (single tokens).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, takewhile
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
+
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.events import Event, ModelCall
+from agentlab.core.messages import Request, Usage, to_json
+from agentlab.core.prices import PriceTable
+from agentlab.core.trace import Trace, critical_path, fold
+from agentlab.evals.store.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIGURES = ("USD / turn", "input tokens / turn", "cached tokens / turn", "latency s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheRules:
+    """What a provider's prefix cache does."""
+
+    block: int = 1
+    """Tokens are served in multiples of this."""
+    minimum: int = 0
+    """Shorter prefixes, in tokens, are not served."""
+
+    def __post_init__(self) -> None:
+        if self.block < 1 or self.minimum < 0:
+            raise ConfigError("a cache has blocks of one token or more, and a minimum of 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixUse:
+    """One call, and what it shares with the calls before it; all counts in tokens."""
+
+    call: ModelCall
+    parts: list[tuple[str, str]]
+    """The prompt in the order in which it is read, each part with its name."""
+    ideal: int
+    """What the rules allow to be served from the cache."""
+    broken_at: str | None
+    """The part of the prompt in which it left the nearest earlier one, before that had ended; None where it did not."""
+    lost: int
+    """How much of that earlier prompt has to be read again because of it."""
+
+
+def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
+    """Every accepted call of the conversation, in order."""
+    uses: list[PrefixUse] = []
+    for call in sorted(trace.events, key=attrgetter("id")):
+        if not isinstance(call, ModelCall) or call.completion is None:
+            continue
+        parts = _parts(call.request)
+        per_character = Fraction(call.completion.usage.input_tokens or 0, _length(parts) or 1)
+        # One that is still under way has left nothing in the cache.
+        ended = [
+            use.parts
+            for use in reversed(uses)
+            if use.call.model == call.model and use.call.start + use.call.seconds <= call.start
+        ]
+        # Of several that share as much the newest: it is what the conversation goes on from.
+        found = [(*_shared(was, parts), min(_length(was), _length(parts))) for was in ended]
+        shared, broken_at, nearest = max(found, default=(0, None, 0), key=itemgetter(0))
+        ideal = int(shared * per_character) // rules.block * rules.block
+        lost = int(nearest * per_character) - int(shared * per_character) if broken_at else 0
+        ideal = ideal if ideal >= rules.minimum else 0
+        uses.append(PrefixUse(call=call, parts=parts, ideal=ideal, broken_at=broken_at, lost=lost))
+    return uses
+
+
+def _parts(request: Request) -> list[tuple[str, str]]:
+    parts = [(f"tool {tool.name}", json.dumps(to_json(tool))) for tool in request.tools]
+    if request.output_schema is not None:
+        parts.append(("output schema", json.dumps(request.output_schema)))
+    for number, message in enumerate(request.messages):
+        name = f"{'first' if number == 0 else 'later'} {message.role} message"
+        parts.append((name, json.dumps(to_json(message), ensure_ascii=False)))
+    return parts
+
+
+def _length(parts: list[tuple[str, str]]) -> int:
+    return sum(len(text) for _, text in parts)
+
+
+def _shared(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> tuple[int, str | None]:
+    """Characters that both begin with, and the part of `other` in which they differ; None where one of them ends."""
+    shared = 0
+    for (_, mine), (name, yours) in zip(one, other, strict=False):
+        if mine != yours:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False))
+            return shared + sum(1 for _ in alike), name
+        shared += len(mine)
+    return shared, None
+
+
+def breaks(run: Run, rules: CacheRules) -> list[tuple[str, int, int]]:
+    """Where prompts leave what was sent before (flow, phase, part), how often, and the tokens lost; the most first."""
+    lost: dict[str, list[int]] = defaultdict(list)
+    for (flow, _, _), trace in run.traces.items():
+        for use in prefix_uses(trace, rules):
+            if use.broken_at is not None:
+                lost[f"{flow}, {use.call.phase}, {use.broken_at}"].append(use.lost)
+    found = [(where, len(tokens), sum(tokens)) for where, tokens in lost.items()]
+    return sorted(found, key=itemgetter(2), reverse=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """What is different; None leaves the recorded number."""
+
+    prices: PriceTable | None = None
+    model: str | None = None
+    """Whose price all calls have; needs `prices`."""
+    cached: float | CacheRules | None = None
+    """The share of the input tokens that a cache serves, 0 to 1, or its rules; needs `prices` to show in dollars."""
+    prefill: float | None = None
+    """Input tokens a second."""
+    decode: float | None = None
+    """Output tokens a second."""
+    per_call: float = 0.0
+    """Seconds a call takes before it reads; only with a speed."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cached, CacheRules | None) and not 0 <= self.cached <= 1:
+            raise ConfigError(f"the cached share {self.cached} is not between 0 and 1")
+        if any(speed is not None and speed <= 0 for speed in (self.prefill, self.decode)) or self.per_call < 0:
+            raise ConfigError("a speed in tokens a second is above 0, and seconds a call are not below it")
+
+    def table(self, run: Run) -> pd.DataFrame:
+        """One row a flow: dollars and tokens a turn and mean seconds, as they were and as they would be; NaN where a
+        call has no price or no count of tokens."""
+        import pandas as pd
+
+        counted = {(row.play, row.turn) for row in run.played()}
+        flows, figures = [], []
+        for play, trace in run.traces.items():
+            calls = self._calls(trace)
+            for turn in trace.turns():
+                if (play, turn) in counted:
+                    events = trace.of_turn(turn)
+                    there = [calls.get(event.id, event) for event in events]
+                    flows.append(play[0])
+                    figures.append([*chain(*zip(_figures(events), _figures(there), strict=True))])
+        if not flows:
+            raise RunError(f"{run.path} holds no calls, so none can be had elsewhere")
+        names = [f"{name}{where}" for name in FIGURES for where in ("", " there")]
+        by_flow = pd.DataFrame(figures, flows, names, dtype=float).groupby(level=0, sort=False)
+        return by_flow.mean(skipna=False).drop(columns="input tokens / turn there").assign(turns=by_flow.size())
+
+    def _calls(self, trace: Trace) -> dict[int, Event]:
+        """The answered calls of a conversation by their ids, as they would have been there."""
+        rules = self.cached if isinstance(self.cached, CacheRules) else CacheRules()
+        return {use.call.id: self._call(use.call, use.ideal) for use in prefix_uses(trace, rules)}
+
+    def _call(self, call: ModelCall, ideal: int) -> ModelCall:
+        assert call.completion is not None
+        usage = call.completion.usage
+        if self.cached is not None and usage.input_tokens is not None:
+            served = ideal if isinstance(self.cached, CacheRules) else round(self.cached * usage.input_tokens)
+            usage = replace(usage, cached_tokens=served)
+        return replace(
+            call,
+            completion=replace(call.completion, usage=usage),
+            cost_usd=self.prices.cost(self.model or call.model, usage) if self.prices else call.cost_usd,
+            seconds=self._seconds(usage, call.seconds),
+        )
+
+    def _seconds(self, usage: Usage, recorded: float) -> float:
+        """By the given speeds: a call waits, reads what no cache has, and writes. Where a speed is not given, reading
+        takes no time, or what was recorded is all writing."""
+        if (self.prefill is None and self.decode is None) or usage.input_tokens is None or usage.output_tokens is None:
+            return recorded
+        fresh = usage.input_tokens - (usage.cached_tokens or 0)
+        reading = fresh / self.prefill if self.prefill else 0.0
+        writing = usage.output_tokens / self.decode if self.decode else recorded
+        return self.per_call + reading + writing
+
+
+def _figures(events: list[Event]) -> list[float | None]:
+    totals = fold(events)
+    return [totals.cost_usd, totals.input_tokens, totals.cached_tokens, critical_path(events)]
