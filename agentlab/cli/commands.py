@@ -325,7 +325,7 @@ def fetch(names: Iterable[str]) -> None:
 def doctor(arguments: argparse.Namespace) -> int:
     from agentlab.cli.doctor import examine
 
-    return examine(arguments.verify)
+    return examine()
 
 
 def init(arguments: argparse.Namespace) -> None:

@@ -30,16 +30,16 @@ KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_
 ROOM_NEEDED = 3e9
 
 
-def examine(verify: bool = False) -> int:
-    """Print the findings; the exit code is 1 where the default run could not work here. `verify`: hash all weights."""
+def examine() -> int:
+    """Print the findings; the exit code is 1 where the default run could not work here."""
     healthy = True
-    for good, line in _findings(verify):
+    for good, line in _findings():
         say(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
         healthy = healthy and good is not False
     return 0 if healthy else 1
 
 
-def _findings(verify: bool) -> Iterator[tuple[bool | None, str]]:
+def _findings() -> Iterator[tuple[bool | None, str]]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield sys.version_info >= (3, 11), f"Python {version} (3.11 or newer is needed)"
     missing = [name for name in NEEDED if find_spec(name) is None]
@@ -55,12 +55,8 @@ def _findings(verify: bool) -> Iterator[tuple[bool | None, str]]:
     if own:
         yield Path(own).is_file(), f"AGENTLAB_LOCAL_MODEL {own}"
     for name in weights.names():
-        present = weights.is_present(name, anew=verify)
-        if not present and verify and weights.is_spoilt(name):
-            yield False, f"weights {name}: NOT the pinned bytes (agentlab pull {name} fetches them anew)"
-            continue
-        state = f"here{', every byte as pinned' if verify else ''}" if present else f"not here (agentlab pull {name})"
-        yield present or None, f"weights {name}: {state}"
+        present = weights.is_present(name)
+        yield present or None, f"weights {name}: {'here' if present else f'not here (agentlab pull {name})'}"
     for provider, variables in KEYS.items():
         yield _keys(provider, variables)
     base_url = os.environ.get("OPENAI_BASE_URL")

