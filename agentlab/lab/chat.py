@@ -256,8 +256,11 @@ class Chat:
             for row in self._begins_with:
                 session.add_unscored(row.user, row.reference_answers[0] if row.reference_answers else None)
                 self._note(row)
-        elif isinstance(away := self._driver.session.memory, UnavailableMemory) and away.may_be_back:
-            self._driver.session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
+            return self._driver
+        session = self._driver.session
+        await self._bench.renew_tools(session, self.variant, self._mcp)
+        if isinstance(session.memory, UnavailableMemory) and session.memory.may_be_back:
+            session.memory = await self._bench.open_memory(self.variant, self._memory_folder)
         return self._driver
 
     async def _reset(self) -> None:

@@ -358,6 +358,13 @@ class Workbench:
             reserved += tuple(tool.spec.name for tool in found[-1].tools)
         return found
 
+    async def renew_tools(self, session: Session, variant: Variant, mcp: Path | None) -> None:
+        """Offer a chat's session, before a turn, what its servers list by now."""
+        for manager in await self.tool_managers(variant, mcp, live=True):
+            for line in await manager.renew():
+                session.notify("subsystemMessage", line, title="tools")
+            manager.offer_to(session)
+
     async def close_all(self) -> None:
         """End whatever was opened."""
         await close_each([*self._managers.values(), *self._models.values(), self._queries])

@@ -152,11 +152,8 @@ async def test_a_server_that_floods_its_log_fills_no_disk(tmp_path, monkeypatch)
     row = {"command": sys.executable, "args": ["-c", flood]}
     config, _ = server_config("flood", row, tmp_path / "mcp.json")
 
-    async def ignore(listing):
-        return ""
-
     for _ in range(2):
-        server = client.McpServer(config, seconds=20.0, logs=tmp_path / "logs", on_listing=ignore)
+        server = client.McpServer(config, seconds=20.0, logs=tmp_path / "logs")
         with pytest.raises(ToolError, match="cannot be reached"):
             await server.listing()
         await server.close()

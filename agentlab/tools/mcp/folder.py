@@ -10,10 +10,10 @@
 
 What a server lists is asked for once and kept, so a run has the same tools from its first turn to its last and a replay
 needs no server at all. A server is started at its first call; if it then, or later, lists something else than what is
-kept, that is a problem to be told, and `refresh` takes the new listing over. A manager that is `live`, as a chat's is,
-takes it over at once, for every session it offers its tools to. Its answers are recorded by server, tool, arguments
-and, where a conversation asks the same again, how often it did; so is a failure to answer. What a server says while it
-works goes into the trace with its answer, as a replay repeats it.
+kept, that is a problem to be told, and `refresh` takes the new listing over. For a chat, whose manager is `live`, it is
+taken over at the next turn (`renew`). A server's answers are recorded by server, tool, arguments and, where a
+conversation asks the same again, how often it did; so is a failure to answer. What a server says while it works goes
+into the trace with its answer, as a replay repeats it.
 
 A manager belongs to the event loop it was opened in.
 """
@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.core.files import replace_file
@@ -60,16 +60,13 @@ class ToolManager:
         self.tools: tuple[FoundTool, ...] = ()
         self.problems: list[str] = []
         self._kept = _KeptListings(kept)
-        self._servers = [
-            McpServer(config, seconds=timeout_seconds, logs=logs, on_listing=functools.partial(self._compare, config))
-            for config in configs
-        ]
+        self._servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
         self._live = live
         self._scripts: Sequence[FoundTool] = ()
         self._reserved: Collection[str] = ()
         self._listed: dict[str, Sequence[ToolSpec]] = {}
         """The tools of each server."""
-        self._sessions: WeakSet[HoldsTools] = WeakSet()
+        self._offered: WeakKeyDictionary[HoldsTools, tuple[FoundTool, ...]] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
         """How often each conversation made each call."""
 
@@ -146,10 +143,24 @@ class ToolManager:
         return renamed
 
     def offer_to(self, session: HoldsTools) -> None:
-        """Add the tools to those of `session`; a live manager keeps them up to date."""
+        """Give the tools to `session`, in place of those it was given before."""
+        for tool in self._offered.get(session, ()):
+            del session.tools[tool.spec.name]
         session.tools.update({tool.spec.name: tool for tool in self.tools})
-        if self._live:
-            self._sessions.add(session)
+        self._offered[session] = self.tools
+
+    async def renew(self) -> list[str]:
+        """Take over what servers list by now; returns a line for each that lists something else than before."""
+        changed = []
+        for server in self._servers:
+            if server.differs_from(self._kept.rows(server.config)):
+                specs, _ = await self._listing_of(server, refresh=True)
+                if specs != self._listed[server.name]:
+                    changed.append(f"the tools of {server.name} have changed")
+                    self._listed[server.name] = specs
+        if changed:
+            self._name_tools()
+        return changed
 
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
         """The tools of a server, as kept or as it lists them now, and a line for each problem."""
@@ -168,39 +179,12 @@ class ToolManager:
         specs, notes = await asyncio.to_thread(accepted, server.name, rows)
         return specs, [*notes, *([] if specs else [f"{server.name}: it offers no tool that can be used"]), *problems]
 
-    async def _compare(self, config: ServerConfig, rows: list[Any]) -> str:
-        """Called with what a server lists: a run goes on with what is kept, but somebody should know."""
-        kept = self._kept.rows(config)
-        if kept is None or config.name not in self._listed:
-            return ""
-        before, now = ({row["name"]: row for row in listing} for listing in (kept, rows))
-        differences = {
-            "new": [name for name in now if name not in before],
-            "gone": [name for name in before if name not in now],
-            "changed": [name for name in now if name in before and now[name] != before[name]],
-        }
-        changes = "; ".join(f"{what}: {', '.join(names)}" for what, names in differences.items() if names)
-        if changes and self._live:
-            return await self._take_over(config, rows, changes)
-        problem = (
-            f"{config.name}: it no longer lists what {self._kept.file.name} keeps ({changes}); refresh to take it over"
-        )
-        if changes and problem not in self.problems:
+    def _tell_of_change(self, server: McpServer) -> None:
+        """A run goes on with what is kept, but somebody should know."""
+        problem = f"{server.name}: it no longer lists what {self._kept.file.name} keeps; refresh to take it over"
+        if server.differs_from(self._kept.rows(server.config)) and problem not in self.problems:
             log.warning("%s", problem)
             self.problems.append(problem)
-        return ""
-
-    async def _take_over(self, config: ServerConfig, rows: list[Any], changes: str) -> str:
-        """Offer what the server lists now to every session; returns a line that says so."""
-        self._kept.keep(config, rows)
-        self._listed[config.name], _ = await asyncio.to_thread(accepted, config.name, rows)
-        before = [tool.spec.name for tool in self.tools]
-        self._name_tools()
-        for session in self._sessions:
-            for name in before:
-                session.tools.pop(name, None)
-            self.offer_to(session)
-        return f"the tools of {config.name} have changed ({changes})"
 
     def _caller(self, server: McpServer, name: str) -> Work:
         async def run(arguments: dict[str, Any], context: ToolContext) -> str:
@@ -213,6 +197,8 @@ class ToolManager:
             asked[key] += 1
             tell = functools.partial(context.report, name)
             answer = await context.fetch("mcp", facts, lambda: server.call(name, arguments, tell))
+            if not self._live:
+                self._tell_of_change(server)
             for line in answer.get("progress", ()):
                 context.notify("subsystemMessage", str(line), title=f"tool {name}: progress")
             if answer["error"]:

@@ -1,4 +1,4 @@
-"""Servers that change their list of tools while they run: a chat takes it up at once, a run keeps what it had."""
+"""Servers that change their list of tools while they run: a chat takes it up at its next turn, a run keeps its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import pytest
 
 from agentlab.tools.mcp.client import McpServer
 from support.mcp_servers import OURS, liar, names, server_of
-from support.tool_sessions import call, notices, session_with
+from support.tool_sessions import call, session_with
 
 pytestmark = pytest.mark.slow
+
+
+async def renewed(manager):
+    """What the next turn is told, once a server has told of its change."""
+    for _ in range(500):
+        if told := await manager.renew():
+            return told
+        await asyncio.sleep(0.01)
+    return []
 
 
 @pytest.mark.parametrize(
@@ -19,35 +28,46 @@ pytestmark = pytest.mark.slow
     [(liar("growing"), "good", {}, "grown_1"), (OURS, "learn", {"called": "shout"}, "shout")],
     ids=["told without being asked", "told to who listens"],
 )
-async def test_a_changed_list_is_there_at_the_next_step(opened, tmp_path, server, first, arguments, fresh):
+async def test_a_changed_list_is_there_at_the_next_turn(opened, tmp_path, server, first, arguments, fresh):
     manager = await opened({"ours": server}, live=True)
     session, other = session_with(), session_with()
     for each in (session, other):
         manager.offer_to(each)
-    assert fresh not in session.tools
+    assert fresh not in session.tools and await manager.renew() == []
     await call(session, first, **arguments)
+    assert await renewed(manager) == ["the tools of ours have changed"] and await manager.renew() == []
+    assert fresh not in other.tools, "its turn may not be over"
+    for each in (session, other):
+        manager.offer_to(each)
     assert fresh in session.tools and fresh in other.tools and first in session.tools
-    told = [notice.text for notice in notices(session, "subsystemMessage")]
-    assert told == [f"the tools of ours have changed (new: {fresh})"]
     assert not (await call(session, fresh, **({"text": "hey"} if fresh == "shout" else {}))).startswith("Error")
     assert manager.problems == []
     kept = json.loads((tmp_path / "mcp.tools.json").read_text())["servers"]["ours"]["tools"]
     assert fresh in [row["name"] for row in kept], "the next chat begins with it"
 
 
-async def test_a_change_between_two_calls_is_taken_up_too(opened, over_http, monkeypatch):
+async def test_a_change_between_two_calls_is_taken_up_too(opened, over_http):
     manager = await opened({"far": {"url": over_http.url}}, live=True)
-    mine, theirs = session_with(), session_with()
-    manager.offer_to(mine)
-    stranger = McpServer(server_of(manager).config, seconds=20.0, logs=over_http._folder, on_listing=_heard)
-    assert (await call(mine, "echo", text="a")) == "a"
+    session = session_with()
+    manager.offer_to(session)
+    stranger = McpServer(server_of(manager).config, seconds=20.0, logs=over_http._folder)
+    assert (await call(session, "echo", text="a")) == "a"
     await stranger.call("learn", {"called": "shout"})
-    for _ in range(500):
-        if "shout" in mine.tools:
-            break
-        await asyncio.sleep(0.01)
-    assert "shout" in mine.tools and "shout" not in theirs.tools
+    assert await renewed(manager) == ["the tools of far have changed"] and "shout" in names(manager)
     await stranger.close()
+
+
+async def test_a_tool_that_is_no_longer_listed_is_offered_no_more(opened, tmp_path):
+    kept = tmp_path / "mcp.tools.json"
+    await (await opened({"ours": OURS})).close()
+    kept.write_text(kept.read_text().replace('"name": "echo"', '"name": "shout"'))
+    manager = await opened({"ours": OURS}, live=True)
+    session = session_with()
+    manager.offer_to(session)
+    assert "shout" in session.tools and await call(session, "add", a=1, b=1) == "2"
+    assert await manager.renew() == ["the tools of ours have changed"]
+    manager.offer_to(session)
+    assert "shout" not in session.tools and "echo" in session.tools
 
 
 async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
@@ -55,17 +75,16 @@ async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
     session = session_with()
     manager.offer_to(session)
     await call(session, "good")
+    await asyncio.sleep(0.1)
+    await call(session, "good")
     assert list(session.tools) == names(manager) == ["good"]
-    assert len(manager.problems) == 1 and "(new: grown_1); refresh to take it over" in manager.problems[0]
+    assert manager.problems == ["ours: it no longer lists what mcp.tools.json keeps; refresh to take it over"]
 
 
-async def test_a_server_that_never_stops_changing_is_asked_for_its_list_so_often_and_no_more(opened):
+async def test_a_server_that_never_stops_changing_holds_nobody_up(opened):
     manager = await opened({"ours": liar("restless")}, live=True)
     session = session_with()
     manager.offer_to(session)
     assert await call(session, "good") == ""
+    assert await manager.renew() == [], "it lists what it listed before"
     assert await call(session, "good") == ""
-
-
-async def _heard(rows):
-    return ""

@@ -87,11 +87,7 @@ async def test_a_server_that_lists_something_else_than_before_is_told_of(opened,
     assert names(manager)[:2] == ["add", "shout"] and manager.problems == []
     session = session_with(*manager.tools)
     assert await call(session, "add", a=1, b=1) == "2"
-    told = (
-        "ours: it no longer lists what mcp.tools.json keeps (new: echo; gone: shout; changed: add);"
-        " refresh to take it over"
-    )
-    assert manager.problems == [told]
+    assert manager.problems == ["ours: it no longer lists what mcp.tools.json keeps; refresh to take it over"]
     assert await call(session, "shout", text="x") == "Error: Unknown tool: shout"
     assert names(manager)[:2] == ["add", "shout"], "a run keeps its tools to its end"
     await manager.close()
