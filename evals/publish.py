@@ -93,7 +93,7 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
                     p,
                     brief(d.visible),
                 )
-                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.reading
+                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.word
 
 
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:

@@ -13,11 +13,11 @@ from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliabili
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.flips import Flip, Said, said, told, worst
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
+from agentlab.evals.compare.judgement import Judgement, conversations_more
+from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.compare.regret import Regret
-from agentlab.evals.compare.verdicts import WORSE, conversations_more
 from agentlab.evals.report.gate_files import FILES, lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges
@@ -44,7 +44,7 @@ def show_pairs(
         if everything:
             _show_ranking(console, comparison.ranking)
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
-        unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.reading == "unknown"}
+        unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
         known = [name for name in comparison.primary if name not in unknown]
         print_line(
             console, f"no difference shown in {', '.join(known)}" if known else "no deciding measure is known of both"
@@ -75,8 +75,8 @@ def _show_pair(console: Console, pair: Pair, primary: Sequence[str], everything:
     names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "reading"]
     columns = [*names, *(("p", "d_z", "visible") if everything else ())]
     shown = [d for d in pair.differences if d.primary or everything]
-    unknown = [d.measure.title for d in shown if d.reading == "unknown"]
-    rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.reading != "unknown"]
+    unknown = [d.measure.title for d in shown if d.kind == "unknown"]
+    rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.kind != "unknown"]
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
         print_line(console, f"not known of both: {', '.join(unknown)}")
@@ -107,13 +107,13 @@ def show_regret(quality: str, found: Sequence[Regret]) -> None:
             print_line(console, f"{r.flow}: {r.untold} turns more were decided rightly by no flow, and tell nothing")
 
 
-def _row(d: PairedDifference) -> list[Cell]:
+def _row(d: Judgement) -> list[Cell]:
     """A measure of a pair; what was shown is green or red."""
     interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
     p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
     means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
     title = d.measure.title + (" *" if d.primary else "")
-    reading = Text(d.reading, style={"B better": "green", "B worse": "red"}.get(d.reading, ""))
+    reading = Text(d.word, style={"B better": "green", "B worse": "red"}.get(d.word, ""))
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
     return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
 
@@ -172,8 +172,8 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    open_ = [judged for judged in verdict.judged if judged.verdict == "undecided" and not judged.advises]
-    moved = [judged for judged in verdict.judged if judged.verdict in WORSE or judged in open_]
+    open_ = [judged for judged in verdict.judged if judged.word == "undecided" and not judged.advises]
+    moved = [judged for judged in verdict.judged if judged.kind == "worse" or judged in open_]
     moved = [judged for judged in moved if judged.paired.changed]
     if explain:
         lost = [(judged, worst(judged.paired, FLIPS_SHOWN)) for judged in moved]

@@ -171,10 +171,10 @@ def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
     """Flows that were shown to be worse than the first one, or the first one than them, each with the measure."""
     loser = {"B worse": "b", "B better": "a"}
     return {
-        (getattr(pair, loser[d.reading]), d.measure.name)
+        (getattr(pair, loser[d.word]), d.measure.name)
         for pair in comparison.pairs
         for d in pair.differences
-        if d.reading in loser
+        if d.word in loser
     }
 
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.verdicts import WORSE, Judged
 from agentlab.evals.store.measures import measure
 
 ALPHA = 0.05
@@ -97,9 +97,16 @@ class Turns:
         return [Paired(measure=measure(n), keys=keys, a=x, b=y, codes=codes, size=size) for n, x, y in columns]
 
 
-def judged(members: list[Paired]) -> list[Judged]:
+def judgement(paired: Paired, outcome: Outcome) -> Judgement:
+    return Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, outcome=outcome)
+
+
+def judged(members: list[Paired]) -> list[Judgement]:
     tested = outcomes(members, ALPHA, two_sided=False)
-    return [Judged("flow", m, MARGIN, ALPHA, outcome) for m, outcome in zip(members, tested, strict=True)]
+    return [
+        Judgement(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, outcome=outcome)
+        for m, outcome in zip(members, tested, strict=True)
+    ]
 
 
 def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float, spots: bool = False) -> bool:
@@ -110,7 +117,7 @@ def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float,
     if spots:
         changed[:, 0] = np.where(turns.random.random(len(b)) < loss / max(b[:, 0].mean(), loss), 0.0, b[:, 0])
     members = [paired for x, y in [(a, changed), *pairs[1:]] for paired in turns.paired(x, y)]
-    return judged(members)[0].verdict in WORSE
+    return judged(members)[0].kind == "worse"
 
 
 def share(hits: int, of: int, low: float, high: float) -> str:
@@ -130,7 +137,7 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
         turns = Turns(shape, random)
         pairs = [(turns.play(), turns.play()) for _ in range(shape.flows)]
         without = judged([paired for a, b in pairs for paired in turns.paired(a, b)])
-        alarms += any(j.verdict in WORSE for j in without)
+        alarms += any(j.kind == "worse" for j in without)
         loss = without[0].visible
         if loss is not None:
             stated.append(loss)
@@ -188,7 +195,10 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
             paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
-            passed += Judged("flow", paired, MARGIN, ALPHA, Outcome(None, None, None, 1)).verdict == "pass"
+            passed += (
+                Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, outcome=Outcome(None, None, 1)).kind
+                == "pass"
+            )
         yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
 
 

@@ -1,4 +1,4 @@
-"""A family of measures tested together: which of them differ, by maxT, and how small a difference would be found."""
+"""A family of measures tested together: which of them differ, by maxT."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.stats.signs import Flips, visible
+from agentlab.evals.stats.signs import Flips
 
 ASSUMED = (
     "signs of whole conversations are flipped, which tests whether the two sides are exchangeable, not whether their"
@@ -22,8 +22,6 @@ class Outcome(NamedTuple):
     p: float | None
     p_adjusted: float | None
     """For the whole family; None where the measure could not be rejected, whatever the signs, and is no part of it."""
-    visible: float | None
-    """The difference found in 80 % of such comparisons."""
     family: int
     """The number of measures that are tested together."""
 
@@ -33,39 +31,34 @@ def outcomes(
     alpha: float,
     *,
     two_sided: bool,
-    families: Sequence[object] | None = None,
-    deciding: object = None,
+    families: Sequence[object] = (),
 ) -> list[Outcome]:
     """Of each member; their conversations must be numbered alike.
 
-    `families`: to which each belongs, by default to one; `deciding`: the one of which is worked out what is visible.
-    In a family is what could be rejected at all. Where only k conversations differ, p is at least 2 ** -k, whatever
-    the signs; what cannot raise an alarm must not make the others pay (Tarone 1990).
+    `families`: to which each belongs, by default to one. In a family is what could be rejected at all. Where only k
+    conversations differ, p is at least 2 ** -k, whatever the signs; what cannot raise an alarm must not make the others
+    pay (Tarone 1990).
     """
-    found = [Outcome(1.0 if len(member.differences) else None, None, None, 0) for member in members]
+    found = [Outcome(1.0 if len(member.differences) else None, None, 0) for member in members]
     changed = [place for place, member in enumerate(members) if member.changed]
     if not changed:
         return found
     sums = np.column_stack([members[place].sums for place in changed])
-    counts = np.column_stack([members[place].counts for place in changed])
     flips = Flips(sums, two_sided=two_sided)
     certain = np.array([constant_p(members[p].conversations, two_sided) if members[p].constant else 1 for p in changed])
     certain = np.where(two_sided | (sums.sum(axis=0) > 0), certain, 1.0)
     testable = (np.minimum(flips.floors(), certain) <= alpha) & np.array(
         [members[p].conversations > 1 for p in changed]
     )
-    families = families or [deciding] * len(members)
+    families = families or [None] * len(members)
     of = [families[place] for place in changed]
     for family in dict.fromkeys(of):
         own = np.array([other == family for other in of])
         tested, size = flips.test(own & testable), int((own & testable).sum())
-        seen: list[float | None] = [None] * int(own.sum())
-        if family == deciding:
-            seen = visible(sums[:, own], counts[:, own], alpha, two_sided=two_sided)
-        for column, loss in zip(np.flatnonzero(own).tolist(), seen, strict=True):
+        for column in np.flatnonzero(own).tolist():
             p = min(float(tested.p[column]), float(certain[column]))
             adjusted = min(float(tested.p_adjusted[column]), float(certain[column]) * size)
-            found[changed[column]] = Outcome(p, adjusted if testable[column] else None, loss, size)
+            found[changed[column]] = Outcome(p, adjusted if testable[column] else None, size)
         for place, outcome in enumerate(found):
             if families[place] == family:
                 found[place] = outcome._replace(family=size)

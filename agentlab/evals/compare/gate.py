@@ -4,7 +4,7 @@
     verdict = gate(another_run, "evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
 
 The loss of a measure is its mean difference in the worse direction, turn by turn on the turns of the baseline. What can
-be said of it is in `verdicts`. Two to four measures decide, those the baseline names as `primary`; the rest advises.
+be said of it is in `judgement`. Two to four measures decide, those the baseline names as `primary`; the rest advises.
 Where nobody chose them and turns failed, that they did decides, too.
 
     unchanged     every deciding measure of every flow is equal on every turn: a statement about these turns.
@@ -33,9 +33,9 @@ from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import Header, read_baseline
 from agentlab.evals.compare.family import outcomes
+from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
-from agentlab.evals.compare.verdicts import WORSE, Judged, conversations_more
 from agentlab.evals.grade.fingerprints import check_comparable, identity
 from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import (
@@ -58,6 +58,7 @@ GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_toke
 GATED_COSTS["latency_s"] = 0.20
 """Costs that are judged unasked, and their margins, in shares of the baseline's mean."""
 MEASURED_LIVE = "measured live in two runs"
+WORST_FIRST = ("worse beyond margin", "worse, size undecided", "undecided", "pass", "unchanged")
 
 Result = Literal["unchanged", "pass", "regression", "inconclusive"]
 EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "inconclusive": 3}
@@ -69,7 +70,7 @@ class Verdict:
     baseline_id: str
     alpha: float
     primary: tuple[str, ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[Judgement, ...]
     """Worst first: what decides, then what advises."""
     notes: tuple[str, ...]
     stopped: str = ""
@@ -78,15 +79,15 @@ class Verdict:
     """Parts of the data in which something that decides is worse, where the whole does not show it."""
 
     @property
-    def deciding(self) -> list[Judged]:
+    def deciding(self) -> list[Judgement]:
         return [judged for judged in self.judged if not judged.advises]
 
     @property
     def result(self) -> Result:
-        found = {judged.verdict for judged in self.deciding}
+        found = {judged.kind for judged in self.deciding}
         if found == {"unchanged"}:
             return "unchanged"
-        return "regression" if found & {*WORSE} else "inconclusive" if "undecided" in found else "pass"
+        return "regression" if "worse" in found else "inconclusive" if found & {"undecided", "unknown"} else "pass"
 
     @property
     def exit_code(self) -> int:
@@ -95,16 +96,16 @@ class Verdict:
     def __str__(self) -> str:
         sides = f"{self.run_id} against {self.baseline_id}"
         if self.result == "regression":
-            worse = [judged.moved for judged in self.deciding if judged.verdict in WORSE]
+            worse = [judged.moved for judged in self.deciding if judged.kind == "worse"]
             more = f" and {len(worse) - 3} more" if len(worse) > 3 else ""
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
-            open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
+            open_ = [judged for judged in self.deciding if judged.word == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
             told = f", {conversations_more(max(needed))} would tell" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].moved}{more} undecided{told} ({sides})"
-        moved = {judged.measure.name for judged in self.deciding if judged.verdict == "pass"}
+        moved = {judged.measure.name for judged in self.deciding if judged.kind == "pass"}
         names = [name for name in self.primary if any(judged.measure.name == name for judged in self.deciding)]
         equal = ", ".join(name for name in names if name not in moved)
         if self.result == "unchanged":
@@ -148,7 +149,7 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
     deciding = [(j.flow, j.paired) for j in judged if not j.advises]
     broken = differing(deciding, labels(run), alpha, two_sided=False)
-    shown = [(j.flow, j.measure.name) for j in judged if j.verdict in WORSE]
+    shown = [(j.flow, j.measure.name) for j in judged if j.kind == "worse"]
     return Verdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
@@ -249,7 +250,7 @@ def judge(
     primary: Sequence[str] = (),
     *,
     seconds_decide: bool = False,
-) -> tuple[tuple[Judged, ...], tuple[str, ...]]:
+) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """The verdicts, worst first, and what else is to be said, from the turns of each flow of the baseline.
 
     Without `primary`, `measures.primary_family` decides. Latency decides only with `seconds_decide`.
@@ -258,11 +259,11 @@ def judge(
     primary = primary_family(baseline.values(), primary)
     members, unknown = members_of(baseline, run, margins, primary, seconds_decide=seconds_decide)
     families = [member.advises for member in members]
-    found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families, deciding="")
+    found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families)
     judged = []
     for (flow, advises, paired), outcome in zip(members, found, strict=True):
         share = share_of(paired.measure.name, margins)
-        judged.append(Judged(flow, paired, share, alpha, outcome, advises=advises))
+        judged.append(Judgement(flow=flow, paired=paired, outcome=outcome, alpha=alpha, share=share, advises=advises))
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
     if live:
@@ -270,9 +271,9 @@ def judge(
     return tuple(sorted(judged, key=worst_first)), tuple(notes)
 
 
-def worst_first(judged: Judged) -> tuple[bool, int, float]:
+def worst_first(judged: Judgement) -> tuple[bool, int, float]:
     """For sorting: what decides, then what advises."""
-    rank = [*WORSE, "undecided", "pass", "unchanged"].index(judged.verdict)
+    rank = WORST_FIRST.index(judged.word)
     size = judged.loss / (judged.paired.reach[0] or 1.0) if judged.loss else 0.0
     return bool(judged.advises), rank, -size
 

@@ -14,7 +14,6 @@ The result shows itself in a notebook; `.table` is a data frame, `to_json()` pla
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,19 +25,18 @@ from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.shown import one_line
 from agentlab.evals.compare.epochs import Components, components
-from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.family import outcomes
 from agentlab.evals.compare.flips import Flip, flips
+from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.ranking import Ranking, rank
 from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
-from agentlab.evals.compare.verdicts import MOST_CONVERSATIONS, conversations_to_show
 from agentlab.evals.grade.fingerprints import check_comparable, identity
-from agentlab.evals.stats.statistics import Interval, cohens_dz, mean_intervals
+from agentlab.evals.stats.statistics import mean_intervals
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
     Key,
-    Measure,
     Values,
     in_order,
     measured,
@@ -53,51 +51,7 @@ if TYPE_CHECKING:
     from agentlab.evals.store.frames import Frame
 
 ALPHA = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairedDifference:
-    """One measure of a pair, B - A; what could not be known is None."""
-
-    measure: Measure
-    n: int
-    """Pairs of turns, of `clusters` conversations."""
-    clusters: int
-    a: float | None
-    b: float | None
-    difference: float | None
-    changed: bool
-    """Whether any turn differs."""
-    ci95: tuple[float, float] | None
-    p: float | None
-    """Two-sided, by flipping the signs of whole conversations."""
-    p_adjusted: float | None
-    """For its family over all pairs; None where no signs could have rejected it."""
-    primary: bool
-    """Whether it decides or advises; the two are families of their own."""
-    d_z: float | None
-    visible: float | None
-    """The smallest true difference that would be found in 80 % of such comparisons, after the adjustment."""
-    more: int | None
-    """Of what decides and is not shown: how many conversations more, like these, would show it; None if none would."""
-
-    @property
-    def reading(self) -> str:
-        """`B better`, `B worse`, `no difference shown`, `unchanged` or `unknown`."""
-        if self.difference is None:
-            return "unknown"
-        if self.p_adjusted is None or self.p_adjusted >= ALPHA:
-            return "no difference shown" if self.changed else "unchanged"
-        return "B better" if (self.difference > 0) == (self.measure.better == "higher") else "B worse"
-
-    @property
-    def is_shown(self) -> bool:
-        return self.reading in ("B better", "B worse")
-
-    def __str__(self) -> str:
-        word = "better" if self.reading == "B better" else "worse"
-        moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
-        return f"{word} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})" if self.is_shown else self.reading
+IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z", "visible", "more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +60,7 @@ class Pair:
     b: str
     """`flow`, or `flow (run)` where two runs are compared."""
     flows: tuple[str, str]
-    differences: tuple[PairedDifference, ...]
+    differences: tuple[Judgement, ...]
     gained: tuple[Flip, ...]
     """From below .5 to .5 or more."""
     lost: tuple[Flip, ...]
@@ -117,8 +71,8 @@ class Pair:
         """What was shown of what decides, in a sentence."""
         decisive = [d for d in self.differences if d.primary]
         found = [str(d) for d in decisive if d.is_shown]
-        for told, reading in (("no difference shown in", False), ("not known of both:", True)):
-            rest = [d.measure.name for d in decisive if not d.is_shown and (d.reading == "unknown") == reading]
+        for told, unknown in (("no difference shown in", False), ("not known of both:", True)):
+            rest = [d.measure.name for d in decisive if not d.is_shown and (d.kind == "unknown") == unknown]
             found += [f"{told} {', '.join(rest)}"] if rest else []
         return f"{self.b} against {self.a}: {'; '.join(found)}"
 
@@ -132,7 +86,7 @@ class Pair:
         paired = self.paired[name]
         return components(dict(zip(paired.keys, paired.differences.tolist(), strict=False)))
 
-    def __getitem__(self, name: str) -> PairedDifference:
+    def __getitem__(self, name: str) -> Judgement:
         for difference in self.differences:
             if difference.measure.name == name:
                 return difference
@@ -155,8 +109,9 @@ class Comparison:
         for pair in self.pairs:
             rows = []
             for d in pair.differences:
-                name = {"measure": d.measure.name, "better": d.measure.better, "reading": d.reading}
-                rows.append(dataclasses.asdict(d) | name)
+                numbers = {name: getattr(d, name) for name in IN_JSON}
+                said = {"better": d.measure.better, "reading": d.word}
+                rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
                 if pair.epochs > 1:
                     rows[-1]["components"] = pair.components(d.measure.name)._asdict()
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
@@ -174,10 +129,10 @@ class Comparison:
         for pair in self.pairs:
             for d in pair.differences:
                 low, high = d.ci95 or (None, None)
-                row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.clusters}
+                row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.reading})
+                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.word})
         return frame_of(rows)
 
     def __repr__(self) -> str:
@@ -282,17 +237,24 @@ def compare_sides(
             columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
-    intervals = dict(zip(known, means, strict=True))
+    intervals = dict(zip(known, (interval for _, interval in means), strict=True))
     decide = [name for name in primary if name != LATENCY or seconds]
     families = [name in decide for _, name in columns]
-    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families, deciding=True)
+    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families)
     tested = dict(zip(columns, found, strict=True))
     pairs = []
     for number, pair in enumerate(named):
         own = {name: paired for (of, name), paired in columns.items() if of == number}
         turned = flips(own.values())
         differences = [
-            _difference(paired, tested[number, name], name in decide, *intervals.get((number, name), (None, None)))
+            Judgement(
+                flow=pair.b_name,
+                paired=paired,
+                outcome=tested[number, name],
+                alpha=ALPHA,
+                advises="" if name in decide else "advice",
+                ci95=intervals.get((number, name)),
+            )
             for name, paired in own.items()
         ]
         pairs.append(
@@ -318,33 +280,3 @@ def compare_sides(
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
     slices = tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))
     return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, ranking=ranking, slices=slices)
-
-
-def _difference(
-    paired: Paired, outcome: Outcome, primary: bool, center: float | None, interval: Interval
-) -> PairedDifference:
-    a, b = paired.means
-    visible = outcome.visible
-    if visible is not None and paired.measure not in COSTS and (a is None or visible > max(a, paired.reach[0] - a)):
-        visible = None  # the mean has no room for it
-    more = math.inf
-    if primary and paired.changed and (outcome.p_adjusted is None or outcome.p_adjusted >= ALPHA):
-        towards = 1.0 if center is not None and center * paired.direction > 0 else -1.0
-        level = ALPHA / 2 / max(1, outcome.family)
-        more = conversations_to_show(towards * paired.sums, paired.conversations, level)
-    return PairedDifference(
-        measure=paired.measure,
-        n=len(paired.keys),
-        clusters=paired.conversations,
-        a=a,
-        b=b,
-        difference=center,
-        changed=paired.changed,
-        ci95=interval,
-        p=outcome.p,
-        p_adjusted=outcome.p_adjusted,
-        primary=primary,
-        d_z=cohens_dz(paired.differences),
-        visible=visible,
-        more=math.ceil(more) if more <= MOST_CONVERSATIONS else None,
-    )

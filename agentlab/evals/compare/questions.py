@@ -18,9 +18,10 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair
-from agentlab.evals.compare.verdicts import Judged, conversations_more, conversations_to_show
+from agentlab.evals.stats.planning import more_to_show
 from agentlab.evals.stats.statistics import may_lose
 from agentlab.evals.store.measures import brief
 
@@ -83,19 +84,18 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
         parts.append(f"{said} in {name} ({moved}, p = {min(shown, contrary):.2g})")
         p, refuted = max(p, shown), refuted or contrary < ALPHA
         if shown >= ALPHA:
-            more = max(more, conversations_to_show(there.sums, there.conversations, ALPHA))
+            more = max(more, more_to_show(there.sums, there.counts, ALPHA))
     for name, share in not_worse.items():
         if math.isnan(share) or share < 0:
             raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
         paired = _known(pair, name)
-        judged = Judged(pair.b, paired, share, ALPHA, Outcome(None, None, None, 1))
+        judged = Judgement(flow=pair.b, paired=paired, outcome=Outcome(None, None, 1), alpha=ALPHA, share=share)
         has = paired.counts > 0
         few = paired.conversations < 2
         lost = 0.0
         if paired.changed:
             lost = 1.0 if few else may_lose(paired.sums[has], paired.counts[has], paired.reach[0], judged.margin)
-        least = judged.at_least
-        worse = least is not None and least > judged.margin
+        worse = judged.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be not worse"
         limit = "equal on these turns"
         if paired.changed:

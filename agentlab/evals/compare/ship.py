@@ -15,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
-from agentlab.evals.stats.signs import POWER
-from agentlab.evals.stats.statistics import NORMAL
+from agentlab.evals.stats.planning import to_see
 from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import COSTS, brief, measure, measured
 from agentlab.evals.store.run import Run
@@ -151,33 +149,33 @@ def _others_lost(pairs: Sequence[Pair]) -> bool:
 def _outcome(pair: Pair) -> str:
     """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
     decisive = [d for d in pair.differences if d.primary]
-    readings = {d.reading for d in decisive} & {"B better", "B worse"}
+    kinds = {d.kind for d in decisive if d.is_shown}
     moved = [d for d in decisive if d.changed and d.measure not in COSTS]
-    if moved and all(d.visible is None and d.reading == "no difference shown" for d in moved):
+    if moved and all(d.visible is None and d.kind == "undecided" for d in moved):
         return "open"
-    if len(readings) == 2:
+    if len(kinds) == 2:
         return "trade"
-    return "open" if not readings else "b" if "B better" in readings else "a"
+    return "open" if not kinds else "b" if "better" in kinds else "a"
 
 
 def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[Pair]) -> str:
     if trades:
         pair = trades[0]
-        won, lost = (_listed(pair, reading) for reading in ("B better", "B worse"))
+        won, lost = (_listed(pair, kind) for kind in ("better", "worse"))
         return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
     open_ = open_ or comparison.pairs
     sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
     decisive = [d for pair in open_ for d in pair.differences if d.primary]
-    if all(d.reading == "unknown" for d in decisive):
+    if all(d.kind == "unknown" for d in decisive):
         return f"Undecided between {', '.join(sides)}: what decides is not known of both."
-    if not any(d.changed for d in decisive) and not any(d.reading == "unknown" for d in decisive):
+    if not any(d.changed for d in decisive) and not any(d.kind == "unknown" for d in decisive):
         return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
     return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
 
 
 def _between(ahead: Sequence[Pair], open_: Sequence[Pair], among: Comparison | None) -> str:
     """Where flows beat the one they were compared with: the first of the run, or without `among` itself before."""
-    won = " or ".join(dict.fromkeys(_listed(pair, "B better") for pair in ahead))
+    won = " or ".join(dict.fromkeys(_listed(pair, "better") for pair in ahead))
     first = ahead[0].a if among else "in the first run"
     if among and (trades := [pair for pair in among.pairs if _outcome(pair) == "trade"]):
         return _undecided(among, (), trades)
@@ -197,10 +195,10 @@ def _conversations(count: int) -> str:
 
 def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool = False) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
-    conversations = max((d.clusters for pair in pairs for d in pair.differences), default=0)
+    conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     played = _conversations(conversations)
     needed = [
-        conversations_to_see(pair.paired[d.measure.name], comparison.family)
+        to_see(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, TARGET)
         for pair in pairs
         for d in pair.differences
         if d.primary and d.measure not in COSTS
@@ -221,27 +219,9 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool
     return "; ".join(told)
 
 
-def conversations_to_see(paired: Paired, family: int, difference: float = TARGET) -> int | None:
-    """How many conversations like these find a true difference in `POWER` of comparisons; None where nothing varies.
-
-    (z at the level + z at the power)**2 * variance of the conversations' means / difference**2, after arXiv 2411.00640,
-    equation 9, the level shared by the `family`; two decimal digits are more than it knows, so it is rounded up to one.
-    """
-    has = paired.counts > 0
-    if not paired.changed or has.sum() < 2:
-        return None
-    moved = paired.sums[has] / paired.counts[has]
-    level = ALPHA / max(1, family) / 2
-    needed = (NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)) ** 2 * float(np.var(moved, ddof=1)) / difference**2
-    # Signs cannot reject before so many conversations differ.
-    needed = max(needed, math.log2(1 / level))
-    digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
-    return int(math.ceil(needed / digit) * digit)
-
-
 def _quality(pairs: Sequence[Pair], best: str) -> str:
     own = [pair for pair in pairs if best in (pair.a, pair.b)]
-    gains = [_listed(pair, "B better" if pair.b == best else "B worse", quality=True) for pair in own]
+    gains = [_listed(pair, "better" if pair.b == best else "worse", quality=True) for pair in own]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
     if named:
         return f"better in {named}"
@@ -251,8 +231,8 @@ def _quality(pairs: Sequence[Pair], best: str) -> str:
     return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
 
 
-def _listed(pair: Pair, reading: str, quality: bool = False) -> str:
-    found = [d for d in pair.differences if d.primary and d.reading == reading]
+def _listed(pair: Pair, kind: str, quality: bool = False) -> str:
+    found = [d for d in pair.differences if d.primary and d.kind == kind]
     return ", ".join(d.measure.name for d in found if not (quality and d.measure in COSTS))
 
 
@@ -266,7 +246,7 @@ def _savings(pairs: Sequence[Pair], best: str, means: Means) -> list[str]:
                 continue
             other = pair.a if best == pair.b else pair.b
             mine, theirs = means[best].get(name), means[other].get(name)
-            shown = pair[name].reading == ("B better" if best == pair.b else "B worse")
+            shown = pair[name].kind == ("better" if best == pair.b else "worse")
             shares.append(theirs / mine if shown and mine and theirs else 0.0)
         least = min(shares, default=0.0)
         if least > 1:
@@ -291,8 +271,8 @@ def _limits(comparison: Comparison) -> list[str]:
     least: dict[str, list[tuple[float | None, int]]] = {}
     for pair in comparison.pairs:
         for d in pair.differences:
-            if d.primary and d.changed and d.measure not in COSTS and d.reading == "no difference shown":
-                least.setdefault(d.measure.name, []).append((d.visible, d.clusters))
+            if d.primary and d.changed and d.measure not in COSTS and d.kind == "undecided":
+                least.setdefault(d.measure.name, []).append((d.visible, d.conversations))
     parts = []
     for name, found in least.items():
         visible = [limit for limit, _ in found if limit is not None]

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.stats.signs import DRAWS_OF_VISIBLE, Flips
+from agentlab.evals.stats.signs import Flips
 from agentlab.evals.store.measures import COSTS
 from agentlab.evals.store.rows import TurnFigures
 from agentlab.evals.store.run import Run
 
+DRAWS = 2000
 FEWEST = 5
 """Conversations of a slice; signs of fewer cannot reject anything."""
 MOST_VALUES = 12
@@ -95,7 +96,7 @@ def differing(
                 found.append((name, flow, paired, mask))
     if not columns:
         return []
-    tests = Flips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS_OF_VISIBLE)
+    tests = Flips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
     can = tests.floors() <= alpha
     shown, many = [], int(can.sum())
     for (name, flow, paired, mask), p, testable in zip(found, tests.test(can).p_adjusted.tolist(), can, strict=True):

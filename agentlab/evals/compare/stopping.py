@@ -16,6 +16,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from agentlab.core.trace import add_up
 from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
-from agentlab.evals.compare.gate import Member, Verdict, check_arguments, members_of, share_of, worst_first
-from agentlab.evals.compare.verdicts import Judged, Kind
+from agentlab.evals.compare.gate import Verdict, check_arguments, members_of, share_of, worst_first
+from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.paired import Paired
 from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, evidence_of_loss, planned_looks
 from agentlab.evals.store.measures import (
     COSTS,
@@ -104,40 +106,12 @@ class _Column:
         return self.known and evidence(sums, counts, margin, self.reach, self.widest) >= 1 / alpha
 
 
-class Watched(Judged):
-    """As `Judged`, with bounds that hold at all times together."""
-
-    def __init__(
-        self,
-        member: Member,
-        share: float,
-        alpha: float,
-        outcome: Outcome,
-        order: np.ndarray,
-        column: _Column,
-        cut: bool,
-    ) -> None:
-        super().__init__(member.flow, member.paired, share, alpha, outcome, advises=member.advises)
-        self._column = column
-        """What the whole baseline says of the measure."""
-        self._order = order
-        """The conversations' numbers as they were folded."""
-        self._cut = cut
-        """Whether the run ended before anything was decided."""
-
-    def _bound(self, sign: float, alpha: float) -> float | None:
-        if self.loss is None or self.conversations < 2:
-            return self.loss
-        sums, counts = sign * self.paired.sums[self._order], self.paired.counts[self._order]
-        reach = max(self.paired.reach[sign < 0], self._column.reach)
-        return sign * bound(sums, counts, reach, self._column.widest, alpha)
-
-    @property
-    def verdict(self) -> Kind:
-        found = super().verdict
-        # So far is not to the end.
-        excluded = self.bound is not None and self.bound <= self.margin
-        return "undecided" if self._cut and found == "unchanged" and not excluded else found
+def bound_at_all_times(column: _Column, order: np.ndarray, paired: Paired, sign: float, alpha: float) -> float | None:
+    """As `judgement.bound_of_all`, holding at all times together; `order`: the conversations as they were folded."""
+    if not len(paired.losses) or paired.conversations < 2:
+        return float(paired.losses.mean()) if len(paired.losses) else None
+    reach = max(paired.reach[sign < 0], column.reach)
+    return sign * bound(sign * paired.sums[order], paired.counts[order], reach, column.widest, alpha)
 
 
 class Stopping:
@@ -264,10 +238,21 @@ class Stopping:
             constant = np.array([m.paired.constant and m.paired.losses[0] > 0 for m in own])
             found = self._p(np.column_stack(sums), constant) if looked else np.ones(len(own))
             for member, value in zip(own, found.tolist(), strict=True):
-                name, outcome = member.paired.measure.name, Outcome(None, value, None, len(own))
+                name, outcome = member.paired.measure.name, Outcome(None, value, len(own))
                 share = share_of(name, self._margins)
                 column = _Column(member.flow, name, self._held[member.flow], share)
-                judged.append(Watched(member, share, self._alpha, outcome, order, column, cut))
+                judged.append(
+                    Judgement(
+                        flow=member.flow,
+                        paired=member.paired,
+                        outcome=outcome,
+                        alpha=self._alpha,
+                        share=share,
+                        advises=member.advises,
+                        bounds=partial(bound_at_all_times, column, order),
+                        is_cut=cut,
+                    )
+                )
         notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
         if run.result.model != self._header.model:
             notes.append(f"the baseline was made with {self._header.model}, the run with {run.result.model}")

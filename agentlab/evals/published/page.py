@@ -73,7 +73,7 @@ def _unsaid(found: Unsaid) -> Iterator[Table | str]:
         rows = [_difference(d) for d in found.differences if (d.a, d.b) == (a, b)]
         yield Table(f"what the authors did not say: A: {a}   B: {b}", columns, rows)
     yield from map(_ranking, sorted(found.rankings, key=lambda ranking: not ranking.holds))
-    clusters = sorted({d.found.clusters for d in found.differences})
+    clusters = sorted({d.found.conversations for d in found.differences})
     sizes = f"{clusters[0]}" if len(clusters) == 1 else f"{clusters[0]} to {clusters[-1]}"
     family = found.comparison.family if found.comparison else 0
     yield (
@@ -87,7 +87,7 @@ def _difference(difference: Difference) -> list[str]:
     interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
     p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
     means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
-    return [f"{d.measure.name}, {difference.category}", str(d.n), *means, interval, p, adjusted, d.reading]
+    return [f"{d.measure.name}, {difference.category}", str(d.n), *means, interval, p, adjusted, d.word]
 
 
 def _ranking(ranking: Ranking) -> str:
@@ -99,7 +99,7 @@ def _ranking(ranking: Ranking) -> str:
     loose = [
         f"{x} over {y}"
         for x, y, step in zip(names, names[1:], ranking.steps, strict=False)
-        if step.found.reading not in ("B better", "B worse")
+        if step.found.word not in ("B better", "B worse")
     ]
     return f"ranking not shown: {what}; open: {', '.join(loose)}"
 

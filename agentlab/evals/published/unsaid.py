@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from agentlab.evals.compare.pairs import Comparison, PairedDifference, Sides, compare_sides
+from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.pairs import Comparison, Sides, compare_sides
 from agentlab.evals.published.reproduce import ALL, Answer, CannotBeHad, Claim, Pack
 from agentlab.evals.store.measures import Key, Values
 
@@ -28,7 +29,7 @@ class Difference:
     category: str
     a: str
     b: str
-    found: PairedDifference
+    found: Judgement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Ranking:
 
     @property
     def holds(self) -> bool:
-        return all(step.found.reading in ("B better", "B worse") for step in self.steps)
+        return all(step.found.word in ("B better", "B worse") for step in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.core.shown import as_html, one_line, paragraph
-from agentlab.evals.compare.pairs import Comparison, Pair, PairedDifference
+from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.stats.statistics import Interval
 from agentlab.evals.store.measures import Measure, brief
 
@@ -108,12 +109,12 @@ def forest(comparison: Comparison) -> Picture:
             y += 22
             most = reach[d.measure.better]
             low, high = (middle + half * end / most for end in ends)
-            colour = GOOD if d.reading == "B better" else BAD if d.reading == "B worse" else SOFT
+            colour = GOOD if d.word == "B better" else BAD if d.word == "B worse" else SOFT
             parts.append(_text(0, y, d.measure.title, INK))
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
             place = middle + half * center / most
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.reading, d.reading)}", colour))
+            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.word, d.word)}", colour))
             told.append(_in_words(pair, d))
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22
@@ -156,7 +157,7 @@ def _said(measure: Measure, mean: Mean) -> str:
     return f"{measure.show(mean[0])}{interval} (n={mean[2]})"
 
 
-def _scaled(d: PairedDifference) -> tuple[float, tuple[float, float]]:
+def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
     """The difference and its ends, better to the right; a cost as a share of the first flow's mean."""
     assert d.difference is not None
     scale = 1.0 if d.measure.better == "higher" else -1 / abs(d.a) if d.a else 0.0
@@ -164,14 +165,14 @@ def _scaled(d: PairedDifference) -> tuple[float, tuple[float, float]]:
     return d.difference * scale, (low, high)
 
 
-def _change(d: PairedDifference) -> str:
+def _change(d: Judgement) -> str:
     assert d.difference is not None
     return f"{d.difference / abs(d.a):+.0%}" if d.measure.better == "lower" and d.a else brief(d.difference, "+")
 
 
-def _in_words(pair: Pair, d: PairedDifference) -> str:
+def _in_words(pair: Pair, d: Judgement) -> str:
     interval = f" [{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else ""
-    return f"{pair.b} - {pair.a}, {d.measure.title}: {brief(d.difference, '+')}{interval} (n={d.n}): {d.reading}"
+    return f"{pair.b} - {pair.a}, {d.measure.title}: {brief(d.difference, '+')}{interval} (n={d.n}): {d.word}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.2) -> str:

@@ -17,11 +17,12 @@ from agentlab.core.files import replace_file
 from agentlab.core.shown import as_markdown, printable
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.verdicts import WORSE, Judged
+from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.store.measures import COSTS, brief
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
 NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible", "more")
+ATTRIBUTES = {"baseline": "a", "run": "b"}
 CAPTION = (
     "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
     " loss found in 80 % of such runs"
@@ -34,44 +35,49 @@ OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 def lines(verdict: Verdict) -> list[str]:
     """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
     # What else would have come of a run that was stopped is not known.
-    told = (*WORSE, "undecided") if verdict.result != "regression" or not verdict.stopped else WORSE
-    open_ = [judged for judged in verdict.deciding if judged.verdict in told]
+    told = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
+    open_ = [judged for judged in verdict.deciding if judged.kind in told]
     found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
     found += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
     found += [f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
     if len(open_) > OPEN_SHOWN:
         found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
-    counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
+    counts = Counter(judged.word for judged in verdict.deciding if judged not in open_)
     if counts:
         found.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    advice = [judged for judged in verdict.judged if judged.advises and judged.verdict in WORSE]
+    advice = [judged for judged in verdict.judged if judged.advises and judged.kind == "worse"]
     found += [f"advice: {judged.moved}: {judged.why}" for judged in advice[:ADVICE_SHOWN]]
     if len(advice) > ADVICE_SHOWN:
         found.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
     if any(judged.paired.changed for judged in verdict.deciding):
-        passed = any(judged.verdict == "pass" and judged.measure in COSTS for judged in verdict.deciding)
+        passed = any(judged.kind == "pass" and judged.measure in COSTS for judged in verdict.deciding)
         found.append(f"how: {ASSUMED}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
     return found + [f"note: {note}" for note in verdict.notes[:2]]
 
 
-def cells(judged: Judged) -> list[str]:
+def cells(judged: Judgement) -> list[str]:
     """One text for each of `COLUMNS`."""
     show = judged.measure.show
     return [
         judged.measure.name,
         str(judged.n),
-        show(judged.baseline),
-        show(judged.run),
+        show(judged.a),
+        show(judged.b),
         brief(judged.loss, "+"),
         brief(judged.bound, "+"),
         brief(judged.margin),
         "-" if judged.p_adjusted is None else f"{judged.p_adjusted:.2g}",
         brief(judged.visible),
-        judged.verdict + (" (advises)" if judged.advises else ""),
+        judged.word + (" (advises)" if judged.advises else ""),
     ]
 
 
-def by_flow(verdict: Verdict) -> dict[str, list[Judged]]:
+def numbers(judged: Judgement) -> dict[str, float | None]:
+    """By `NUMBERS`, in the units of the measure."""
+    return {name: getattr(judged, ATTRIBUTES.get(name, name)) for name in NUMBERS}
+
+
+def by_flow(verdict: Verdict) -> dict[str, list[Judgement]]:
     ordered = sorted(verdict.judged, key=attrgetter("flow"))
     return {flow: list(judged) for flow, judged in groupby(ordered, attrgetter("flow"))}
 
@@ -80,9 +86,8 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     """The verdict as plain data; losses, margins and bounds in the units of their measures."""
     rows = []
     for judged in verdict.judged:
-        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.verdict, "why": judged.why}
-        numbers = {name: getattr(judged, name) for name in NUMBERS}
-        rows.append({**named, "decides": not judged.advises, **numbers})
+        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.word, "why": judged.why}
+        rows.append({**named, "decides": judged.primary, **numbers(judged)})
     return {
         "result": verdict.result,
         "exit_code": verdict.exit_code,
@@ -107,11 +112,11 @@ def junit(verdict: Verdict) -> str:
         properties = ElementTree.SubElement(suite, "properties")
         told = {"run": verdict.run_id, "baseline": verdict.baseline_id, "alpha": repr(verdict.alpha)}
         for j in judged:
-            numbers = {f"{j.measure.name}.{number}": getattr(j, number) for number in NUMBERS}
-            told |= {name: repr(value) for name, value in numbers.items() if value is not None}
+            known = {name: value for name, value in numbers(j).items() if value is not None}
+            told |= {f"{j.measure.name}.{name}": repr(value) for name, value in known.items()}
             case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
             if kind := _outcome(j):
-                ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
+                ElementTree.SubElement(case, kind, type=j.word, message=j.why)
         for name, value in told.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
     for element in root.iter():
@@ -154,13 +159,13 @@ def save(text: str, path: str | Path, *, append: bool = False) -> None:
         raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
 
 
-def _outcome(judged: Judged) -> str:
-    if judged.verdict in ("pass", "unchanged"):
+def _outcome(judged: Judgement) -> str:
+    if judged.kind in ("pass", "unchanged"):
         return ""
-    return "failure" if judged.verdict in WORSE and not judged.advises else "skipped"
+    return "failure" if judged.kind == "worse" and not judged.advises else "skipped"
 
 
-def _counts(judged: Sequence[Judged]) -> dict[str, str]:
+def _counts(judged: Sequence[Judgement]) -> dict[str, str]:
     outcomes = Counter(map(_outcome, judged))
     found = {"tests": len(judged), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
     return {name: str(count) for name, count in found.items()}

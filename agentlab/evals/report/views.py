@@ -193,7 +193,7 @@ def comparison_markdown(comparison: Comparison) -> str:
                 interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
                 p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}"
                 means = [d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+")]
-                rows.append([d.measure.title, str(d.n), *means, interval, p, d.reading])
+                rows.append([d.measure.title, str(d.n), *means, interval, p, d.word])
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
         lines += [f"**{plain(str(pair))}**", "", *_table(heads, rows), ""]
     advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)

@@ -18,17 +18,10 @@ SEED = 0
 EXACT_UP_TO = 13
 """Conversations that differ, for which all flips are tried."""
 DRAWS = 9999
-DRAWS_OF_VISIBLE = 2000
 BLOCK = 1_000_000
 """Numbers drawn at once: 8 MB."""
 TIE = 1e-5
 """Closer than that, in units of a column, two sums are the same: signs are summed in single precision."""
-POWER = 0.8
-ROUNDS = 5
-UNKNOWN = 0.3
-FEWEST = 8
-"""Conversations, of which residuals say too little to state a loss; counted as Kish does (Survey Sampling, 1965): turns
-** 2 / sum of the turns of each ** 2, so that one that outweighs the rest counts for little more than itself."""
 
 
 class Tested(NamedTuple):
@@ -85,67 +78,6 @@ class Flips:
         least = 0.0 if self.exact else 1 / (len(self.drawn) + 1)
         found: np.ndarray = np.minimum(1.0, np.maximum((2.0 if self.two_sided else 1.0) * 2.0**-differing, least))
         return found
-
-
-def visible(sums: np.ndarray, counts: np.ndarray, alpha: float, *, two_sided: bool = False) -> list[float | None]:
-    """Of each column the loss a turn that, on all turns alike, `Flips.test` finds in `POWER` of such comparisons.
-
-    Simulated from the column's own residuals: their conversations with signs drawn anew are what happens by chance. The
-    critical value is that of the whole family under the loss. None where no loss would be found that often, or nothing
-    varies. `counts` (C, J): the turns of each conversation.
-    """
-    size = len(sums)
-    if size < 2:
-        return [None] * sums.shape[1]
-    turns = counts.sum(axis=0)
-    share = counts / turns
-    # A conversation pulls the mean towards itself; what is left is widened by as much, as in CR2.
-    left = (sums - counts * (sums.sum(axis=0) / turns)) / np.sqrt(1 - np.minimum(share, 1 - 1e-9))
-    norms = np.sqrt((sums**2).sum(axis=0))
-    units = sums / np.where(norms > 0, norms, 1.0)
-    columns = flipped(np.hstack([units, left, left * counts, counts]), DRAWS_OF_VISIBLE)
-    under, moved, tied, shifts = np.split(columns, 4, axis=1)
-    found: list[float | None] = []
-    for column in range(sums.shape[1]):
-        others = np.delete(under, column, axis=1)
-        others = (np.abs(others) if two_sided else others).max(axis=1, initial=-np.inf)
-        own = _Column(left[:, column], counts[:, column], moved[:, column], tied[:, column], shifts[:, column])
-        found.append(own.visible(others, alpha, two_sided))
-    return found
-
-
-class _Column(NamedTuple):
-    left: np.ndarray
-    counts: np.ndarray
-    moved: np.ndarray
-    tied: np.ndarray
-    shifts: np.ndarray
-
-    def visible(self, others: np.ndarray, alpha: float, two_sided: bool) -> float | None:
-        turns, squares = self.counts.sum(), (self.counts**2).sum()
-        if turns**2 <= FEWEST * squares:
-            return None
-        spread, cross = (self.left**2).sum(), (self.left * self.counts).sum()
-        if spread <= 1e-18 * max(1.0, turns):
-            return None
-        loss = 0.0
-        for _ in range(ROUNDS):
-            own = (self.moved + loss * self.shifts) / np.sqrt(spread + 2 * loss * cross + loss**2 * squares)
-            largest = np.maximum(others, np.abs(own) if two_sided else own)
-            # So many draws may reach what is observed; one less where it is one of a sample itself.
-            place = int(np.ceil(alpha * len(largest))) - 1
-            critical = float(np.partition(largest, len(largest) - 1 - place)[len(largest) - 1 - place]) + 2 * TIE
-            a = turns**2 - critical**2 * squares
-            if a <= 0:
-                return None
-            # The least loss d with (moved + d turns) ** 2 = critical ** 2 (spread + 2 d tied + d ** 2 squares).
-            b = self.moved * turns - critical**2 * self.tied
-            c = self.moved**2 - critical**2 * spread
-            needed = (-b + np.sqrt(np.maximum(b**2 - a * c, 0))) / a
-            loss = max(0.0, float(np.quantile(needed, POWER)))
-        # What the residuals do not know of themselves. With it the loss is found .80 to .85 of the time in the pair of
-        # runs it was stated for, .75 to .80 in another, at 10 to 60 conversations of one length and of 1 to 60 turns.
-        return float(loss * (1 + UNKNOWN * squares / turns**2)) or None
 
 
 def flipped(columns: np.ndarray, most: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def test_what_another_flow_is_better_in_is_not_said_of_the_one_to_ship(tmp_path,
     data = write_set(tmp_path / "set", 20)
     told = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
     assert "four against two: worse in answer_f1" in told and "three against two: better in llm_calls" in told
-    assert "Ship three: no difference in quality shown (under 0.175 is likely missed), 50% fewer" in told
+    assert "Ship three: no difference in quality shown (under 0.179 is likely missed), 50% fewer" in told
 
 
 def test_too_few_for_what_varies_is_not_too_few_for_what_is_the_same_on_every_turn(tmp_path, capsys):

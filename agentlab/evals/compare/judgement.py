@@ -1,0 +1,253 @@
+"""The one judgement of a measure: B against A, with a margin or without.
+
+    unknown    a turn of one side is not known, so the whole is not
+    unchanged  every turn is equal: a statement about these turns
+    better, worse
+               the sign-flip test of the whole family rejects at alpha; with a margin only a loss is looked for, and it
+               is beyond the margin or of a size that is undecided
+    pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
+    undecided  none of these is shown; `more` says how many conversations more would
+
+The bounds are `statistics.loss_bound`, which assumes no distribution. Of a metric between 0 and 1 none can pass with
+fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05, 29 at .10: with fewer, it is not yet
+unlikely that a break of one conversation in twenty has stayed unseen. Costs have no end; what is assumed of them says
+`Paired.reach`. The gate that looks on brings bounds of its own, which hold at all looks together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from agentlab.evals.compare.family import Outcome
+from agentlab.evals.compare.paired import Paired
+from agentlab.evals.stats.planning import (
+    MOST_CONVERSATIONS,
+    POWER,
+    more_to_exclude,
+    more_to_show,
+    standard_error,
+    visible,
+)
+from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound
+from agentlab.evals.store.measures import COSTS, Measure, brief
+
+Kind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
+IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
+"""What a comparison without margins calls the kinds that are not called by their name."""
+
+
+def bound_of_all(paired: Paired, sign: float, alpha: float) -> float | None:
+    """The mean loss is at most this, or with sign -1 at least, at level 1 - alpha; None where nothing bounds it."""
+    if not paired.changed:
+        return float(paired.losses.mean()) if len(paired.losses) else None
+    found = loss_bound(sign * paired.sums, paired.counts, paired.reach[sign < 0], alpha)
+    return None if found is None else sign * found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judgement:
+    """Of one measure of one flow; losses, margin and bounds are in the units of the measure."""
+
+    flow: str
+    """B, as results call it."""
+    paired: Paired
+    outcome: Outcome
+    alpha: float
+    share: float | None = None
+    """The margin, of costs as a share of A's mean; None: differences of both directions are looked for."""
+    advises: str = ""
+    """Why it does not decide; "" where it does."""
+    ci95: Interval = None
+    """Of B - A, where it was worked out."""
+    bounds: Callable[[Paired, float, float], float | None] = bound_of_all
+    is_cut: bool = False
+    """Whether the run ended before anything was decided: equal so far is not equal to the end."""
+
+    @property
+    def measure(self) -> Measure:
+        return self.paired.measure
+
+    @property
+    def primary(self) -> bool:
+        """Whether it decides."""
+        return not self.advises
+
+    @property
+    def n(self) -> int:
+        """Pairs of turns."""
+        return len(self.paired.keys)
+
+    @property
+    def conversations(self) -> int:
+        return self.paired.conversations
+
+    @property
+    def a(self) -> float | None:
+        return self.paired.means[0]
+
+    @property
+    def b(self) -> float | None:
+        return self.paired.means[1]
+
+    @property
+    def changed(self) -> bool:
+        """Whether any turn differs."""
+        return self.paired.changed
+
+    @property
+    def p(self) -> float | None:
+        """By flipping the signs of whole conversations."""
+        return self.outcome.p
+
+    @property
+    def p_adjusted(self) -> float | None:
+        """For its family; None where no signs could have rejected it."""
+        return self.outcome.p_adjusted
+
+    @property
+    def family(self) -> int:
+        """How many measures are tested together."""
+        return self.outcome.family
+
+    @property
+    def level(self) -> float:
+        """The one-sided level that the family leaves to each of its tests."""
+        return self.alpha / (2 if self.share is None else 1) / max(1, self.family)
+
+    @cached_property
+    def loss(self) -> float | None:
+        """The mean difference for the worse; None where it is not known."""
+        return float(self.paired.losses.mean()) if len(self.paired.losses) else None
+
+    @property
+    def difference(self) -> float | None:
+        """B - A."""
+        return None if self.loss is None else self.paired.direction * self.loss
+
+    @property
+    def d_z(self) -> float | None:
+        return cohens_dz(self.paired.differences)
+
+    @property
+    def margin(self) -> float:
+        return (self.share or 0.0) * ((self.a or 0.0) if self.measure in COSTS else 1.0)
+
+    @cached_property
+    def bound(self) -> float | None:
+        """The loss is at most this, at level 1 - alpha; None where nothing bounds it."""
+        return self.bounds(self.paired, 1.0, self.alpha)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether a loss within the margin is excluded, for the whole family."""
+        least = self.bounds(self.paired, -1.0, self.alpha / max(1, self.family))
+        return least is not None and least > self.margin
+
+    @cached_property
+    def kind(self) -> Kind:
+        if self.loss is None:
+            return "unknown"
+        excluded = False
+        if self.share is not None and self.bound is not None:
+            # A rounding error is not a loss.
+            excluded = self.bound <= self.margin + 1e-12 * max(1.0, self.margin)
+        if not self.changed and not (self.is_cut and not excluded):
+            return "unchanged"
+        if excluded:
+            return "pass"
+        if not self.changed or self.p_adjusted is None or self.p_adjusted >= self.alpha:
+            return "undecided"
+        return "worse" if self.share is not None or self.loss > 0 else "better"
+
+    @property
+    def is_shown(self) -> bool:
+        return self.kind in ("better", "worse")
+
+    @property
+    def word(self) -> str:
+        """The kind as it is printed."""
+        if self.share is None:
+            return IN_A_PAIR.get(self.kind, self.kind)
+        if self.kind == "worse":
+            return "worse beyond margin" if self.is_beyond else "worse, size undecided"
+        return "undecided" if self.kind == "unknown" else self.kind
+
+    @cached_property
+    def visible(self) -> float | None:
+        """The smallest true loss that is found in 80 % of such runs; None where none can be, or it is not known."""
+        if self.advises or self.loss is None or self.a is None:
+            return None
+        found = visible(self.paired.sums, self.paired.counts, self.level)
+        if found is None or (self.share is None and self.measure in COSTS):
+            return found
+        room = max(self.a, self.paired.reach[0] - self.a)
+        if self.share is not None:
+            if self.bound is None:
+                return None
+            # Below this, the bound would lie within the margin too often to be called worse.
+            error = standard_error(self.paired.sums, self.paired.counts)
+            found = max(found, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
+            room = math.inf if self.measure in COSTS else self.a
+            room = 1 - self.a if self.measure.name == "failed" else room
+        return found if found <= room else None  # the mean has no room for more
+
+    @cached_property
+    def more(self) -> int | None:
+        """How many conversations more, like these, would tell; None where none would, or it is not asked."""
+        if self.kind != "undecided" or self.advises or self.conversations < 2 or self.loss is None:
+            return None
+        sums, counts = self.paired.sums, self.paired.counts
+        found = math.inf
+        if self.share is not None and self.loss < self.margin:
+            found = more_to_exclude(sums, counts, self.paired.reach[0], self.margin, self.alpha)
+        if self.share is None or self.loss > 0:
+            towards = 1.0 if self.loss > 0 else -1.0
+            found = min(found, more_to_show(towards * sums, counts, self.level))
+        return math.ceil(found) if found <= MOST_CONVERSATIONS else None
+
+    @property
+    def moved(self) -> str:
+        """From where to where."""
+        return f"{self.measure.name} of {self.flow} {self.measure.show(self.a)} -> {self.measure.show(self.b)}"
+
+    @property
+    def why(self) -> str:
+        """The kind in words, where there is a margin."""
+        if self.loss is None:
+            return "undecided: unknown in this run, known in the baseline"
+        if self.kind == "unchanged":
+            return f"unchanged on these {self.n} turns"
+        moved = f"{'worse' if self.loss > 0 else 'better'} by {brief(abs(self.loss))}"
+        if abs(self.loss) < 1e-9:
+            moved = "as good on average"
+        if self.paired.constant:
+            moved += " on every turn"
+        limit = f"the margin is {brief(self.margin)}"
+        most = "no bound on one conversation" if self.bound is None else f"at most {brief(self.bound, '+')} worse"
+        if self.kind == "pass":
+            return f"pass: {moved}, {most} ({self.conversations} conversations); {limit}"
+        if self.kind == "worse":
+            tests = f"over {self.family} tests" if self.family > 1 else "in one test"
+            return f"{self.word}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
+        told = "no number of conversations like these would tell"
+        if self.advises:
+            return f"undecided: {moved}, {most}; {limit}"
+        if self.conversations < 2:
+            told = "one conversation cannot tell"
+        elif self.more:
+            told = f"{conversations_more(self.more)} would tell"
+        return f"undecided, {told}: {moved}, {most}; {limit}"
+
+    def __str__(self) -> str:
+        if not self.is_shown:
+            return self.word
+        moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
+        return f"{self.kind} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})"
+
+
+def conversations_more(number: int) -> str:
+    return f"{number} more conversation{'s' if number > 1 else ''}"
