@@ -25,7 +25,6 @@ from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.lab.saving import BROKEN_OFF, RECORDED, STORED
 from agentlab.models import weights
-from agentlab.workbench.variants import environment_notes
 
 log = logging.getLogger(__name__)
 COMMANDS = {
@@ -252,8 +251,6 @@ def chat(
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
         if is_new:
             chat.screen.dim(f"{folder} is new: the conversation and what is remembered are kept there from now on")
-        for note in environment_notes(lab.spec, [lab.variant(label)]):
-            chat.screen.dim(note)
         chat.talk(_reader())
 
 

@@ -27,15 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     from agentlab.data.lint import lint
     from agentlab.evals.play.budget import estimate
     from agentlab.lab.lab import Lab
-    from agentlab.workbench.variants import environment_notes
 
     if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(arguments.spec, **spec_overrides(arguments)) as lab:
         datasets = lab.datasets()
         say(f"{lab.spec.name}: {estimate(lab, datasets)}")
-        for note in environment_notes(lab.spec, lab.variants):
-            say(note, error=True)
         for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
             if doubts := len(lint(dataset)):
                 say(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")

@@ -22,7 +22,7 @@ from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
 from agentlab.workbench.prompt_files import find_prompt_files
-from agentlab.workbench.spec import ENVIRONMENT, FlowSpec, GenerationSpec, RetrievalSpec, Spec
+from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,6 @@ class Variant:
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
-    environment: Mapping[str, str]
-    """Its own environment variables, and the keys that they set: see `environment_notes`."""
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -64,8 +62,9 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         raise ConfigError(
             f"{where}: it has no `async def respond(turn, session)`; another name is written as file.py:name"
         )
-    environment = getattr(found, "ENVIRONMENT", {})
-    set_outside = {key: os.environ[name] for name, key in environment.items() if os.environ.get(name)}
+    set_outside = {
+        key: os.environ[name] for name, key in getattr(found, "ENVIRONMENT", {}).items() if os.environ.get(name)
+    }
     own_tools = getattr(found, "TOOLS", ())
     own = {key: value for key, value in set_outside.items() if key not in ("provider", "model")}
     settings = _validated(getattr(found, "Settings", None), {**own, **flow.settings}, where)
@@ -91,26 +90,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         tool_folder=_tool_folder(settings, flow, where) if getattr(found, "DATA_TOOLS", False) else None,
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
         calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
-        environment=environment,
     )
-
-
-def environment_notes(spec: Spec, variants: Sequence[Variant]) -> list[str]:
-    """A line for each environment variable that is set: what it sets, or what wins over it."""
-    told = [("", name, key, str(getattr(spec, key))) for name, key in ENVIRONMENT.items()]
-    for variant in variants:
-        provider, _, model = variant.model.partition("/")
-        named = {"provider": provider, "model": model}
-        told += [
-            (f"{variant.label}: ", name, key, named[key] if key in named else str(getattr(variant.settings, key)))
-            for name, key in variant.environment.items()
-        ]
-    notes = []
-    for where, name, key, used in told:
-        if value := os.environ.get(name):
-            wins = f"sets {key}" if value == used else f"is not used, the spec or the command line says {key}: {used}"
-            notes.append(f"{where}{name}={value} {wins}")
-    return notes
 
 
 def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:

@@ -8,12 +8,9 @@ from dataclasses import fields
 import jsonschema
 import pytest
 
-import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core import plugins
-from agentlab.models.scripted import Scripted
 from agentlab.workbench.settings import settings_of, spec_schema
-from agentlab.workbench.variants import environment_notes
 
 
 @pytest.mark.parametrize("flow", plugins.names("flows"))
@@ -58,25 +55,3 @@ def test_an_editor_is_told_of_the_settings_of_each_flow(capsys, flow, is_right):
     schema = json.loads(capsys.readouterr().out)
     assert schema == json.loads(json.dumps(spec_schema()))
     assert jsonschema.Draft202012Validator(schema).is_valid({"flows": [flow]}) == is_right
-
-
-@pytest.mark.parametrize(
-    ("given", "note"),
-    [
-        ({}, "discord: DISCORD_MAX_TOOL_CALLS=2 sets max_tool_calls"),
-        (
-            {"max_tool_calls": 4},
-            "discord: DISCORD_MAX_TOOL_CALLS=2 is not used, the spec or the command line says max_tool_calls: 4",
-        ),
-    ],
-)
-def test_which_of_environment_and_spec_wins_is_said(given, note, monkeypatch):
-    monkeypatch.setenv("DISCORD_MAX_TOOL_CALLS", "2")
-    model = Scripted(["-"])
-    with al.Lab(model=model, embedder="hashing/hashing-64", flows=[{"flow": "discord", **given}]) as lab:
-        assert note in environment_notes(lab.spec, lab.variants)
-
-
-def test_nothing_is_said_where_nothing_is_set():
-    with al.Lab(model=Scripted(["-"]), embedder="hashing/hashing-64", flows=["discord"]) as lab:
-        assert environment_notes(lab.spec, lab.variants) == []
