@@ -1,8 +1,11 @@
-"""How often Python looks for garbage in a process that is ours alone."""
+"""How often Python looks for garbage."""
 
 import gc
 
 
 def collect_seldom() -> None:
-    """What is imported lives until the end, and by default is walked over again and again while more is imported."""
+    """For the process, from here on: what is imported and what a conversation makes lives on, in hardly any circle.
+
+    By default every 700 new objects are walked over, which is a tenth of the time of a run.
+    """
     gc.set_threshold(100_000, 50, 100)

@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import gc
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from agentlab.core.errors import Terminated
+from agentlab.core.garbage import collect_seldom
 from agentlab.workbench.spec import Spec
 from agentlab.workbench.workbench import Workbench
 
 T = TypeVar("T")
 ENDING_SECONDS = 10
 """How long what was cancelled may take to put its things in order."""
-
-
-class _CalmCollector:
-    """Look for garbage less often: a conversation makes thousands of values and hardly a circle, and they all live on.
-
-    By default every 700 new objects are looked through; that is a tenth of the time of a run. The threshold is that of
-    the process: the last of several benches sets it back.
-    """
-
-    def __init__(self) -> None:
-        self._users = 0
-        self._before = gc.get_threshold()
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._before = gc.get_threshold()
-                gc.set_threshold(20_000, 50, 100)
-            self._users += 1
-
-    def __exit__(self, *reason: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                gc.set_threshold(*self._before)
-
-
-_calm_collector = _CalmCollector()
 
 
 class RunningBench(Workbench):
@@ -106,13 +77,14 @@ class RunningBench(Workbench):
         self._loop = self._thread = None
 
     def _begin(self) -> asyncio.AbstractEventLoop:
+        collect_seldom()
         # The loop is not to become that of the calling thread.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         loop = self._loop = runner.get_loop()
 
         def serve() -> None:
             # What is left when the loop stops, asyncio.Runner cancels and awaits.
-            with runner, _calm_collector:
+            with runner:
                 loop.run_forever()
 
         self._thread = threading.Thread(target=serve, name="agentlab", daemon=True)
