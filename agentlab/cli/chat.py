@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
 import sys
@@ -216,31 +217,22 @@ class TerminalChat:
             self.screen.dim(f"{holds}; --set memory={held[0]} goes on with it")
 
 
-def chat(
-    flow: str,
-    *,
-    overrides: dict[str, Any],
-    memory: str | None,
-    documents: str | None,
-    data: str | None,
-    mcp: str | None,
-    speaker: str,
-    prepare: Callable[[list[str]], None],
-) -> None:
+def chat(arguments: argparse.Namespace, overrides: dict[str, Any], prepare: Callable[[list[str]], None]) -> None:
     """Talk until the user ends it. `prepare` fetches the weights that are missing."""
-    name, _, speaker_id = speaker.partition(":")
+    flow = arguments.flow or "chatbox"
+    name, _, speaker_id = arguments.speaker.partition(":")
     plugins.resolve("flows", flow)
     flows: list[Any] = list(dict.fromkeys([flow, *plugins.names("flows")]))
-    if data is not None:
-        flows = [{"flow": each, "data": data} if each == "ego" else each for each in flows]
-    folder = Path(memory) if memory is not None else weights.home() / "chats"
+    if arguments.data is not None:
+        flows = [{"flow": each, "data": arguments.data} if each == "ego" else each for each in flows]
+    folder = Path(arguments.memory) if arguments.memory is not None else weights.home() / "chats"
     # Before weights are fetched, which takes minutes.
-    if documents and not Path(documents).exists():
-        raise ConfigError(f"there is no file or folder {documents} of documents")
-    if mcp is not None and not Path(mcp).is_file():
-        raise ConfigError(f"there is no file {mcp} of MCP servers")
-    options = {"documents": documents or (), "mcp": mcp}
-    is_new = memory is not None and not folder.exists()
+    if arguments.documents and not Path(arguments.documents).exists():
+        raise ConfigError(f"there is no file or folder {arguments.documents} of documents")
+    if arguments.mcp is not None and not Path(arguments.mcp).is_file():
+        raise ConfigError(f"there is no file {arguments.mcp} of MCP servers")
+    options = {"documents": arguments.documents or (), "mcp": arguments.mcp}
+    is_new = arguments.memory is not None and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)
         # Recorded, so that /save can hand the calls on, those of earlier chats too.

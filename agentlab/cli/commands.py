@@ -49,16 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def chat(arguments: argparse.Namespace) -> None:
     from agentlab.cli.chat import chat
 
-    chat(
-        arguments.flow or "chatbox",
-        overrides=spec_overrides(arguments, "model", "files"),
-        memory=arguments.memory,
-        documents=arguments.documents,
-        data=arguments.data,
-        mcp=arguments.mcp,
-        speaker=arguments.speaker,
-        prepare=fetch,
-    )
+    chat(arguments, spec_overrides(arguments, "model", "files"), fetch)
 
 
 def show_reuse(run: Run) -> bool:
@@ -316,7 +307,7 @@ def fetch(names: Iterable[str]) -> None:
 
     with DownloadDisplay() as display:
         for name in names:
-            weights.fetch(name, display.update)
+            weights.fetch(name, display.draw)
 
 
 def doctor(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Self
+from typing import Self
 
 import rich.progress as bars
 from rich.table import Column
@@ -21,94 +21,86 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_OF_PATIENCE = 1.0
 """Before a bar is drawn of what asks no flow."""
 DRAWN_PER_SECOND = 5
-SECONDS_BETWEEN_UPDATES = 1 / DRAWN_PER_SECOND
-"""As often as the bar is drawn: of thousands of turns a second nobody sees each."""
 
 
 class _Display:
-    """A progress bar on stderr, so that tables on stdout can be piped."""
+    """Bars on stderr, so that tables on stdout can be piped; in a log a line now and then."""
 
-    def __init__(self, *columns: Any) -> None:
-        console = Terminal(stderr=True)
-        self._progress = bars.Progress(
-            *columns, console=console, auto_refresh=console.is_terminal, refresh_per_second=DRAWN_PER_SECOND
+    counted: type[bars.ProgressColumn] = bars.MofNCompleteColumn
+
+    def __init__(self) -> None:
+        self._console = Terminal(stderr=True)
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(),
+            self.counted(),
+            bars.TimeRemainingColumn(),
+            bars.TextColumn("{task.fields[label]}", markup=False, table_column=Column(overflow="fold")),
+            console=self._console,
+            auto_refresh=self._console.is_terminal,
+            refresh_per_second=DRAWN_PER_SECOND,
         )
         self._tasks: dict[str, bars.TaskID] = {}
+        self._said = float("-inf")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *reason: object) -> None:
         if self._tasks:
-            self._progress.stop()
+            self._bars.stop()
 
-    def _task(self, name: str, total: int) -> bars.TaskID:
-        if name not in self._tasks:
-            self._progress.start()
-            self._tasks[name] = self._progress.add_task(name, total=total)
-        return self._tasks[name]
+    def draw(self, what: str, done: int, total: int, label: str = "") -> None:
+        if what not in self._tasks:
+            self._bars.start()
+            self._tasks[what] = self._bars.add_task(what, total=total, label="")
+        self._bars.update(self._tasks[what], completed=done, total=total, label=label)
+
+    def _log(self, line: str, is_last: bool) -> None:
+        """Without a terminal rich draws only once; a log of a CI job still wants to see that something moves."""
+        now = time.monotonic()
+        if is_last or now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            self._console.print(line)
+
+
+class DownloadDisplay(_Display):
+    counted = bars.DownloadColumn
 
 
 class RunDisplay(_Display):
-    def __init__(self) -> None:
-        label = bars.TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
-        turns, eta = bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
-        super().__init__(bars.TextColumn("turns"), bars.BarColumn(), turns, eta, label)
-        self._said = self._updated = float("-inf")
-        self._last: RunProgress | None = None
-        """What was not shown yet."""
-
-    def __exit__(self, *reason: object) -> None:
-        if self._last is not None:
-            self._updated = float("-inf")
-            self.update(self._last)
-        super().__exit__(*reason)
-
     def update(self, progress: RunProgress) -> None:
-        now = time.monotonic()
-        if self._tasks and progress.done < progress.total and now - self._updated < SECONDS_BETWEEN_UPDATES:
-            self._last = progress
-            return
-        self._last = None
-        self._updated = now
-        task, label = self._task("run", progress.total), one_line(progress.label)
+        label = one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
         failed += f"  {progress.limits}" if progress.limits else ""
-        self._progress.update(task, completed=progress.done, total=progress.total, description=label + failed)
-        # Without a terminal rich draws only once; a log of a CI job still wants to see that something moves.
-        waited = now - self._said >= SECONDS_BETWEEN_LINES or progress.done == progress.total
-        if not self._progress.console.is_terminal and (progress.done or label) and waited:
-            self._said = now
+        self.draw("turns", progress.done, progress.total, label + failed)
+        if not self._console.is_terminal and (progress.done or label):
             eta = f", {progress.eta}" if progress.eta else ""
             line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
-            self._progress.console.print(line)
+            self._log(line, progress.done == progress.total)
 
     def tell(self, trace: Trace, item: Item) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""
         if line := line_of(item):
-            print_line(self._progress.console, f"{trace.conversation} turn {item.turn}  {line}")
+            print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
 
 
 class CountDisplay(_Display):
     """Of work that asks no flow; what is done at once shows nothing."""
 
     def __init__(self) -> None:
-        what, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
-        super().__init__(what, bars.BarColumn(), bars.MofNCompleteColumn(), eta)
+        super().__init__()
         self._begun: dict[str, tuple[float, int]] = {}
         """When each was heard of first, and how much had been done by then."""
-        self._said = 0.0
 
     def update(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        begun, first = self._begun.setdefault(what, (now, done))
-        if not self._progress.console.is_terminal:
-            if done > first and now - max(self._said, begun) >= SECONDS_BETWEEN_LINES:
-                self._said = now
-                left = time_left((now - begun) / (done - first) * max(0, total - done))
-                self._progress.console.print(f"{what}: {done:,} of {total:,}, {left}")
-        elif what in self._tasks or now - begun > SECONDS_OF_PATIENCE:
-            self._progress.update(self._task(what, total), completed=done)
+        begun, first = self._begun.setdefault(what, (time.monotonic(), done))
+        seconds = time.monotonic() - begun
+        if self._console.is_terminal and seconds > SECONDS_OF_PATIENCE:
+            self.draw(what, done, total)
+        elif not self._console.is_terminal and done > first and seconds >= SECONDS_BETWEEN_LINES:
+            left = time_left(seconds / (done - first) * max(0, total - done))
+            self._log(f"{what}: {done:,} of {total:,}, {left}", False)
 
 
 def line_of(item: Item) -> str:
@@ -135,12 +127,3 @@ def line_of(item: Item) -> str:
 
 def _short(text: str) -> str:
     return shorten(one_line(text))
-
-
-class DownloadDisplay(_Display):
-    def __init__(self) -> None:
-        file, eta = bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
-        super().__init__(file, bars.BarColumn(), bars.DownloadColumn(), eta)
-
-    def update(self, file: str, done: int, total: int) -> None:
-        self._progress.update(self._task(file, total), completed=done)
