@@ -6,7 +6,6 @@
     await notebook.show_flows(lab, "How wide is a goal?")
     notebook.chat_widget(lab)
     notebook.chat_widget(lab, documents=(), speaker="Alex:1001", memory="my-memory")
-    notebook.edit_dataset("datasets/mine")
     notebook.label(run)
 
 Only widgets need ipywidgets, and import it when they are made. Whatever comes from models, documents
@@ -27,14 +26,12 @@ from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, sh
 
 if TYPE_CHECKING:
     from agentlab.notebook.chat import ChatWidget
-    from agentlab.notebook.editor import DatasetEditor
     from agentlab.notebook.labelling import Labelling
 
 __all__ = [
     "FlowAnswer",
     "FlowComparison",
     "chat_widget",
-    "edit_dataset",
     "label",
     "progress",
     "show_flows",
@@ -49,15 +46,6 @@ def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
     except ImportError:
         raise MissingExtra("the chat widget", "notebook") from None
     return ChatWidget(lab, **options)
-
-
-def edit_dataset(folder: str | Path) -> DatasetEditor:
-    """A form over the data set in `folder`, which may be new. Raises MissingExtra without ipywidgets."""
-    try:
-        from agentlab.notebook.editor import DatasetEditor
-    except ImportError:
-        raise MissingExtra("the editor of data sets", "notebook") from None
-    return DatasetEditor(folder)
 
 
 def label(run: Run, file: str | Path = "labels.csv") -> Labelling:

@@ -1,4 +1,4 @@
-"""The laboratory in a real browser: two flows, switch, fork, save a test case, dark, narrow, stop, edit, label."""
+"""The laboratory in a real browser: two flows, switch, fork, save a test case, dark, narrow, stop, label."""
 
 from __future__ import annotations
 
@@ -192,39 +192,16 @@ def test_flows_side_by_side_fill_and_stop_in_a_cell(open_chat):
     assert chat.run_cell("6 * 7") == "42"
 
 
-def test_a_data_set_is_edited_and_replies_are_labelled(open_chat, jupyter):
+def test_replies_are_labelled(open_chat, jupyter):
     chat = open_chat(
         SETUP,
-        "editor = notebook.edit_dataset(write_set(Path('edited'), CONVERSATIONS, DOCUMENTS))\neditor",
-        "opened = lab_over('edited', replies=['8 m'], flows=['rag_only'])\n"
-        "run = opened.run_sync(out='labelled')\nnotebook.label(run)",
+        "folder = write_set(Path('labelled'), CONVERSATIONS, DOCUMENTS)\n"
+        "opened = lab_over(folder, replies=['8 m'], flows=['rag_only'])\n"
+        "run = opened.run_sync(out='labelled-run')\nnotebook.label(run)",
         CHAT,
     )
     page = chat.page
-    page.get_by_role("button", name="New", exact=True).click()
-    # What the kernel empties would else be typed before it does.
-    page.locator(".agentlab-conversations option").nth(3).wait_for(state="attached")
-    user = page.get_by_label("user")
-    page.wait_for_function("field => field.value === ''", arg=user.element_handle())
-    user.fill("How long is the pitch?")
-    page.get_by_label("answers").fill("90 metres\nAt least 90 metres.")
-    page.get_by_label("tags").fill("pitch")
-    page.get_by_label("tags").press("Tab")
-    file = Path(jupyter.folder) / "edited/conversations.jsonl"
-    for _ in range(10):
-        # Widgets send what is typed after a press that came later, where the machine is slow: it says "not saved yet".
-        page.get_by_role("button", name="Save", exact=True).click()
-        page.wait_for_timeout(1_000)
-        if (
-            page.locator(".agentlab-told").filter(has_text="saved: 4 conversations").count()
-            and "tags" in file.read_text()
-        ):
-            break
-    page.locator(".agentlab-told").filter(has_text="saved: 4 conversations").wait_for()
-    chat.picture("editor")
-    rows = file.read_text().splitlines()
-    assert json.loads(rows[3])["turns"][0]["reference_answers"] == ["90 metres", "At least 90 metres."]
-    assert json.loads(rows[3])["metadata"] == {"tags": ["pitch"]}
+    page.locator(".agentlab-labelled").filter(has_text="6 left").wait_for()
     for left in range(6, 3, -1):
         page.locator(".agentlab-labelled").filter(has_text=f"{left} left").wait_for()
         page.get_by_role("button", name="Wrong", exact=True).click()

@@ -47,7 +47,7 @@ async def tasks(lab: Lab) -> int:
     return await asyncio.wrap_future(lab.start(count()))
 
 
-async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_over, dataset, tmp_path):
+async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_over, tmp_path):
     threads, children = set(threading.enumerate()), psutil.Process().children(recursive=True)
     model = Slow("one two three", pause="three")
     lab = lab_over(model, flows=["rag_only", "tools"], mcp=servers(tmp_path))
@@ -70,8 +70,7 @@ async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_ove
     assert await tasks(lab) <= alone + SERVER_TASKS and not lab._chats
     model.go.set()
     run = await lab.run(out=tmp_path / "run")
-    for widget in (notebook.edit_dataset(dataset), notebook.label(run)):
-        widget.close()
+    notebook.label(run).close()
     lab.close()
     assert set(threading.enumerate()) <= threads
     assert psutil.Process().children(recursive=True) == children
