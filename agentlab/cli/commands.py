@@ -170,7 +170,7 @@ def gate(arguments: argparse.Namespace) -> int:
     if arguments.sequential:
         run, verdict = _gate_while_running(arguments, margins)
     else:
-        of_a_run = ("looks", "until_decided", "order_seed", "model", "epochs", "concurrency", "mode", "recordings")
+        of_a_run = ("looks", "model", "epochs", "concurrency", "mode", "recordings")
         if given := [name for name in (*of_a_run, "out", "resume", "set") if getattr(arguments, name)]:
             raise ConfigError(f"--{given[0].replace('_', '-')} is for flows that are run now; add --sequential")
         if Path(arguments.run).is_file():
@@ -207,8 +207,6 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
                 margins=margins,
                 alpha=arguments.alpha,
                 **({} if arguments.looks is None else {"looks": arguments.looks}),
-                until_decided=arguments.until_decided,
-                seed=arguments.order_seed or 0,
                 out=arguments.out,
                 resume=arguments.resume,
                 on_progress=display.update,

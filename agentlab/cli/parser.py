@@ -280,8 +280,6 @@ def make_parser() -> argparse.ArgumentParser:
     gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
     gate.add_argument("--sequential", action="store_true", help="run the spec, and stop when the verdict is in")
     gate.add_argument("--looks", type=int, metavar="K", help="how often to look for an alarm (default: 8)")
-    gate.add_argument("--until-decided", action="store_true", help="look after every conversation, without a plan")
-    gate.add_argument("--order-seed", type=int, metavar="S", help="of the order of conversations (default: 0)")
     gate.add_argument("--model", metavar="M", help="provider/model")
     gate.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
     gate.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")

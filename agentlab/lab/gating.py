@@ -16,7 +16,7 @@ from agentlab.evals.play.runner import run
 from agentlab.evals.store.run import Run
 from agentlab.workbench.workbench import Workbench
 
-OF_THE_GATE = ("margins", "alpha", "looks", "until_decided", "seed")
+OF_THE_GATE = ("margins", "alpha", "looks")
 
 
 async def gate_while_running(bench: Workbench, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:

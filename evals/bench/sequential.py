@@ -11,7 +11,7 @@ the planned looks:
     fixed          the same runs played to the end, and tested once
     mean n         conversations that were played before the run stopped
 
-`bets` stops at the first conversation at which the test without a plan rejects. In the second table a run stops as soon
+In the second table a run stops as soon
 as a loss beyond the margin of .05 is excluded, looked at after every conversation: the share that passes of flows that
 lose as much as the margin, promised .05 at most, and of those that lose less, which is power.
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,7 +29,7 @@ from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share
 
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.compare.stopping import LOOKS
-from agentlab.evals.stats.sequential import alarms, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.stats.sequential import alarms, evidence, planned_looks
 from agentlab.evals.stats.signs import Flips
 from agentlab.evals.store.measures import measure
 
@@ -66,32 +65,20 @@ def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
     return len(sums), np.zeros(sums.shape[1], dtype=bool)
 
 
-def unplanned(sums: np.ndarray) -> tuple[int, np.ndarray]:
-    """The same by bets, at any time."""
-
-    def found(size: int) -> np.ndarray:
-        return np.asarray(evidence_of_loss(sums[:size]) >= sums.shape[1] / ALPHA)
-
-    # What was made once is kept, so that the first time can be searched for.
-    end = bisect_left(range(1, len(sums)), True, key=lambda size: bool(found(size).any())) + 1
-    return end, found(end)
-
-
 def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: np.random.Generator) -> list[str]:
     """A row of the first table."""
-    hits, ends = np.zeros(3), np.zeros(2)
+    hits, ends = np.zeros(2), 0
     for _ in range(runs):
         sums = lost(Turns(Shape("", size), random), flows, measures, loss)
-        calls = [planned(sums), unplanned(sums)]
-        whole = Flips(sums).test().p_adjusted < ALPHA
-        for place, found in enumerate([*(found for _, found in calls), whole]):
+        end, alarm = planned(sums)
+        for place, found in enumerate([alarm, Flips(sums).test().p_adjusted < ALPHA]):
             hits[place] += found[0] if loss else found.any()
-        ends += [end for end, _ in calls]
+        ends += end
     at_most = (0.0, 1.0) if loss else (0.0, ALPHA)
-    found, bets, fixed = (share(int(hit), runs, *at_most) for hit in hits)
+    found, fixed = (share(int(hit), runs, *at_most) for hit in hits)
     what = f"{loss:.2f} lost" if loss else "false alarms"
     named = f"{size} x 4, {flows * measures} columns"
-    return [what, named, found, fixed, f"{ends[0] / runs:.1f}", bets, f"{ends[1] / runs:.1f}"]
+    return [what, named, found, fixed, f"{ends / runs:.1f}"]
 
 
 def excludes(paired: Paired, seen: int, margin: float, reach: np.ndarray, widest: float) -> bool:
@@ -129,7 +116,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began, runs = time.process_time(), arguments.runs
     random = np.random.default_rng(arguments.seed)
-    head = ["answer_f1 of one flow", "conversations", "found", "fixed", "mean n", "bets", "mean n"]
+    head = ["answer_f1 of one flow", "conversations", "found", "fixed", "mean n"]
     table(head, (stops(*case, runs, random) for case in CASES))
     print()
     head = ["passed, of a loss at", "turns", *(cell for size in PASSING for cell in (str(size), "mean n"))]

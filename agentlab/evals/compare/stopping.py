@@ -5,8 +5,8 @@
     verdict = stopping.verdict(run)
 
 Conversations come in an order drawn from a seed. Of what decides, each is asked three things, by `sequential`: at the
-planned looks whether anything is worse (or, with `until_decided`, after every conversation, by bets), and after every
-conversation whether a loss beyond the margin is excluded. A regression stops the run, and so does a pass of all.
+planned looks whether anything is worse, and after every conversation whether a loss beyond the margin is excluded. A
+regression stops the run, and so does a pass of all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentlab.evals.compare.family import Outcome, constant_p
 from agentlab.evals.compare.gate import Verdict, check_arguments, members_of, share_of, worst_first
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired
-from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, evidence_of_loss, planned_looks
+from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, planned_looks
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
@@ -117,8 +117,8 @@ def bound_at_all_times(column: _Column, order: np.ndarray, paired: Paired, sign:
 class Stopping:
     """The gate of a run that goes on; a `Watch`.
 
-    `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for, or with `until_decided` after every
-    conversation. Raises RunError where the baseline cannot be read or an argument is none.
+    `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for. Raises RunError where the baseline
+    cannot be read or an argument is none.
     """
 
     def __init__(
@@ -128,18 +128,16 @@ class Stopping:
         margins: Mapping[str, float] | None = None,
         alpha: float = 0.05,
         looks: int = LOOKS,
-        until_decided: bool = False,
-        seed: int = SEED,
     ) -> None:
         self._path = Path(baseline)
         self._header, self._held = read_baseline(self._path)
-        self._margins, self._alpha, self._seed = dict(margins or {}), alpha, seed
+        self._margins, self._alpha = dict(margins or {}), alpha
         check_arguments(self._held, self._margins, alpha)
         if looks < 1:
             raise RunError(f"looks is {looks}; it must be 1 or more")
         names = sorted({key[0] for rows in self._held.values() for key in rows})
-        self.order: Sequence[str] = random.Random(seed).sample(names, len(names))
-        self._looks = [] if until_decided else planned_looks(len(names), looks, alpha)
+        self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
+        self._looks = planned_looks(len(names), looks, alpha)
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
@@ -155,8 +153,7 @@ class Stopping:
             "baseline": hashlib.sha256(self._path.read_bytes()).hexdigest(),
             "alpha": self._alpha,
             "margins": {name: repr(margin) for name, margin in sorted(self._margins.items())},
-            "looks": self._looks or "after every conversation",
-            "seed": self._seed,
+            "looks": self._looks,
             "order": self.order,
         }
 
@@ -195,7 +192,7 @@ class Stopping:
 
     @property
     def _looked(self) -> bool:
-        return not self._looks or len(self._folded) in self._looks
+        return len(self._folded) in self._looks
 
     def _alarm_p(self) -> np.ndarray:
         """Of each column that decides, for all of them and all looks; 1 where no alarm is raised before the end."""
@@ -210,8 +207,6 @@ class Stopping:
         What is constant at a look was so at all before, so that test is spent once.
         """
         certain = np.where(constant, sums.any(axis=0).sum() * constant_p(len(sums)), 1.0)
-        if not self._looks:
-            return np.asarray(np.minimum(certain, len(constant) / evidence_of_loss(sums)))
         looks = [look for look in self._looks if look < len(sums)] + [len(sums)]
         *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha)
         signs = p if raised or len(sums) == len(self.order) else np.ones(len(p))
@@ -269,10 +264,8 @@ class Stopping:
     def _told(self, cut: bool, run: Run) -> str:
         """How far the run went, and what was not played, by the baseline's figures."""
         count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
-        looks = "looked at after each one"
-        if self._looks:
-            done = sum(look <= len(self._folded) for look in self._looks)
-            looks = f"alarm looked for {done} of {len(self._looks)} times"
+        done = sum(look <= len(self._folded) for look in self._looks)
+        looks = f"alarm looked for {done} of {len(self._looks)} times"
         if cut:
             return f"cut short after {many}, {looks}: no verdict yet, --resume goes on"
         played = {(*row.play, row.turn) for row in run.played()}

@@ -4,13 +4,12 @@ A conversation is one observation: `sums` has the shape (n, J), the losses that 
 conversation in the order they were folded in, a column a measure of a flow; `counts` (n, J) says how many turns. That
 order is fixed before the first of them is played.
 
-Three tests, each of which keeps its level though the run stops when one of them is decided:
+Two tests, each of which keeps its level though the run stops when one of them is decided:
 
 * `alarms`: is anything worse? A group-sequential sign-flip test by maxT over all columns. What may be spent by a look
   is `spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
 * `evidence` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after Waudby-Smith and
   Ramdas (Estimating means of bounded random variables by betting, JRSS B 2024, arXiv 2010.09686).
-* `evidence_of_loss`: is one column worse, with no plan of looks at all? A bet against signs that are fair.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
 """What is put on each conversation, as shares of what may be lost without ruin."""
 TRUST = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
 """How the capital is divided over the stakes. Most is on the largest, which is the best where nothing varies."""
-SLOPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 1.6])
 
 
 def spent(alpha: float, share: float) -> float:
@@ -144,21 +142,3 @@ def bound(sums: np.ndarray, counts: np.ndarray, reach: float, widest: float, alp
         middle = (low + high) / 2
         low, high = (low, middle) if evidence(sums, counts, middle, reach, widest) >= 1 / alpha else (middle, high)
     return high
-
-
-def evidence_of_loss(sums: np.ndarray) -> np.ndarray:
-    """Of each column, the most that a bet on losses has made of 1 so far if gains and losses are equally likely.
-
-    A conversation of size z, in units of the root mean square of those up to it, multiplies the capital by
-    exp(slope * z) / cosh(slope * z), whose mean is 1 under fair signs (de la Pena, A general class of exponential
-    inequalities, Annals of Probability 1999). At J / alpha or more one of J columns is worse at level alpha, at any
-    time and however many conversations follow (the e-values' Bonferroni: Vovk and Wang, Annals of Statistics 2021).
-    """
-    if not len(sums):
-        return np.ones(sums.shape[1])
-    numbers = np.arange(1, len(sums) + 1)[:, None]
-    scale = np.sqrt(np.cumsum(sums**2, axis=0) / numbers)
-    z = sums / np.where(scale > 0, scale, 1.0)
-    made = [np.cumsum(slope * z - np.log(np.cosh(slope * z)), axis=0) for slope in SLOPES]
-    capital: np.ndarray = np.exp(np.minimum(np.array(made), 700.0)).mean(axis=0).max(axis=0, initial=1.0)
-    return capital
