@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import math
 import re
 import sys
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
-
-log = logging.getLogger(__name__)
 
 _ALTERNATIVES = ("anyOf", "oneOf")
 
@@ -39,6 +37,8 @@ _KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in s
 _DEEPEST = 12
 _MOST_PARTS = 2000
 _MOST_ITEMS = 64
+_MOST_PROBLEMS = 100
+"""That are looked for; the first of them is told."""
 
 
 @functools.cache
@@ -60,18 +60,14 @@ def validators() -> Any:
 
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
-    """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`."""
-    validators()  # before anything else loads the library, with its grammar
-    from agentlab.core.foreign_schemas import problems_of
+    """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`.
 
-    try:
-        problems = problems_of(spec.parameters, arguments)
-    except Exception:
-        # Schemas come from other people's data sets, with types such as `dict`, broken patterns and dead references.
-        log.debug("the schema of %s cannot be used; the call goes ahead unchecked", spec.name, exc_info=True)
-        return
-    if problems:
-        first = problems[0]
+    Types, properties, enums, alternatives, bounds and lengths are checked, which takes no time whatever the schema;
+    patterns and the like are the tool's own affair.
+    """
+    checker = validators().Draft202012Validator(simplify_schema(spec.parameters, closed=False))
+    problems = islice(checker.iter_errors(arguments), _MOST_PROBLEMS)
+    if first := min(problems, key=str, default=None):
         where = ".".join(str(part) for part in first.absolute_path) or "arguments"
         raise ToolError(f"{spec.name}: {where}: {first.message[:300]}")
 
@@ -104,19 +100,20 @@ def referenced(root: Any, reference: Any) -> Any:
     return found if isinstance(found, (Mapping, bool)) else None
 
 
-def simplify_schema(schema: Any) -> dict[str, Any]:
+def simplify_schema(schema: Any, *, closed: bool = True) -> dict[str, Any]:
     """An equally shaped schema of types, properties, items, enums, alternatives and bounds; `{}` allows anything.
 
     What is kept shapes a constrained reply; what is dropped only makes it less constrained. References are written out
     in place; below 12 levels or after 2,000 parts, anything goes. Objects become closed where their properties are
-    known.
+    known; with `closed=False`, for values that are there already, only what the schema forbids is forbidden.
     """
-    return _Simplifier(schema).plain(schema, _DEEPEST)
+    return _Simplifier(schema, closed).plain(schema, _DEEPEST)
 
 
 class _Simplifier:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, closed: bool) -> None:
         self._root = root
+        self._closed = closed
         self._parts_left = _MOST_PARTS
         """References can multiply."""
 
@@ -146,6 +143,8 @@ class _Simplifier:
                 return self._array(node, depth)
             case "integer" | "number":
                 return _bounds(node, whole=name == "integer")
+            case "string" if not self._closed:
+                return {key: node[key] for key in ("minLength", "maxLength") if type(node.get(key)) is int}
         return {}
 
     def _merged(self, parts: list[Any]) -> dict[str, Any]:
@@ -168,9 +167,9 @@ class _Simplifier:
         required = node.get("required")
         needed = [name for name in properties if isinstance(required, list) and name in required]
         others = node.get("additionalProperties")
-        more: Any = not properties  # an object nobody described may hold anything
+        more: Any = not (self._closed and properties)  # an object nobody described may hold anything
         if others is False:
-            more = False
+            more = not self._closed and "patternProperties" in node
         elif isinstance(others, Mapping):
             more = self.plain(others, depth - 1)
         return {"properties": properties, "required": needed, "additionalProperties": more}

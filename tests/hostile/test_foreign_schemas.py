@@ -62,17 +62,17 @@ def test_a_million_wrong_items_are_told_in_one_line():
     assert bounded({"properties": {"x": {"items": {"type": "string"}}}}, x=[1] * 100_000) < 5
 
 
-def test_patterns_that_can_be_used_still_say_what_they_said():
-    with pytest.raises(ToolError, match=r"t: x: 'b' does not match '\^a'"):
-        check({"properties": {"x": {"pattern": "^a"}}}, x="b")
-    check({"properties": {"x": {"pattern": "^a"}}}, x="ab")
-    check({"properties": {"x": {"pattern": "(?=b)"}}}, x="a")
+def test_what_a_schema_allows_is_left_to_the_tool_where_it_is_not_checked():
+    check({"properties": {"x": {"pattern": "^a"}}}, x="b")
     closed = {"patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False}
     check(closed, x_one=1)
-    with pytest.raises(ToolError, match="x_one: 'a' is not of type 'integer'"):
-        check(closed, x_one="a")
+    check({"properties": {"x": {"type": "string"}}}, x="a", y=1)
     with pytest.raises(ToolError, match="Additional properties are not allowed"):
-        check(closed, y=1)
+        check({"properties": {}, "additionalProperties": False}, y=1)
+    with pytest.raises(ToolError, match="t: x: 'abc' is too long"):
+        check({"properties": {"x": {"type": "string", "maxLength": 2}}}, x="abc")
+    with pytest.raises(ToolError, match="t: x: 'a' is not of type 'integer'"):
+        check({"properties": {"x": {"type": "int"}}}, x="a")
     tree = {"$defs": {"t": {"properties": {"next": {"$ref": "#/$defs/t"}, "n": {"type": "integer"}}}}}
     with pytest.raises(ToolError, match=r"root\.next\.next\.n: 'a' is not of type"):
         check({**tree, "properties": {"root": {"$ref": "#/$defs/t"}}}, root={"next": {"next": {"n": "a"}}})
@@ -89,8 +89,8 @@ def test_a_listing_with_such_schemas_is_read_at_once():
     began = time.process_time()
     specs, problems = accepted("server", rows)
     assert time.process_time() - began < 2
-    assert [spec.name for spec in specs] == ["t0", "t2"]
-    assert "is not a 'regex'" in problems[0] and "nested too deep" in problems[1]
+    assert [spec.name for spec in specs] == ["t0", "t1", "t2"]
+    assert len(problems) == 1 and "nested too deep" in problems[0]
 
 
 def test_a_run_on_a_data_set_with_a_runaway_pattern_ends(tmp_path: Path, own_home, capsys):
@@ -104,7 +104,7 @@ def test_a_run_on_a_data_set_with_a_runaway_pattern_ends(tmp_path: Path, own_hom
     (tmp_path / "spec.yaml").write_text(json.dumps({**spec, "embedder": "hashing/hashing-64"}))
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "run")]) == 0
     events = [event for trace in open_run(tmp_path / "run").traces.values() for event in trace.events]
-    assert any("does not match" in event.output for event in events if event.kind == "tool")
+    assert any(event.output == '{"status": "success"}' for event in events if event.kind == "tool")
 
 
 def _doubled(times: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _doubled(times: int) -> dict[str, Any]:
     ],
     ids=["alternatives that multiply", "alternatives of many", "items each with each"],
 )
-def test_a_schema_that_multiplies_work_goes_unchecked_in_time(schema, value):
+def test_a_schema_that_multiplies_work_takes_no_time(schema, value):
     before = time.thread_time()
     check_arguments(ToolSpec(name="t", description="", parameters={"properties": {"x": schema}}), {"x": value})
     assert time.thread_time() - before < 10

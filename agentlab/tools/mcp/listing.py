@@ -9,11 +9,10 @@ accepted once is accepted again as it is.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import validators
@@ -21,9 +20,6 @@ from agentlab.core.shown import without_hidden
 from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
-
-if TYPE_CHECKING:
-    import jsonschema
 
 MOST = 128
 """Tools of a folder that count, as many as OpenAI takes in a request."""
@@ -69,7 +65,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
         raise _Unfit("its schema is not an object")
     try:
         schema: dict[str, Any] = parse_json(json.dumps(raw))
-        jsonschema.Draft202012Validator.check_schema(schema, format_checker=_patterns())
+        jsonschema.Draft202012Validator.check_schema(schema, format_checker=None)
     except (TypeError, ValueError, RecursionError) as problem:
         is_deep = isinstance(problem, RecursionError) or "nested" in str(problem)
         raise _Unfit(f"its schema is {'nested too deep' if is_deep else 'not JSON'}") from None
@@ -80,17 +76,6 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
     if schema.setdefault("type", "object") != "object":
         raise _Unfit("its schema is not one of an object")
     return schema
-
-
-def _patterns() -> jsonschema.FormatChecker:
-    """Knows a pattern that can be used from one that cannot; compiled it is, run it never is."""
-    import jsonschema
-
-    checker = jsonschema.FormatChecker(formats=())
-    checker.checks("regex", (re.error, OverflowError, RecursionError))(
-        lambda pattern: not isinstance(pattern, str) or bool(re.compile(pattern))
-    )
-    return checker
 
 
 def plain(text: str, longest: int | None = None) -> str:

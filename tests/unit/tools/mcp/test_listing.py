@@ -48,7 +48,6 @@ def deep() -> dict[str, Any]:
         (deep(), "its schema is nested too deep"),
         ({"properties": []}, "its schema is not valid: [] is not of type 'object'"),
         ({"required": "a"}, "its schema is not valid: 'a' is not of type 'array'"),
-        ({"properties": {"a": {"pattern": "("}}}, "its schema is not valid: '(' is not a 'regex'"),
         ({"default": 10**5_000}, "its schema is not JSON"),
         ({"default": {1}}, "its schema is not JSON"),
     ],
