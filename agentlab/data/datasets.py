@@ -11,15 +11,17 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.files import append_whole, replace_file
 from agentlab.core.jsonl import read_rows
 from agentlab.core.shown import one_line
-from agentlab.data.conversations import Conversation
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.data.memory_sets import ToldSession, read_memory_set
+from agentlab.data.memory_sets import MEMORY_SET, ToldSession, read_memory_set
 
 
 class Dataset:
@@ -124,7 +126,7 @@ def load_dataset(path: str | Path) -> Dataset:
         raise DatasetError("there is no such data set folder; a data set is a folder with conversations.jsonl", folder)
     file = folder / "conversations.jsonl"
     if not file.is_file():
-        if (folder / "sessions.jsonl").exists() or (folder / "questions.jsonl").exists():
+        if any((folder / name).exists() for name in MEMORY_SET):
             questions, told = read_memory_set(folder)
             return _placed(folder / "questions.jsonl", questions, told=told)
         raise DatasetError("the data set has no conversations.jsonl", folder)
@@ -142,6 +144,35 @@ def load_dataset(path: str | Path) -> Dataset:
         if conversation.memory is not None
     }
     return _placed(file, conversations, documents=documents, memories=memories)
+
+
+def add_conversation(
+    folder: Path, turns: Sequence[Turn], documents: Sequence[Document] = (), **others: Any
+) -> Conversation:
+    """Add a conversation under a free id to a data set, or begin one with `documents`; `others` are keys of it.
+
+    Lines that are there stay to the byte. Raises DatasetError where the folder holds anything else or is not writable.
+    """
+    file, corpus = folder / "conversations.jsonl", folder / "corpus.jsonl"
+    if folder.exists() and not folder.is_dir():
+        raise DatasetError("this is a file; a data set is a folder", folder)
+    if any((folder / name).exists() for name in MEMORY_SET):
+        raise DatasetError("this is a memory set, whose two files are written by hand", folder)
+    is_new = not file.exists()
+    taken = set() if is_new else {conversation.id for _, conversation in read_rows(file, Conversation, "id")}
+    known = load_documents(corpus) if corpus.exists() else tuple(documents) if is_new else ()
+    name = next(name for number in count(1) if (name := f"case-{number:03}") not in taken)
+    conversation = Conversation(id=name, turns=list(turns), **others)
+    check_documents(conversation, {document.doc_id for document in known}, file)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if known and not corpus.exists():
+            replace_file(corpus, "".join(f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known))
+        end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
+        append_whole(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
+    except OSError as problem:
+        raise DatasetError(f"cannot be written ({problem.strerror or problem})", file) from None
+    return conversation
 
 
 def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:

@@ -32,6 +32,9 @@ from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn
 
+MEMORY_SET = ("sessions.jsonl", "questions.jsonl")
+"""The files of one."""
+
 
 class ToldTurn(Strict):
     id: str = Field(min_length=1, max_length=500)
@@ -88,7 +91,7 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
 
     Raises DatasetError naming file, line and key.
     """
-    for name in ("sessions.jsonl", "questions.jsonl"):
+    for name in MEMORY_SET:
         if not (folder / name).is_file():
             raise DatasetError(f"the memory set has no {name}", folder)
     told: dict[str, list[ToldSession]] = defaultdict(list)

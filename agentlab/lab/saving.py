@@ -13,8 +13,8 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.files import append_whole
 from agentlab.core.jsonl import read_rows
 from agentlab.data.conversations import Conversation, Turn
+from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document
-from agentlab.data.drafts import Draft
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -44,10 +44,8 @@ def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document
     """See `Chat.save_case`; the last of `said` is what is to be answered better."""
     *before, asked = said
     expected = {"scored": True, "reference_answers": [corrected] if corrected else [], "unanswerable": not corrected}
-    draft = Draft.open(folder, documents)
-    case = draft.add([*before, asked.model_copy(update=expected)], source="a live conversation")
-    draft.save()
-    return case.id
+    turns = [*before, asked.model_copy(update=expected)]
+    return add_conversation(folder, turns, documents, source="a live conversation").id
 
 
 def keep_memory(memory: Path, began: Path) -> None:

@@ -19,7 +19,6 @@ from agentlab.core.prices import load_prices
 from agentlab.core.secrets import scrub
 from agentlab.core.shown import as_markdown, in_json, printable
 from agentlab.data.documents import load_documents
-from agentlab.data.drafts import Draft
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
@@ -157,7 +156,6 @@ def _of_sets(folder: Path, rules: Path) -> dict[str, Reader]:
     files += [folder / "told" / "sessions.jsonl", folder / "told" / "questions.jsonl"]
     return {
         **{f"data set, {file.name}": (file, lambda f: al.load_dataset(f.parent)) for file in files},
-        "draft": (files[0], lambda f: Draft.open(f.parent)),
         "web page": (folder / "pages" / "page.html", lambda f: load_documents(f.parent)),
         "Markdown": (folder / "pages" / "notes.md", lambda f: load_documents(f.parent)),
     }
