@@ -22,7 +22,7 @@ sees: latency decides only where both sides are replays or recordings, and advis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,7 +32,7 @@ from msgspec.structs import asdict
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import Header, read_baseline
-from agentlab.evals.compare.family import outcomes
+from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
@@ -206,6 +206,11 @@ class Member(NamedTuple):
     """Why it does not decide; "" where it does."""
     paired: Paired
 
+    def judged(self, outcome: Outcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
+        """With its margin; `more` as of `Judgement`."""
+        share = share_of(self.paired.measure.name, margins)
+        return Judgement(**self._asdict(), outcome=outcome, alpha=alpha, share=share, **more)
+
 
 def share_of(name: str, margins: Mapping[str, float]) -> float:
     """The margin of a measure: absolute for quality, of costs a share of the baseline's mean."""
@@ -250,20 +255,22 @@ def judge(
     primary: Sequence[str] = (),
     *,
     seconds_decide: bool = False,
+    tested: Callable[[Sequence[Member]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """The verdicts, worst first, and what else is to be said, from the turns of each flow of the baseline.
+    """The judgements, worst first, and what else is to be said, from the turns of each flow of the baseline.
 
-    Without `primary`, `measures.primary_family` decides. Latency decides only with `seconds_decide`.
+    Without `primary`, `measures.primary_family` decides. Latency decides only with `seconds_decide`. `tested` judges
+    the members, by default all of them once; a gate that looks on has its own tests and bounds.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
     members, unknown = members_of(baseline, run, margins, primary, seconds_decide=seconds_decide)
-    families = [member.advises for member in members]
-    found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families)
-    judged = []
-    for (flow, advises, paired), outcome in zip(members, found, strict=True):
-        share = share_of(paired.measure.name, margins)
-        judged.append(Judgement(flow=flow, paired=paired, outcome=outcome, alpha=alpha, share=share, advises=advises))
+    if tested is None:
+        families = [member.advises for member in members]
+        found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families)
+        judged = [m.judged(outcome, margins, alpha) for m, outcome in zip(members, found, strict=True)]
+    else:
+        judged = tested(members)
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
     if live:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,15 @@ from agentlab.core.trace import add_up
 from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
-from agentlab.evals.compare.gate import Verdict, check_arguments, members_of, share_of, worst_first
+from agentlab.evals.compare.gate import Member, Verdict, check_arguments, share_of
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.paired import Paired, Sheet, pair_up, sheets
 from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, planned_looks
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
     Key,
     Values,
-    measure,
     measured,
     seconds_agree,
     turn_name,
@@ -47,71 +46,53 @@ LOOKS = 8
 
 
 class _Column:
-    """A measure of a flow that decides: of each conversation so far what it lost, summed over its turns."""
+    """A measure of a flow that decides: what its whole baseline says of it, and its conversations so far."""
 
     def __init__(self, flow: str, name: str, rows: Mapping[Key, Values], share: float) -> None:
-        self.flow, self.measure = flow, measure(name)
-        self.baseline: defaultdict[str, dict[Key, float]] = defaultdict(dict)
-        for key, row in rows.items():
-            if name in row:
-                self.baseline[key[0]][key] = float(row[name] or 0.0)
-        held = [value for part in self.baseline.values() for value in part.values()]
-        mean = sum(held) / len(held)
-        cost = self.measure in COSTS
-        self.margin = share * mean if cost else share
-        self.widest = max(map(len, self.baseline.values()))
-        self._low, self._high = min(0.0, *held), max(1.0, *held)
-        self._largest = max(sum(part.values()) / len(part) for part in self.baseline.values())
-        self._unbounded = cost and name != "failed"
-        self.sums: list[float] = []
-        self.counts: list[int] = []
-        self.losses: set[float] = set()
-        """Of turns, each value once."""
-        self.known = True
+        (sheet,) = sheets([rows])
+        whole = pair_up(name, sheet, sheet)
+        mean, counts = whole.means[0] or 0.0, np.maximum(whole.counts, 1)
+        self.flow, self.measure = flow, whole.measure
+        self.margin = share * mean if self.measure in COSTS else share
+        self.widest = float(counts.max())
+        self.reach = whole.reach[0]
+        if self.measure in COSTS and name != "failed":
+            # The dearest conversation: twice the mean, as of `Paired`, is too little for repeated looks.
+            self.reach = float((np.bincount(whole.codes, weights=whole.a, minlength=whole.size) / counts).max())
+        self._parts: list[Paired] = []
+
+    def fold(self, held: Sheet, played: Sheet) -> None:
+        """One more conversation; raises RunError where a turn of the baseline was not scored."""
+        self._parts.append(pair_up(self.measure.name, held, played))
 
     @property
-    def reach(self) -> float:
-        """The most that a turn is taken to lose.
+    def paired(self) -> Paired:
+        """All conversations so far, numbered as they were folded."""
+        return Paired(
+            measure=self.measure,
+            keys=tuple(key for part in self._parts for key in part.keys),
+            a=np.concatenate([part.a for part in self._parts]),
+            b=np.concatenate([part.b for part in self._parts]),
+            codes=np.repeat(np.arange(len(self._parts)), [len(part.keys) for part in self._parts]),
+            size=len(self._parts),
+        )
 
-        Of a cost what the dearest conversation of the baseline takes, or the most that one was seen to lose; twice the
-        mean, as of `Paired`, is too little where it is looked at again and again.
-        """
-        return self._largest if self._unbounded else self._high - self._low
+    def bound(self, order: np.ndarray, paired: Paired, sign: float, alpha: float) -> float | None:
+        """As `judgement.bound_of_all`, at all times together; `order`: the conversations as they were folded."""
+        if not len(paired.losses) or paired.conversations < 2:
+            return float(paired.losses.mean()) if len(paired.losses) else None
+        reach = max(paired.reach[sign < 0], self.reach)
+        return sign * bound(sign * paired.sums[order], paired.counts[order], reach, self.widest, alpha)
 
-    def fold(self, conversation: str, rows: Mapping[Key, Values]) -> None:
-        """Raises RunError where a turn of the baseline was not played, or not scored."""
-        held, lost = self.baseline.get(conversation, {}), 0.0
-        for key, before in held.items():
-            if self.measure.name not in rows.get(key, {}):
-                raise RunError(f"{turn_name(key)} of {self.flow} has {self.measure.name} in the baseline only")
-            value = rows[key][self.measure.name]
-            if value is None:
-                self.known = False
-                continue
-            self._low, self._high = min(self._low, value), max(self._high, value)
-            loss = round(value - before if self.measure.better == "lower" else before - value, 12)
-            self.losses.add(loss)
-            lost += loss
-        self.sums.append(lost)
-        self.counts.append(len(held))
-        if held:
-            self._largest = max(self._largest, lost / len(held))
-
-    def excludes_a_loss(self, alpha: float) -> bool:
-        sums, counts = np.array(self.sums), np.array(self.counts)
+    def excludes_a_loss(self, paired: Paired, alpha: float) -> bool:
+        if len(paired.differences) < len(paired.keys):
+            return False  # a turn is not known
+        reach = max(self.reach, paired.reach[0])
         # Equal everywhere in a baseline of nothing but zeros: there is no margin to stay within.
-        if self.reach == 0:
-            return self.known and not sums.any()
+        if reach == 0:
+            return not paired.changed
         margin = self.margin + 1e-12 * max(1.0, self.margin)
-        return self.known and evidence(sums, counts, margin, self.reach, self.widest) >= 1 / alpha
-
-
-def bound_at_all_times(column: _Column, order: np.ndarray, paired: Paired, sign: float, alpha: float) -> float | None:
-    """As `judgement.bound_of_all`, holding at all times together; `order`: the conversations as they were folded."""
-    if not len(paired.losses) or paired.conversations < 2:
-        return float(paired.losses.mean()) if len(paired.losses) else None
-    reach = max(paired.reach[sign < 0], column.reach)
-    return sign * bound(sign * paired.sums[order], paired.counts[order], reach, column.widest, alpha)
+        return evidence(paired.sums, paired.counts, margin, reach, self.widest) >= 1 / alpha
 
 
 class Stopping:
@@ -137,6 +118,7 @@ class Stopping:
             raise RunError(f"looks is {looks}; it must be 1 or more")
         names = sorted({key[0] for rows in self._held.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
+        self._keys = {flow: sorted(rows) for flow, rows in self._held.items()}
         self._looks = planned_looks(len(names), looks, alpha)
         self._folded: list[str] = []
         self._alarmed = False
@@ -178,39 +160,43 @@ class Stopping:
     def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
         """Of the run's next conversation; True where the verdict is in."""
         self._folded.append(conversation)
-        for column in self._columns:
-            column.fold(conversation, flows.get(column.flow, {}))
-        self._alarmed = bool((self._alarm_p() < self._alpha).any()) if self._looked else False
-        decide = [column for column in self._columns if column.measure.name in self._deciding]
-        self._passed = all(column.excludes_a_loss(self._alpha) for column in decide)
+        for flow in dict.fromkeys(column.flow for column in self._columns):
+            held, played = self._held[flow], flows.get(flow, {})
+            keys = [key for key in self._keys[flow] if key[0] == conversation]
+            for key in keys:
+                if key not in played:
+                    raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
+            before, now = sheets([held, played], {0: keys, 1: keys})
+            for column in self._columns:
+                if column.flow == flow:
+                    column.fold(before, now)
+        paired = [column.paired for column in self._columns]
+        self._alarmed = any((found.p_adjusted or 0.0) < self._alpha for found in self._outcomes(paired))
+        decide = [(c, p) for c, p in zip(self._columns, paired, strict=True) if c.measure.name in self._deciding]
+        self._passed = all(column.excludes_a_loss(own, self._alpha) for column, own in decide)
         return self._alarmed or self._passed or len(self._folded) == len(self.order)
 
     @property
     def _deciding(self) -> tuple[str, ...]:
-        failed = any(any(column.sums) for column in self._columns if column.measure.name in self._failures)
+        failed = any(c.measure.name in self._failures and c.paired.changed for c in self._columns)
         return self._primary + self._failures if failed else self._primary
 
-    @property
-    def _looked(self) -> bool:
-        return len(self._folded) in self._looks
+    def _outcomes(self, members: Sequence[Paired], *, advise: bool = False) -> list[Outcome]:
+        """Of each, p for all of them and all looks; 1 where no alarm is raised, or it is not looked for one now.
 
-    def _alarm_p(self) -> np.ndarray:
-        """Of each column that decides, for all of them and all looks; 1 where no alarm is raised before the end."""
-        known = np.array([column.known for column in self._columns])
-        sums = np.column_stack([column.sums for column in self._columns]) * known
-        constant = [column.known and len(column.losses) == 1 and min(column.losses) > 0 for column in self._columns]
-        return self._p(sums, np.array(constant))
-
-    def _p(self, sums: np.ndarray, constant: np.ndarray) -> np.ndarray:
-        """`constant`: whether a column lost the same on every turn, of which there is a test of its own.
-
-        What is constant at a look was so at all before, so that test is spent once.
+        What lost the same on every turn has a test of its own. What is constant at a look was so at all before, so that
+        test is spent once.
         """
-        certain = np.where(constant, sums.any(axis=0).sum() * constant_p(len(sums)), 1.0)
-        looks = [look for look in self._looks if look < len(sums)] + [len(sums)]
+        count = len(self._folded)
+        if not advise and count not in self._looks:
+            return [Outcome(None, 1.0, len(members))] * len(members)
+        sums = np.column_stack([m.sums if len(m.differences) else np.zeros(count) for m in members])
+        constant = np.array([len(m.differences) > 0 and np.ptp(m.losses) == 0 < m.losses[0] for m in members])
+        certain = np.where(constant, sums.any(axis=0).sum() * constant_p(count), 1.0)
+        looks = [look for look in self._looks if look < count] + [count]
         *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha)
-        signs = p if raised or len(sums) == len(self.order) else np.ones(len(p))
-        return np.minimum(certain, signs)
+        signs = p if raised or count == len(self.order) else np.ones(len(p))
+        return [Outcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
 
     def verdict(self, run: Run) -> Verdict:
         """Of the conversations that were folded; raises RunError where a replay lacked recordings."""
@@ -222,42 +208,33 @@ class Stopping:
         order = np.array([place[name] for name in self._folded])
         held = {flow: {k: row for k, row in rows.items() if k[0] in place} for flow, rows in self._held.items()}
         held = {flow: rows for flow, rows in held.items() if rows}
-        measures, decide = measured(run), self._deciding
-        members, unknown = members_of(held, measures, self._margins, decide, seconds_decide=self._seconds)
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
-        judged = []
-        for advises in {member.advises for member in members}:
-            own = [m for m in members if m.advises == advises]
-            sums = [m.paired.sums[order] if len(m.paired.differences) else np.zeros(len(order)) for m in own]
-            looked = self._looked or advises
-            constant = np.array([m.paired.constant and m.paired.losses[0] > 0 for m in own])
-            found = self._p(np.column_stack(sums), constant) if looked else np.ones(len(own))
-            for member, value in zip(own, found.tolist(), strict=True):
-                name, outcome = member.paired.measure.name, Outcome(None, value, len(own))
-                share = share_of(name, self._margins)
-                column = _Column(member.flow, name, self._held[member.flow], share)
-                judged.append(
-                    Judgement(
-                        flow=member.flow,
-                        paired=member.paired,
-                        outcome=outcome,
-                        alpha=self._alpha,
-                        share=share,
-                        advises=member.advises,
-                        bounds=partial(bound_at_all_times, column, order),
-                        is_cut=cut,
-                    )
-                )
-        notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
+
+        def judged(member: Member, outcome: Outcome) -> Judgement:
+            name = member.paired.measure.name
+            column = _Column(member.flow, name, self._held[member.flow], share_of(name, self._margins))
+            return member.judged(outcome, self._margins, self._alpha, bounds=partial(column.bound, order), is_cut=cut)
+
+        def tested(members: Sequence[Member]) -> list[Judgement]:
+            found: list[Judgement] = []
+            for advises in {member.advises for member in members}:
+                own = [member for member in members if member.advises == advises]
+                folded = [replace(m.paired, codes=np.argsort(order)[m.paired.codes]) for m in own]
+                found += map(judged, own, self._outcomes(folded, advise=bool(advises)))
+            return found
+
+        judgements, notes = gate.judge(
+            held, measured(run), self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
+        )
         if run.result.model != self._header.model:
-            notes.append(f"the baseline was made with {self._header.model}, the run with {run.result.model}")
+            notes = (*notes, f"the baseline was made with {self._header.model}, the run with {run.result.model}")
         return Verdict(
             run_id=run.run_id,
             baseline_id=self._header.run_id,
             alpha=self._alpha,
-            primary=decide,
-            judged=tuple(sorted(judged, key=worst_first)),
-            notes=tuple(notes),
+            primary=self._deciding,
+            judged=judgements,
+            notes=notes,
             stopped=self._told(cut, run),
         )
 
