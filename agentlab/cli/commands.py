@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def chat(arguments: argparse.Namespace) -> None:
     from agentlab.cli.chat import chat
 
-    chat(arguments, spec_overrides(arguments, "model", "files"), fetch)
+    chat(arguments, spec_overrides(arguments, ("model", "files")), fetch)
 
 
 def show_reuse(run: Run) -> bool:
@@ -93,11 +93,11 @@ def replay(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-_FLAGS = ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings")
+FLAGS = ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings")
 
 
-def spec_overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]:
-    """The keys of the spec that flags and --set give; without `flags`, all that stand for one."""
+def spec_overrides(arguments: argparse.Namespace, flags: Iterable[str] = FLAGS) -> dict[str, Any]:
+    """The keys of the spec that `flags` and --set give."""
     import yaml
 
     given: dict[str, Any] = {}
@@ -110,11 +110,8 @@ def spec_overrides(arguments: argparse.Namespace, *flags: str) -> dict[str, Any]
         except yaml.YAMLError:
             raise ConfigError(f"--set {assignment!r}: the value is not YAML") from None
     names = {"flow": "flows", "dataset": "datasets"}
-    for flag in flags or _FLAGS:
-        value = getattr(arguments, flag, None)
-        if value is not None:
-            given[names.get(flag, flag)] = value
-    return given
+    typed = {names.get(flag, flag): getattr(arguments, flag, None) for flag in flags}
+    return given | {key: value for key, value in typed.items() if value is not None}
 
 
 def compare(arguments: argparse.Namespace) -> None:

@@ -32,7 +32,7 @@ def fork(arguments: argparse.Namespace) -> int:
         of=arguments.of,
         mode=arguments.mode,
         out=arguments.out,
-        **spec_overrides(arguments, "none"),
+        **spec_overrides(arguments, ()),
     )
     missed = show_reuse(after)
     say(f"{after.path}: turns from {arguments.turn + 1} on are new; compared with {before.path}, these turns only")
