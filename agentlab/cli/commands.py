@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +125,6 @@ def compare(arguments: argparse.Namespace) -> None:
     if len(arguments.run) > 2:
         raise ConfigError("compare takes one run or two")
     runs = [ended(path) for path in arguments.run]
-    if arguments.regret:
-        _regret(runs, arguments.json)
-        return
     comparison = compare(runs[0], runs[1] if len(runs) == 2 else None, flows=arguments.flow)
     found = []
     if arguments.cheaper or arguments.not_worse:
@@ -136,24 +133,6 @@ def compare(arguments: argparse.Namespace) -> None:
         say_block(json.dumps({"answers": [answer.to_json() for answer in found], **comparison.to_json()}, indent=2))
     else:
         show_pairs(comparison, runs, found, everything=arguments.all)
-
-
-def _regret(runs: Sequence[Run], as_json: bool) -> None:
-    import json
-    from dataclasses import asdict
-
-    from agentlab.cli.comparing import show_regret
-    from agentlab.evals.compare.regret import routing
-
-    if len(runs) > 1:
-        raise ConfigError("--regret is about the flows of one run")
-    quality, found = routing(runs[0])
-    if as_json:
-        say_block(json.dumps({"quality": quality, "flows": [asdict(each) for each in found]}, indent=2))
-    else:
-        show_regret(quality, found)
-        if untold := [flow for flow in runs[0].result.flows if flow not in {each.flow for each in found}]:
-            say(f"of {', '.join(untold)} its source does not say what the answers took")
 
 
 def gate(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.compare.questions import Answer
 from agentlab.evals.compare.ranking import Ranking
-from agentlab.evals.compare.regret import Regret
 from agentlab.evals.report.gate_files import FILES, lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges
@@ -80,31 +79,6 @@ def _show_pair(console: Console, pair: Pair, primary: Sequence[str], everything:
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
         print_line(console, f"not known of both: {', '.join(unknown)}")
-
-
-def show_regret(quality: str, found: Sequence[Regret]) -> None:
-    """A row a flow, and what the columns mean."""
-
-    def cell(mean: float, interval: tuple[float, float] | None) -> str:
-        return brief(mean, "+") + (f" [{brief(interval[0], '+')}, {brief(interval[1], '+')}]" if interval else "")
-
-    console = new_console()
-    columns = ["", "turns", "missed", "needless", "perfect", "lost by missed", "wasted calls"]
-    rows: list[list[Cell]] = [
-        [r.flow, str(r.turns), str(r.missed), str(r.needless), cell(*r.quality), cell(*r.lost), cell(*r.wasted)]
-        for r in found
-    ]
-    print_table(console, f"look-up decisions: {quality}", columns, rows)
-    print_line(
-        console,
-        "missed: not searched for, though the documents were needed; needless: the other way round; perfect: what right"
-        " decisions alone would add to a turn, as flows that decided rightly on it show; lost by missed: the part of it"
-        " from missed searches; wasted calls: model calls a turn for needless ones; 95 %: bootstrap over conversations",
-        "dim",
-    )
-    for r in found:
-        if r.untold:
-            print_line(console, f"{r.flow}: {r.untold} turns more were decided rightly by no flow, and tell nothing")
 
 
 def _row(d: Judgement) -> list[Cell]:

@@ -215,7 +215,6 @@ def make_parser() -> argparse.ArgumentParser:
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
     compare.add_argument("--all", action="store_true", help="every measure, more turns, and the ranks of all flows")
-    compare.add_argument("--regret", action="store_true", help="of one run: what perfect look-up decisions would buy")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
     fork = command("fork", what_if.fork)

@@ -82,9 +82,3 @@ def test_a_report_and_a_table_that_would_be_a_folder_are_one_line(recorded, caps
     assert capsys.readouterr().err.startswith("agentlab: .: the report cannot be written")
     assert main(["export", "run", "--to", "csv", "-o", "."]) == 1
     assert capsys.readouterr().err.startswith("agentlab: . cannot be written")
-
-
-def test_regret_without_the_data_set_says_that_it_may_be_missing(recorded, capsys):
-    Path("set").rename("elsewhere")
-    assert main(["compare", "run", "--regret"]) == 1
-    assert "or its data set is not here" in capsys.readouterr().err
