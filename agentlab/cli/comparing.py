@@ -94,9 +94,6 @@ def _row(d: Judgement) -> list[Cell]:
 
 def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
     """What more would tell: conversations or epochs, and how many conversations."""
-    for name in primary if pair.epochs > 1 else ():
-        if name in pair.paired and pair[name].changed and (advice := pair.components(name).advice):
-            yield f"where the error of {name} comes from: {advice}"
     for d in pair.differences:
         if d.more:
             yield f"{d.measure.name}: not shown; {conversations_more(d.more)} like these would show it"

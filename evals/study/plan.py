@@ -4,7 +4,7 @@ make gate && python evals/study/plan.py results/gate ../shared/datasets ../share
 
 Nothing of the model of the study is looked at. How much two flows differ from turn to turn is taken from what was there
 before: recorded runs of a smaller model (`results/gate`), and answers that others published. A mean difference over C
-conversations of m turns has the variance (between + within / m) / C (variance components, as `run.variance` has them);
+conversations of m turns has the variance (between + within / m) / C (variance components);
 .10 is found in 80 % of studies where C is at least (z(1 - .05 / 2k) + z(.8))^2 (between + within / m) / .01, with k
 tests: every other flow against the first, in every measure that decides. Of pairs of flows the one that varies most
 counts. Hours are the tokens a turn of those runs, at 72 read and 28 written in a second, nothing taken from a cache.
@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import ceil, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from scipy.special import ndtri
 
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.compare.epochs import components
 from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.words import has_reference
@@ -65,9 +66,20 @@ def of_pairs(flows: Mapping[str, Column]) -> Varies:
     """Of the two flows whose differences vary most."""
     found = []
     for a, b in combinations(flows.values(), 2):
-        parts = components({key: b[key] - a[key] for key in a.keys() & b.keys()})
-        found.append(Varies(parts.conversations or 0.0, parts.turns or 0.0))
+        found.append(varies({key: b[key] - a[key] for key in a.keys() & b.keys()}))
     return max(found, key=sum)
+
+
+def varies(values: Column) -> Varies:
+    """The analysis of unweighted means (Searle, Casella, McCulloch, Variance Components, 1992), of one epoch."""
+    turns: defaultdict[str, list[float]] = defaultdict(list)
+    for (conversation, _, _), value in values.items():
+        turns[conversation].append(value)
+    several = [(float(np.var(of, ddof=1)), len(of)) for of in turns.values() if len(of) > 1]
+    total = float(np.var([np.mean(of) for of in turns.values()], ddof=1))
+    noise = float(np.mean([spread / many for spread, many in several])) if several else 0.0
+    within = float(np.mean([spread for spread, _ in several])) if several else 0.0
+    return Varies(max(0.0, total - noise), within)
 
 
 def of_run(folder: Path, metric: str = MEASURE) -> Varies:

@@ -1,9 +1,6 @@
-"""What playing everything several times says: where a mean's error comes from, and how reliable a flow is.
+"""What playing everything several times says: how reliable a flow is.
 
-A value is that of one turn in one epoch; the conversations are a sample, and so are the epochs of each.
-
-    run.variance("answer_f1")     conversations or epochs: of which would more be worth the money
-    run.passing("answer_f1")      pass@k: right in one of k epochs at least; pass^k: right in all of k
+run.passing("answer_f1")      pass@k: right in one of k epochs at least; pass^k: right in all of k
 """
 
 from __future__ import annotations
@@ -11,10 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
@@ -27,80 +21,6 @@ if TYPE_CHECKING:
 
 SOLVED = 0.5
 """From this value on a turn counts as right."""
-
-
-class Components(NamedTuple):
-    """Of the values of turns; None where it cannot be told, as epochs from one of them."""
-
-    conversations: float | None
-    """Variance of what conversations have in common."""
-    turns: float | None
-    """Of turns within a conversation."""
-    epochs: float | None
-    """Of one turn over epochs."""
-    error: float | None
-    """The standard error of the mean over conversations."""
-    twice_conversations: float | None
-    """The error with twice the conversations."""
-    twice_epochs: float | None
-    """With as many turns played, but on the conversations that are there."""
-
-    @property
-    def advice(self) -> str:
-        """What more of each would do to the error; "" where that is not known."""
-        if not self.error or self.twice_conversations is None or self.twice_epochs is None:
-            return ""
-        kept = [1 - other / self.error for other in (self.twice_conversations, self.twice_epochs)]
-        parts = [part or 0.0 for part in self[:3]]
-        whole = sum(parts) or 1.0
-        named = zip(parts, ("between conversations", "turns of one", "epochs"), strict=True)
-        shares = ", ".join(f"{part / whole:.0%} {name}" for part, name in named)
-        told = f"twice the conversations take {kept[0]:.0%} off the error, twice the epochs {kept[1]:.0%}"
-        worth = "more epochs cost as much and are worth it" if kept[1] > 0.8 * kept[0] else "more conversations"
-        return f"{shares}; {told}: {worth}"
-
-
-def components(values: Mapping[Key, float]) -> Components:
-    """Variance components by the analysis of unweighted means (Searle, Casella, McCulloch, Variance Components, 1992).
-
-    A mean over C conversations of E epochs has the variance (between + within / E) / C, where `within` is that of one
-    conversation's mean over epochs (so Miller, arXiv 2411.00640, section 3.1, for one question). Where an estimate
-    falls below 0, it is 0.
-    """
-    plays: defaultdict[str, defaultdict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for (conversation, turn, epoch), value in values.items():
-        plays[conversation][turn][epoch] = value
-    repeated = [np.var(list(of.values()), ddof=1) for turns in plays.values() for of in turns.values() if len(of) > 1]
-    epochs = float(np.mean(repeated)) if repeated else None
-    spreads, means, within, counts = [], [], [], []
-    for turns in plays.values():
-        middles = [np.mean(list(of.values())) for of in turns.values()]
-        means.append(np.mean(middles))
-        if len(middles) > 1:
-            spreads.append((np.var(middles, ddof=1), len(middles)))
-        of_epoch = [np.mean([of[e] for of in turns.values() if e in of]) for e in sorted({*chain(*turns.values())})]
-        counts.append(len(of_epoch))
-        if len(of_epoch) > 1:
-            within.append(np.var(of_epoch, ddof=1))
-    size, several = len(means), float(np.mean(counts)) if counts else 1.0
-    if size < 2:
-        return Components(None, None, epochs, None, None, None)
-    total = float(np.var(means, ddof=1))
-    turn_noise = float(np.mean([spread / many for spread, many in spreads])) if spreads else 0.0
-    turns_own = float(np.mean([spread for spread, _ in spreads])) - (epochs or 0.0) / several if spreads else None
-    # With one turn each, what epochs add is all that can be told from what conversations differ by.
-    between = total - (turn_noise if spreads else (epochs or 0.0) / several)
-    noise = float(np.mean(within)) if within else None
-    half = None if noise is None else math.sqrt(max(0.0, total - noise / several / 2) / size)
-    error = math.sqrt(total / size)
-    return Components(
-        max(0.0, between),
-        None if turns_own is None else max(0.0, turns_own),
-        epochs,
-        error,
-        error / math.sqrt(2),
-        half,
-    )
 
 
 def pass_at_k(tries: int, right: int, k: int) -> float:
@@ -127,15 +47,6 @@ def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, I
     names = [conversation for conversation, _ in enough]
     found = ([estimate(len(of), sum(of), k) for of in enough.values()] for estimate in ESTIMATORS.values())
     return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in found]), strict=True))
-
-
-def variance(run: Run, metric: str) -> pd.DataFrame:
-    """A row a flow: variance components of a metric, and its error with more of either; None where unknown."""
-    import pandas as pd
-
-    columns = [name.replace("_", " ") for name in Components._fields]
-    rows = {flow: dict(zip(columns, components(of), strict=True)) for flow, of in _values(run, metric).items()}
-    return pd.DataFrame(rows).T
 
 
 def passing(run: Run, metric: str, k: int | None = None) -> pd.DataFrame:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.shown import one_line
-from agentlab.evals.compare.epochs import Components, components
 from agentlab.evals.compare.family import outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
@@ -76,16 +75,6 @@ class Pair:
             found += [f"{told} {', '.join(rest)}"] if rest else []
         return f"{self.b} against {self.a}: {'; '.join(found)}"
 
-    @property
-    def epochs(self) -> int:
-        """How often each conversation was played."""
-        return 1 + max((key[2] for paired in self.paired.values() for key in paired.keys), default=0)
-
-    def components(self, name: str) -> Components:
-        """Where the error of a difference comes from."""
-        paired = self.paired[name]
-        return components(dict(zip(paired.keys, paired.differences.tolist(), strict=False)))
-
     def __getitem__(self, name: str) -> Judgement:
         for difference in self.differences:
             if difference.measure.name == name:
@@ -112,8 +101,6 @@ class Comparison:
                 numbers = {name: getattr(d, name) for name in IN_JSON}
                 said = {"better": d.measure.better, "reading": d.word}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
-                if pair.epochs > 1:
-                    rows[-1]["components"] = pair.components(d.measure.name)._asdict()
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
         found: dict[str, Any] = {"ranking": self.ranking.to_json()} if self.ranking else {}

@@ -201,22 +201,12 @@ class Run:
         """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
         return self._views.matrix(only, by, limit)
 
-    def variance(self, metric: str) -> pd.DataFrame:
-        """Of each flow where the error of a mean comes from: conversations, turns within them, epochs of each.
-
-        Raises RunError where no turn has the metric.
-        """
-        return self._of_epochs("variance", metric)
-
     def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:
         """Of each flow pass@k (right in one of k epochs) and pass^k (in all of k), with intervals at 95 %.
 
         Raises RunError where the run has fewer epochs, or no turn has the metric.
         """
-        return self._of_epochs("passing", metric, k)
-
-    def _of_epochs(self, name: str, *arguments: Any) -> pd.DataFrame:
-        found: pd.DataFrame = getattr(import_module("agentlab.evals.compare.epochs"), name)(self, *arguments)
+        found: pd.DataFrame = import_module("agentlab.evals.compare.epochs").passing(self, metric, k)
         return found
 
     def played(self) -> list[TurnRow]:
