@@ -49,8 +49,8 @@ class Rows(Protocol):
         """Store facts in their order; a single one may replace another, both or neither."""
         ...
 
-    def erase(self, fact_id: str | None) -> None:
-        """Forget a fact that is there; None: all of the user's."""
+    def erase(self, fact_id: str | None) -> int:
+        """Forget a fact, or with None all of the user's; returns how many there were."""
         ...
 
     def copy(self) -> Rows:
@@ -125,13 +125,7 @@ class StoredMemory:
         return stored[0].fact if stored else None
 
     async def delete(self, fact_id: str) -> bool:
-        def delete(rows: Rows) -> bool:
-            known = rows.get(fact_id) is not None
-            if known:
-                rows.erase(fact_id)
-            return known
-
-        return _is_name(fact_id) and await self._use(delete, write=True)
+        return _is_name(fact_id) and await self._use(lambda rows: rows.erase(fact_id), write=True) > 0
 
     async def get(self, fact_id: str) -> Fact | None:
         return await self._use(lambda rows: rows.get(fact_id)) if _is_name(fact_id) else None
@@ -140,12 +134,7 @@ class StoredMemory:
         return await self._use(lambda rows: tuple(rows.all()))
 
     async def clear(self) -> int:
-        def clear(rows: Rows) -> int:
-            count = len(rows.all())
-            rows.erase(None)
-            return count
-
-        return await self._use(clear, write=True)
+        return await self._use(lambda rows: rows.erase(None), write=True)
 
     async def snapshot(self) -> Memory:
         return await self._use(
@@ -198,10 +187,9 @@ class StoredMemory:
         while True:
             named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
             facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
-            try:
-                return await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
-            except _Taken as found:
-                taken = found.ids
+            stored, taken = await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
+            if not taken:
+                return stored
 
     async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
         """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
@@ -225,29 +213,22 @@ class StoredMemory:
         return await asyncio.to_thread(guarded)
 
 
-class _Taken(AgentlabError):
-    """Nothing was stored, because one of the new ids is among `ids`."""
-
-    def __init__(self, ids: set[str]) -> None:
-        super().__init__("an id is taken")
-        self.ids = ids
-
-
 def _put(
     facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_at: float | None, rows: Rows
-) -> list[Added]:
+) -> tuple[list[Added], set[str]]:
+    """What became of the facts; or, where one of their ids is taken, nothing and all ids that are."""
     if replaces is not None and rows.get(replaces) is None:
-        return []
+        return [], set()
     if duplicate_at is not None:
         near = rows.nearest(units[0], 1)
         if near and near[0].score is not None and near[0].score >= duplicate_at:
-            return [Added(fact=near[0], is_new=False)]
+            return [Added(fact=near[0], is_new=False)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
         held = {fact.id for fact in rows.all()}
         if not held.isdisjoint(fact.id for fact in facts):
-            raise _Taken(held)
+            return [], held
     rows.put(facts, units, replaces)
-    return [Added(fact=fact, is_new=True) for fact in facts]
+    return [Added(fact=fact, is_new=True) for fact in facts], set()
 
 
 def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:

@@ -128,11 +128,15 @@ class _ChromaRows:
                 metadatas=about[some],
             )
 
-    def erase(self, fact_id: str | None) -> None:
+    def erase(self, fact_id: str | None) -> int:
         if fact_id is None:
+            count = int(self._collection.count())
             self._client.delete_collection(self._collection.name)
-        else:
-            self._collection.delete(where={"id": {"$eq": fact_id}})
+            return count
+        names = self._collection.get(where={"id": {"$eq": fact_id}}, include=[])["ids"]
+        if names:
+            self._collection.delete(ids=names)
+        return len(names)
 
     def copy(self) -> VectorTable:
         table = VectorTable()
@@ -141,14 +145,10 @@ class _ChromaRows:
 
 
 def _oldest_first(found: Mapping[str, Any]) -> tuple[list[Fact], Vector]:
-    rows = sorted(zip(found["metadatas"], found["documents"], found["embeddings"], strict=True), key=_number)
+    together = zip(found["metadatas"], found["documents"], found["embeddings"], strict=True)
+    rows = sorted(together, key=lambda row: row[0]["number"])
     facts = [stored_fact({**about, "text": text}) for about, text, _ in rows]
     return facts, np.array([vector for *_, vector in rows], dtype=np.float32)
-
-
-def _number(row: tuple[dict[str, Any], str, Any]) -> int:
-    number: int = row[0]["number"]
-    return number
 
 
 class _Folder:
@@ -156,7 +156,7 @@ class _Folder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._others = FileLock(folder / "agentlab.lock", timeout=LOCK_SECONDS)
         self._client: Any = None
         self._seen: tuple[int, bytes] | None = None
@@ -173,7 +173,7 @@ class _Folder:
             with self._others:
                 self._check()
                 if self._client is not None and self._state() != self._seen:
-                    self._let_go()
+                    self.close()
                 if self._client is None:
                     self._client = chromadb.PersistentClient(self.folder, settings=Settings(anonymized_telemetry=False))
                 try:
@@ -199,12 +199,9 @@ class _Folder:
     def close(self) -> None:
         """Let go of the client; where another memory goes on, it opens one anew."""
         with self._lock:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._client is not None:
             client, self._client = self._client, None
-            client.close()
+            if client is not None:
+                client.close()
 
     def _state(self) -> tuple[int, bytes]:
         """Which file the database is, and the counter of changes that SQLite keeps in its header."""

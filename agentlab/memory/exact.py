@@ -7,6 +7,7 @@ table.nearest(vector, 3)            # about a millisecond at 10,000 facts of 384
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -18,24 +19,31 @@ _SLACK = 1e-5
 """More than the single-precision search can be off by; what comes this near to the last place is ranked exactly."""
 
 
-class VectorTable:
-    """The facts of one user, oldest first: `Rows`, with a store behind them where a subclass writes to one."""
+class Store(Protocol):
+    """Where the facts of a table are kept; it is written to before the table changes."""
 
-    def __init__(self) -> None:
+    def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+        """Store facts, a single one in place of another."""
+        ...
+
+    def erase_rows(self, fact_id: str | None) -> None:
+        """Delete a fact; None: all of the user's."""
+        ...
+
+
+class VectorTable:
+    """The facts of one user, oldest first: `Rows`, with or without a store behind them."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
         self._facts: list[Fact] = []
         # Replaced and never written to, so that a copy can share it.
         self._vectors: Vector = np.zeros((0, 0), dtype=np.float32)
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
-        """Write facts to the store, a single one in place of another; it comes before any change here."""
-
-    def delete(self, fact_id: str | None) -> None:
-        """Delete a fact from the store; None: all of the user's."""
-
     def load(self, facts: Sequence[Fact], vectors: Sequence[Vector] | Vector) -> None:
         """Become what the store holds."""
         self._facts = list(facts)
-        self._vectors = np.array(vectors, dtype=np.float32)
+        self._vectors = np.asarray(vectors, dtype=np.float32)
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
         if not self._facts:
@@ -56,24 +64,24 @@ class VectorTable:
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
         for vector in vectors:
             self._check(vector)
-        self.write(facts, vectors, replaces)
+        if self._store is not None:
+            self._store.write_rows(facts, vectors, replaces)
         if replaces is not None:
-            self._drop(replaces)
+            self._keep([row for row, fact in enumerate(self._facts) if fact.id != replaces])
         new = np.array(vectors, dtype=np.float32)
         self._vectors = np.concatenate([self._vectors, new]) if self._facts else new
         self._facts += facts
 
-    def erase(self, fact_id: str | None) -> None:
-        self.delete(fact_id)
-        if fact_id is None:
-            self._facts = []
-        else:
-            self._drop(fact_id)
+    def erase(self, fact_id: str | None) -> int:
+        kept = [row for row, fact in enumerate(self._facts) if fact_id is not None and fact.id != fact_id]
+        gone = len(self._facts) - len(kept)
+        if gone and self._store is not None:
+            self._store.erase_rows(fact_id)
+        self._keep(kept)
+        return gone
 
-    def _drop(self, fact_id: str) -> None:
-        row = next(row for row, fact in enumerate(self._facts) if fact.id == fact_id)
-        del self._facts[row]
-        self._vectors = np.delete(self._vectors, row, axis=0)
+    def _keep(self, rows: Sequence[int]) -> None:
+        self._facts, self._vectors = [self._facts[row] for row in rows], self._vectors[rows]
 
     def _check(self, vector: Vector) -> None:
         held = self._vectors.shape[-1]
@@ -85,5 +93,5 @@ class VectorTable:
 
     def copy(self) -> VectorTable:
         twin = VectorTable()
-        twin._facts, twin._vectors = self.all(), self._vectors
+        twin.load(self._facts, self._vectors)
         return twin

@@ -71,70 +71,57 @@ class MongoMemory(StoredMemory):
 
         super().__init__("mongo", f"the server, store {store}", embedder, user)
         self.failures = (PyMongoError, OSError)
-        owner = json.dumps([store, self.user])
+        self._owner = json.dumps([store, self.user])
         self._client = client
         # A fact is on disk before anybody is told that it is stored.
         database = client.get_default_database(_DATABASE, write_concern=WriteConcern("majority", j=True))
         self._documents: Documents = database["agentlab_memory"]
-        name = hashlib.sha256(f"{getpass.getuser()} {owner}".encode()).hexdigest()[:40]
-        self._lock_file = Path(tempfile.gettempdir(), f"agentlab-memory-{name}.lock")
-        self._writers = FileLock(self._lock_file, timeout=LOCK_SECONDS)
-        self._rows = _MongoRows(self._documents, owner, embedder.name)
+        name = hashlib.sha256(f"{getpass.getuser()} {self._owner}".encode()).hexdigest()[:40]
+        self._writers = FileLock(Path(tempfile.gettempdir(), f"agentlab-memory-{name}.lock"), timeout=LOCK_SECONDS)
+        self._table = VectorTable(self)
+        # Of the facts in the table; none is used twice, so other numbers on the server mean other facts.
+        self._numbers: list[int] | None = None
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
         with self._writers if write else nullcontext():
-            self._rows.refresh()
-            check_embedder(self._where, self._rows.embedder, self.embedder)
-            yield self._rows
+            self._refresh()
+            yield self._table
 
     async def drop(self) -> None:
         await super().drop()
-        self._lock_file.unlink(missing_ok=True)
+        Path(self._writers.lock_file).unlink(missing_ok=True)
 
     def _release(self) -> None:
         self._client.close()
 
-
-class _MongoRows(VectorTable):
-    """A user's documents."""
-
-    def __init__(self, documents: Documents, owner: str, embedder: str) -> None:
-        super().__init__()
-        self._documents = documents
-        self._owner = owner
-        self._embedder = embedder
-        self.embedder = embedder
-        """Whose vectors are stored."""
-        # Of the facts that are here; none is used twice, so other numbers on the server mean other facts.
-        self._numbers: list[int] = []
-        self._indexed = False
-
-    def refresh(self) -> None:
-        """Read the facts anew if they are not those that are here."""
-        if not self._indexed:
+    def _refresh(self) -> None:
+        """Read the facts anew if they are not those of the table."""
+        if self._numbers is None:
             self._documents.create_index([("owner", 1), ("id", 1)], unique=True)
             self._documents.create_index([("owner", 1), ("number", 1)])
-            self._indexed = True
         mine = {"owner": self._owner}
         numbers = [found["number"] for found in self._documents.find(mine, {"_id": 0, "number": 1}).sort("number", 1)]
         if numbers != self._numbers:
             held = list(self._documents.find(mine).sort("number", 1))
-            self.load([stored_fact(found) for found in held], [from_bytes(found["vector"][_HEADER:]) for found in held])
-            self.embedder = next((found["embedder"] for found in held if "embedder" in found), self._embedder)
+            for found in held:
+                check_embedder(self._where, found.get("embedder", self.embedder.name), self.embedder)
+            self._table.load(
+                [stored_fact(found) for found in held], [from_bytes(found["vector"][_HEADER:]) for found in held]
+            )
             self._numbers = [found["number"] for found in held]
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         pairs = zip(facts, vectors, strict=True)
         fresh = [self._document(*pair, number) for number, pair in enumerate(pairs, start=time.time_ns())]
         if replaces is None:
             self._documents.insert_many(fresh)
-            self._numbers += [document["number"] for document in fresh]
+            self._numbers = [*(self._numbers or ()), *(document["number"] for document in fresh)]
         else:
             # One document that changes: there is always one of the two facts.
             self._documents.update_one({"owner": self._owner, "id": {"$eq": replaces}}, {"$set": fresh[0]})
 
-    def delete(self, fact_id: str | None) -> None:
+    def erase_rows(self, fact_id: str | None) -> None:
         which = {} if fact_id is None else {"id": {"$eq": fact_id}}
         self._documents.delete_many({"owner": self._owner, **which})
 
@@ -150,5 +137,5 @@ class _MongoRows(VectorTable):
             "created": fact.created.isoformat(),
             "about": fact.about,
             "vector": Binary.from_vector(vector.tolist(), BinaryVectorDtype.FLOAT32),
-            "embedder": self._embedder,
+            "embedder": self.embedder.name,
         }

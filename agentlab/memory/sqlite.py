@@ -59,8 +59,9 @@ class SqliteMemory(StoredMemory):
         self._path = path
         self._database: sqlite3.Connection | None = None
         self._inode = 0
-        self._rows: _SqliteRows | None = None
-        self._version = 0
+        self._table = VectorTable(self)
+        self._version: int | None = None
+        """Of the database when the table was read; None where it has to be read anew."""
 
     def prepare(self) -> None:
         """Create the tables where there are none, and see that the vectors are of this embedder."""
@@ -96,7 +97,7 @@ class SqliteMemory(StoredMemory):
     def _release(self) -> None:
         if self._database is not None:
             self._database.close()
-        self._database, self._rows = None, None
+        self._database, self._version = None, None
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
@@ -105,45 +106,41 @@ class SqliteMemory(StoredMemory):
         try:
             # Read before the rows: if somebody commits in between, the next operation looks again.
             (version,) = database.execute("PRAGMA data_version").fetchone()
-            if self._rows is None or version != self._version:
-                self._rows, self._version = _SqliteRows(database, self.user), version
-            yield self._rows
+            if version != self._version:
+                self._read(database)
+                self._version = version
+            yield self._table
             database.execute("COMMIT")
         except BaseException:
             # What the file does not hold must not stay in the copy.
-            self._rows = None
+            self._version = None
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
 
-
-class _SqliteRows(VectorTable):
-    """A user's rows of the file, inside a transaction."""
-
-    def __init__(self, database: sqlite3.Connection, user: str) -> None:
-        super().__init__()
-        self._database = database
-        self._user = user
+    def _read(self, database: sqlite3.Connection) -> None:
         held = database.execute(
-            "SELECT id, text, created, vector, about FROM facts WHERE user = ? ORDER BY number", (user,)
+            "SELECT id, text, created, vector, about FROM facts WHERE user = ? ORDER BY number", (self.user,)
         ).fetchall()
         try:
-            self.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
+            self._table.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
         except (ValueError, TypeError, OverflowError) as problem:
             raise sqlite3.DatabaseError(f"a fact is damaged ({problem})") from None
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+        assert self._database is not None, "a table is written to within a transaction"
         if replaces is not None:
-            self.delete(replaces)
+            self.erase_rows(replaces)
         self._database.executemany(
             "INSERT INTO facts (user, id, text, created, vector, about) VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (self._user, fact.id, fact.text, fact.created.isoformat(), vector.astype("<f4").tobytes(), fact.about)
+                (self.user, fact.id, fact.text, fact.created.isoformat(), vector.astype("<f4").tobytes(), fact.about)
                 for fact, vector in zip(facts, vectors, strict=True)
             ],
         )
 
-    def delete(self, fact_id: str | None) -> None:
+    def erase_rows(self, fact_id: str | None) -> None:
+        assert self._database is not None, "a table is written to within a transaction"
         self._database.execute(
-            "DELETE FROM facts WHERE user = :user AND (:id IS NULL OR id = :id)", {"user": self._user, "id": fact_id}
+            "DELETE FROM facts WHERE user = :user AND (:id IS NULL OR id = :id)", {"user": self.user, "id": fact_id}
         )

@@ -25,12 +25,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from agentlab.core.errors import MemoryUnavailable, ToolError
-from agentlab.core.files import LARGE, read_bytes, replace_file
+from agentlab.core.files import LARGE, append_whole, read_bytes, replace_file
 
 _OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
 _CLOSING = "\n</MEMORY>"
 _ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
-_NAME = re.compile(r"[a-z_]+")
 _TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
 _WRITTEN_TAG = re.compile(r"&lt;(?=/?\s*MEMORY)", re.IGNORECASE)
 _CODE = re.compile(r"&#x([0-9a-f]{1,4});")
@@ -115,20 +114,12 @@ class TaggedLog:
 
 
 def append(path: Path, content: bytes) -> None:
-    """Whole or not at all, and on a line of its own where a killed writer left half of one."""
-    size = path.stat().st_size if path.exists() else 0
-    try:
-        with path.open("ab+") as file:
-            file.seek(max(size - 1, 0))
-            if file.read(1) not in (b"", b"\n"):
-                file.write(b"\n")
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.truncate(path, size)
-        raise
+    """Whole or not at all, on disk, and on a line of its own where a killed writer left half of one."""
+    with path.open("ab+") as file:
+        file.seek(max(file.tell() - 1, 0))
+        is_begun = file.read(1) not in (b"", b"\n")
+        append_whole(path.resolve(), b"\n" + content if is_begun else content)
+        os.fsync(file.fileno())
 
 
 def written(entries: Iterable[Entry]) -> bytes:
@@ -140,9 +131,6 @@ def written(entries: Iterable[Entry]) -> bytes:
 
 def _attributes(entry: Entry) -> str:
     facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
-    for name in facts:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a fact: lower-case letters and underscores")
     lines = {name: _coded(html.escape(value)).replace("\n", "&#xa;") for name, value in facts.items()}
     return "".join(f' {name}="{line}"' for name, line in lines.items())
 

@@ -55,7 +55,9 @@ class TextfileMemory(StoredMemory):
     def __init__(self, path: Path, embedder: Embedder, user: str) -> None:
         super().__init__("textfile", str(path), embedder, user)
         self._log = TaggedLog(path)
-        self._rows = _TextRows(self._log, self.user, self._embed)
+        self._vector_file = path.with_suffix(".vectors")
+        self._entries: dict[str, Entry] = {}
+        self._table = VectorTable(self)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def prepare(self) -> None:
@@ -68,52 +70,30 @@ class TextfileMemory(StoredMemory):
             if not first.startswith(_FIRST):
                 raise _Damaged(f"line 1: expected '{_FIRST}...'")
             check_embedder(str(path), first.removeprefix(_FIRST), self.embedder)
-            self._rows.entries()
+            self._read()
 
     async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
         self._loop = asyncio.get_running_loop()
         return await super()._use(work, write=write)
 
-    def _embed(self, texts: list[str]) -> list[Vector]:
-        """Vectors for texts that have lost theirs, from the event loop that is waiting for this thread."""
-        assert self._loop is not None
-        asked = asyncio.run_coroutine_threadsafe(self.embedder.embed(texts), self._loop)
-        return [unit(row) for row in asked.result()]
-
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
         self._log.path.stat()  # the lock would make a folder that is gone anew
         with self._log.locked():
-            self._rows.refresh()
-            yield self._rows
+            self._entries = self._read()
+            facts = [
+                Fact(id=name, text=entry.text, created=entry.time, about=entry.facts.get("about", ""))
+                for name, entry in self._entries.items()
+            ]
+            if facts != self._table.all():
+                self._table.load(facts, self._vectors_of(facts))
+            yield self._table
 
-
-class _TextRows(VectorTable):
-    """A user's entries in the file, under the lock."""
-
-    def __init__(self, log: TaggedLog, user: str, embed: Callable[[list[str]], list[Vector]]) -> None:
-        super().__init__()
-        self._log = log
-        self._vector_file = log.path.with_suffix(".vectors")
-        self._user = user
-        self._embed = embed
-        self._entries: dict[str, Entry] = {}
-
-    def refresh(self) -> None:
-        """Become what the file holds; raises _Damaged where an entry is no fact."""
-        self._entries = self.entries()
-        facts = [
-            Fact(id=name, text=entry.text, created=entry.time, about=entry.facts.get("about", ""))
-            for name, entry in self._entries.items()
-        ]
-        if facts != self.all():
-            self.load(facts, self._vectors_of(facts))
-
-    def entries(self) -> dict[str, Entry]:
-        """The user's entries by the id of their fact."""
+    def _read(self) -> dict[str, Entry]:
+        """The user's entries by the id of their fact; raises _Damaged where an entry is no fact."""
         found: dict[str, Entry] = {}
         for entry in self._log.entries():
-            if entry.module == _MODULE and entry.facts.get("user") == self._user:
+            if entry.module == _MODULE and entry.facts.get("user") == self.user:
                 name = entry.facts.get("id")
                 if not name or name in found or entry.time == datetime.min:
                     raise _Damaged(f"the fact {entry.text[:50]!r} has no id of its own, or no time that can be read")
@@ -122,12 +102,14 @@ class _TextRows(VectorTable):
 
     def _vectors_of(self, facts: Sequence[Fact]) -> list[Vector]:
         stored = _read_vectors(self._vector_file)
-        lost = list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored))
-        if lost:
-            stored |= dict(zip(map(_key, lost), self._embed(lost), strict=True))
+        if lost := list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored)):
+            # Computed anew on the event loop, which is waiting for this thread.
+            assert self._loop is not None, "a thread is only here within `_use`"
+            asked = asyncio.run_coroutine_threadsafe(self.embedder.embed(lost), self._loop)
+            stored |= dict(zip(map(_key, lost), map(unit, asked.result()), strict=True))
         return [stored[_key(fact.text)] for fact in facts]
 
-    def write(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
+    def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         # First the vectors: whoever reads a fact finds its own.
         append(self._vector_file, _vector_lines(dict(zip([_key(fact.text) for fact in facts], vectors, strict=True))))
         new = [Entry(module=_MODULE, time=fact.created, text=fact.text, facts=self._written(fact)) for fact in facts]
@@ -136,14 +118,14 @@ class _TextRows(VectorTable):
         else:
             self._log.replace([self._entries[replaces]], new)
 
-    def _written(self, fact: Fact) -> dict[str, str]:
-        return {"user": self._user, "id": fact.id} | ({"about": fact.about} if fact.about else {})
-
-    def delete(self, fact_id: str | None) -> None:
+    def erase_rows(self, fact_id: str | None) -> None:
         self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])
         kept = {_key(entry.text) for entry in self._log.entries()}
         vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in kept}
         replace_file(self._vector_file, _vector_lines(vectors))
+
+    def _written(self, fact: Fact) -> dict[str, str]:
+        return {"user": self.user, "id": fact.id} | ({"about": fact.about} if fact.about else {})
 
 
 def _key(text: str) -> str:

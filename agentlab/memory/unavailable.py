@@ -39,23 +39,21 @@ class UnavailableMemory:
     async def close(self) -> None:
         pass
 
-    async def drop(self) -> None:
-        pass
+    drop = close
 
 
 async def open_or_unavailable(name: str, connect: Callable[[], Memory]) -> Memory:
     """What `connect` opens, in a thread; where it cannot be reached, a memory that says so to whoever asks it."""
-    opened: Memory | None = None
     began = time.monotonic()
     try:
         opened = await asyncio.to_thread(connect)
-        # Asked once before anybody is timed: a backend loads its library at its first use.
-        await opened.facts()
-        return opened
-    except BaseException as problem:
-        if opened is not None:
+        try:
+            # Asked once before anybody is timed: a backend loads its library at its first use.
+            await opened.facts()
+        except BaseException:
             await opened.close()
-        if isinstance(problem, MemoryUnavailable):
-            now = time.monotonic()
-            return UnavailableMemory(name, str(problem), now + AWAY_SECONDS if now - began > SLOW_SECONDS else 0.0)
-        raise
+            raise
+        return opened
+    except MemoryUnavailable as problem:
+        now = time.monotonic()
+        return UnavailableMemory(name, str(problem), now + AWAY_SECONDS if now - began > SLOW_SECONDS else 0.0)
