@@ -69,27 +69,20 @@ def replay(arguments: argparse.Namespace) -> int:
 
     from agentlab.evals.store.reuse import misses
     from agentlab.lab.lab import Lab
-    from agentlab.wire.recordings import Recordings
 
     arguments.mode = "replay"
     files = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
     if not files:
         raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
-    failed, used, specs = False, set(), {}
+    failed = False
     for file in files:
         with tempfile.TemporaryDirectory() as scratch, Lab(file, **spec_overrides(arguments)) as lab:
             say(f"{file}:")
-            specs[file] = lab.spec
             run = lab.run_sync(out=Path(scratch) / "run")
             failed |= show_reuse(run)
-            used |= lab.recorder.used
             if arguments.explain:
                 for line in misses(run.traces.values()):
                     say(line)
-    # Only once all of them have said what they use: one spec may live on what another recorded.
-    for file, spec in specs.items() if arguments.prune and not failed else ():
-        own = Recordings.open(Path(spec.recordings), spec.name, write=True, only_own=True)
-        say(f"{file}: {own.keep_only(used)} recordings dropped")
     return 1 if failed else 0
 
 

@@ -174,9 +174,6 @@ def make_parser() -> argparse.ArgumentParser:
     replay = command("replay", handlers.replay)
     replay.add_argument("spec", nargs="*", help=f"spec files (default: all in {RECORDED_SPECS})")
     replay.add_argument("--explain", action="store_true", help="every miss, not only the first of each conversation")
-    replay.add_argument(
-        "--prune", action="store_true", help="drop from the files of these specs what none of them used"
-    )
     replay.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
     replay.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
 

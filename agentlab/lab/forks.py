@@ -86,6 +86,7 @@ def lab_of_fork(
     data = {
         **then.model_dump(exclude_unset=True),
         "name": f"{then.name}-fork",
+        "also_recorded": (then.name, *then.also_recorded),
         "flows": [_without(changed, entry.model_dump(exclude_unset=True)) for entry in now],
         "mode": mode,
     }

@@ -21,7 +21,7 @@ from agentlab.evals.store.measures import RETRIEVAL_STEPS
 from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.lab import Lab
 
-ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings")
+ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings", "also_recorded")
 """Of a spec: all that grading asks for."""
 
 

@@ -1,4 +1,4 @@
-"""What a lab records and replays: its mode, its recordings, and which of them were used.
+"""What a lab records and replays: its mode and its recordings.
 
 A mode is `live` (nothing is recorded), `record` (everything is asked and written down), `replay` (nothing is asked) or
 `auto` (what is there is replayed, the rest asked and written down). While a run is recorded, a request that another
@@ -30,8 +30,6 @@ class Recorder:
     def __init__(self, mode: Mode = "live", recordings: Recordings | None = None) -> None:
         self.mode = mode
         self.recordings = recordings
-        self.used: set[str] = set()
-        """Keys that were found or written."""
         self.flights = Flights()
 
     @cached_property
@@ -40,16 +38,12 @@ class Recorder:
         return Nearest(self.recordings) if self.recordings is not None and self.mode != "record" else None
 
     def find(self, key: str) -> Row | None:
-        row = self.recordings.find(key) if self.recordings is not None else None
-        if row is not None:
-            self.used.add(key)
-        return row
+        return self.recordings.find(key) if self.recordings is not None else None
 
     def keep(self, key: str, row: Row, request: RecordedRequest | None = None) -> Row:
         """Write `row` down; returns it, or what another process recorded under `key` meanwhile."""
         if self.recordings is None or self.mode == "replay":
             return row
-        self.used.add(key)
         return self.recordings.add(key, row, request.parts if request else None)
 
 

@@ -3,7 +3,7 @@
     recordings = Recordings.open(Path("evals/recordings"), "flows", write=True)
     row = recordings.find(key) or recordings.add(key, {"kind": "completion", ...})
 
-A folder holds any number of `*.jsonl` files; each opens with a header line, and every other line is one of
+A folder holds a `*.jsonl` file a spec; each opens with a header line, and every other line is one of
 
     message     a message, once a file, by its hash: a request repeats most of the last one
     tool        a tool's definition, likewise
@@ -24,9 +24,9 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentlab.core import codec, secrets
 from agentlab.core.errors import ConfigError, RecordingError
@@ -40,65 +40,75 @@ FORMAT = 1
 _PARTS = {"message": "messages", "tool": "tools"}
 
 
-class Recordings:
-    """What is recorded in a folder, in memory, by key; additions go to the one file that was named for writing.
+class _Line(NamedTuple):
+    """A line as it stands in a file, held against its own hash. It is decoded when it is asked for: parsed and kept, a
+    hundred thousand of them take ten seconds and are a million objects for the garbage collector to walk over."""
 
-    A spec's own file wins over the others, of which the first by name counts; two answers to one request within a file
-    are an error, and so are two in other people's files, once somebody asks for them.
+    text: bytes
+    where: str
+    is_part: bool
+
+    def row(self) -> Row:
+        try:
+            row: Row = codec.loads(self.text)
+        except ValueError as problem:
+            # Its check fits, so somebody made that anew.
+            raise RecordingError(f"{problem}; was it edited by hand?", self.where) from None
+        del row["check"]
+        check_entry(row, self.where)
+        return row
+
+
+class Recordings:
+    """What a spec recorded, in memory, by key, with what others recorded that it names; additions go to its own file.
+
+    The own file wins over the others, of which the first that is named counts; two answers to one request within a file
+    are an error.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder
         self._own = folder / f"{name}.jsonl"
         self._writing = False
-        self._others = _File()
-        self._mine = _File()
+        self._mine: dict[str, _Line] = {}
+        """By key or id."""
+        self._others: dict[str, _Line] = {}
         self._read_to = (0, 0)
         """Bytes and lines of the own file that were read."""
         self._lock = _lock(self._own)
 
     @classmethod
-    def open(cls, folder: Path, name: str = "", *, write: bool = False, only_own: bool = False) -> Recordings:
-        """Read every file of `folder`, or with `only_own` that of the spec called `name` alone.
+    def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
+        """Read what the spec called `name` recorded in `folder`, and those called `also`, as far as they are there.
 
         Raises ConfigError where nothing can be read or written, RecordingError for a damaged line.
         """
         recordings = cls(folder, name)
         recordings._writing = write
+        others = [file for file in (folder / f"{other}.jsonl" for other in also) if file.exists()]
         if write:
             recordings._prepare()
-        elif not any(folder.glob("*.jsonl")):
-            raise ConfigError(f"there are no recordings in {folder}; make them with --mode record")
-        for file in sorted(folder.glob("*.jsonl")):
-            if file == recordings._own:
-                with _lock(file) if write else contextlib.nullcontext():
-                    recordings._catch_up()
-            elif not only_own:
-                other = _File()
-                other.read(file, (0, 0))
-                recordings._others.add_missing(other)
+        elif recordings._own.exists():
+            _read(recordings._own, (0, 0), recordings._mine)
+        elif not others:
+            raise ConfigError(f"there are no recordings in {recordings._own}; make them with --mode record")
+        for file in others:
+            lines: dict[str, _Line] = {}
+            _read(file, (0, 0), lines)
+            recordings._others = lines | recordings._others
         return recordings
 
     def __len__(self) -> int:
-        return len(self._mine.rows | self._others.rows)
+        return sum(not line.is_part for line in self._lines().values())
+
+    def _lines(self) -> dict[str, _Line]:
+        return self._others | self._mine
 
     def find(self, key: str) -> Row | None:
-        line = self._mine.rows.get(key)
-        if line is None and key in self._others.conflicts:
-            raise RecordingError(
-                f"another answer to the same request is at {self.line_of(key)}", self._others.conflicts[key]
-            )
-        line = line or self._others.rows.get(key)
-        return None if line is None else self._row(key, line)
-
-    def _row(self, key: str, line: bytes) -> Row:
-        row = _row(line)
-        check_entry(row, self.line_of(key))
-        return row
+        line = self._mine.get(key) or self._others.get(key)
+        return None if line is None else line.row()
 
     def completions(self) -> Iterator[Row]:
-        rows = self._others.rows | self._mine.rows
-        return (self._row(key, line) for key, line in rows.items() if line.startswith(b'{"kind": "completion"'))
+        return (line.row() for line in self._lines().values() if line.text.startswith(b'{"kind": "completion"'))
 
     def request_of(self, row: Row) -> Request:
         """The request of a completion row, whole again; raises RecordingError where a part of it is not there."""
@@ -110,17 +120,17 @@ class Recordings:
             raise RecordingError(f"not a request: {problem}", self.line_of(row["key"])) from None
 
     def _part(self, kind: str, name: str, row: Row) -> Any:
-        line = self._mine.parts.get(name) or self._others.parts.get(name)
-        if line is None:
+        line = self._mine.get(name) or self._others.get(name)
+        if line is None or not line.is_part:
             raise RecordingError(f"message or tool {name} is not recorded", self.line_of(row["key"]))
-        content = _row(line).get(kind)
+        content = line.row().get(kind)
         if digest(content) != name:
-            raise RecordingError(f"the content of {name} does not fit the id", self.line_of(row["key"]))
+            raise RecordingError(f"the content of {name} does not fit the id", line.where)
         return content
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""
-        return self._mine.lines.get(key) or self._others.lines[key]
+        return (self._mine.get(key) or self._others[key]).where
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Row:
         """Write `row` under `key` and return what is recorded there: the row of another process, if that was first.
@@ -131,139 +141,77 @@ class Recordings:
         try:
             with self._lock:
                 self._catch_up()
-                if key in self._mine.rows:
-                    return _row(self._mine.rows[key])
-                fresh = [part for name, part in (parts or {}).items() if name not in self._mine.parts]
-                text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
-                _refuse_secrets(text)
-                append_whole(self._own, text.encode("ascii"))
-                self._read_to = self._mine.take(self._own, text.encode("ascii"), self._read_to)
+                if key not in self._mine:
+                    fresh = [part for name, part in (parts or {}).items() if name not in self._mine]
+                    text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
+                    _refuse_secrets(text)
+                    append_whole(self._own, text.encode("ascii"))
+                    self._read_to = _take(self._own, text.encode("ascii"), self._read_to, self._mine)
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
-        return _row(self._mine.rows[key])
-
-    def keep_only(self, used: Collection[str]) -> int:
-        """Rewrite the own file without the rows that are not in `used`; returns how many were dropped."""
-        with self._lock:
-            own = _File()
-            own.read(self._own, (0, 0))
-            rows = [_row(line) for line in own.all]
-            kept = [row for row in rows if row.get("key") in used]
-            requests = [row["request"] for row in kept if row["kind"] == "completion"]
-            parts = {name for request in requests for plural in _PARTS.values() for name in request[plural]}
-            left = [row for row in rows if row.get("key") in used or row.get("id") in parts]
-            replace_file(self._own, _header() + "".join(_seal(row) for row in left))
-        return sum("key" in row for row in rows) - len(kept)
+        return self._mine[key].row()
 
     def _prepare(self) -> None:
         """Make the file if it is not there, and cut off a last line that a killed run left unfinished."""
-        own = self._own
         try:
-            own.parent.mkdir(parents=True, exist_ok=True)
-            with _lock(own):
-                if own.exists() or own.is_symlink():
-                    cut_unfinished_line(own)
-                if not own.exists() or not own.stat().st_size:
-                    replace_file(own, _header())
+            self._own.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:
+                if self._own.exists() or self._own.is_symlink():
+                    cut_unfinished_line(self._own)
+                self._catch_up()
         except OSError as problem:
-            raise ConfigError(f"cannot write recordings to {own}: {problem.strerror}") from None
+            raise ConfigError(f"cannot write recordings to {self._own}: {problem.strerror}") from None
         except ValueError as problem:
-            raise ConfigError(f"cannot write recordings to {own}: it holds {problem}") from None
+            raise ConfigError(f"cannot write recordings to {self._own}: it holds {problem}") from None
 
     def _catch_up(self) -> None:
         """Read what was appended to the own file since it was last looked at, by whomever."""
-        try:
-            size = self._own.stat().st_size
-        except FileNotFoundError:
-            self._own.write_text(_header(), encoding="utf-8")
-            size = -1
+        size = self._own.stat().st_size if self._own.exists() else 0
+        if not size:
+            replace_file(self._own, _header())
         if size < self._read_to[0]:
-            # Somebody pruned it or began anew.
-            self._mine, self._read_to = _File(), (0, 0)
-        if size != self._read_to[0]:
-            self._read_to = self._mine.read(self._own, self._read_to)
+            # Somebody began it anew.
+            self._mine, self._read_to = {}, (0, 0)
+        if size != self._read_to[0] or not size:
+            self._read_to = _read(self._own, self._read_to, self._mine)
 
 
-class _File:
-    """What one file holds: its lines, checked, by key and by id.
+def _read(file: Path, start: tuple[int, int], lines: dict[str, _Line]) -> tuple[int, int]:
+    """Take what stands after so many bytes and lines, and return how far that was.
 
-    A line is held against its own hash as it stands, and decoded when it is asked for: parsed and kept, a hundred
-    thousand of them take ten seconds and are a million objects, over which the garbage collector walks again and again.
+    Raises ConfigError where it cannot be read, RecordingError for a damaged line.
     """
-
-    def __init__(self) -> None:
-        self.all: list[bytes] = []
-        """The lines in their order, without the header."""
-        self.rows: dict[str, bytes] = {}
-        self.parts: dict[str, bytes] = {}
-        self.lines: dict[str, str] = {}
-        """Where each row stands, for messages."""
-        self.conflicts: dict[str, str] = {}
-        """Where other files have another answer to the same request."""
-
-    def read(self, file: Path, start: tuple[int, int]) -> tuple[int, int]:
-        """Take what stands after so many bytes and lines, and return how far that was.
-
-        Raises ConfigError where it cannot be read, RecordingError for a damaged line.
-        """
-        content = _content(file, start[0])
-        if not content.endswith(b"\n"):
-            # Somebody may be writing at this moment: whoever waits for him finds a whole line.
-            with contextlib.suppress(OSError), _lock(file):
-                content = _content(file, start[0])
-        if not content and start == (0, 0):
-            raise RecordingError("the file is empty; delete it", str(file))
-        return self.take(file, content, start)
-
-    def take(self, file: Path, content: bytes, start: tuple[int, int]) -> tuple[int, int]:
-        """Take lines that follow on so many bytes and lines of `file`; returns how far they go."""
-        number = start[1]
-        for line in io.BytesIO(content):
-            number += 1
-            if number == 1:
-                _check_header(_checked(line, f"{file}:1"), f"{file}:1")
-                continue
-            head = _HEAD.match(line)
-            if head is None or not _is_as_sealed(line):
-                line = _sealed_anew(line, f"{file}:{number}")
-                head = _HEAD.match(line)
-            kind, name = head.groups() if head else (b"", b"")
-            if kind.decode() not in KINDS:
-                raise RecordingError(f"not an entry that format {FORMAT} knows", f"{file}:{number}")
-            self._keep(kind.decode(), name.decode(), line, f"{file}:{number}")
-        return start[0] + len(content), number
-
-    def _keep(self, kind: str, name: str, line: bytes, where: str) -> None:
-        self.all.append(line)
-        if kind in _PARTS:
-            self.parts[name] = line
-            return
-        before = self.rows.get(name)
-        if before is None:
-            self.rows[name] = line
-            self.lines[name] = where
-        elif before != line and _answer(_row(before)) != _answer(_row(line)):
-            raise RecordingError(f"another answer to the same request is at {self.lines[name]}", where)
-
-    def add_missing(self, other: _File) -> None:
-        """Add what `other` holds and is not here yet."""
-        for key, line in other.rows.items():
-            if key in self.rows and _answer(_row(self.rows[key])) != _answer(_row(line)):
-                self.conflicts.setdefault(key, other.lines[key])
-        self.rows = other.rows | self.rows
-        self.parts = other.parts | self.parts
-        self.lines = other.lines | self.lines
+    content = _content(file, start[0])
+    if not content.endswith(b"\n"):
+        # Somebody may be writing at this moment: whoever waits for him finds a whole line.
+        with contextlib.suppress(OSError), _lock(file):
+            content = _content(file, start[0])
+    if not content and start == (0, 0):
+        raise RecordingError("the file is empty; delete it", str(file))
+    return _take(file, content, start, lines)
 
 
-def _row(line: bytes) -> Row:
-    try:
-        row: Row = codec.loads(line)
-    except ValueError as problem:
-        # Its check fits, so somebody made that anew.
-        told = line[:60].decode("ascii", "backslashreplace")
-        raise RecordingError(f"{problem}; was it edited by hand?", f"the entry that begins {told}") from None
-    del row["check"]
-    return row
+def _take(file: Path, content: bytes, start: tuple[int, int], lines: dict[str, _Line]) -> tuple[int, int]:
+    """Take lines that follow on so many bytes and lines of `file`; returns how far they go."""
+    number = start[1]
+    for text in io.BytesIO(content):
+        number += 1
+        where = f"{file}:{number}"
+        if number == 1:
+            _check_header(_checked(text, where), where)
+            continue
+        head = _HEAD.match(text)
+        if head is None or not _is_as_sealed(text):
+            text = _sealed_anew(text, where)
+            head = _HEAD.match(text)
+        kind, name = (group.decode() for group in head.groups()) if head else ("", "")
+        if kind not in KINDS:
+            raise RecordingError(f"not an entry that format {FORMAT} knows", where)
+        line = _Line(text, where, kind in _PARTS)
+        before = lines.setdefault(name, line)
+        if before.text != text and _answer(before.row()) != _answer(line.row()):
+            raise RecordingError(f"another answer to the same request is at {before.where}", where)
+    return start[0] + len(content), number
 
 
 def _answer(row: Row) -> Any:

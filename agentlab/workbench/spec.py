@@ -147,7 +147,10 @@ class Spec(Strict):
     mode: Mode = Field(
         "live", description="ask; ask and write down; only look up; look up, and ask and write down what is not there"
     )
-    recordings: str = Field("evals/recordings", description="the folder of recorded calls")
+    recordings: str = Field("evals/recordings", description="the folder of recorded calls: a file for each spec's name")
+    also_recorded: tuple[str, ...] = Field(
+        (), description="names of other specs whose recordings in that folder are looked up, too"
+    )
     scorers: Literal["default"] | tuple[str, ...] = "default"
     primary: tuple[str, ...] = Field(
         (),

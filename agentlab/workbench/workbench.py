@@ -90,8 +90,8 @@ class Workbench:
         mode, folder = self.spec.mode, Path(self.spec.recordings)
         if mode == "live":
             return Recorder()
-        found = Recordings.open(folder, self.spec.name, write=mode != "replay", only_own=mode == "record")
-        return Recorder(mode, found)
+        also = () if mode == "record" else self.spec.also_recorded
+        return Recorder(mode, Recordings.open(folder, self.spec.name, also, write=mode != "replay"))
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -95,7 +95,13 @@ def test_a_baseline(finished, data):
 def test_recordings(tmp_path, data):
     content = (TESTS / "data" / "recordings_format_1" / "run.jsonl").read_bytes()
     (tmp_path / "run.jsonl").write_bytes(data.draw(mutated(content)))
-    use(lambda: [Recordings.open(tmp_path).request_of(row) for row in Recordings.open(tmp_path).completions()])
+
+    def read() -> None:
+        found = Recordings.open(tmp_path, "run")
+        for row in found.completions():
+            found.request_of(row)
+
+    use(read)
     use(lambda: Recordings.open(tmp_path, "run", write=True))
 
 

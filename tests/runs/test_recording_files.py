@@ -1,4 +1,4 @@
-"""Files of recordings: cut off, edited, doubled, written by two at once, pruned, on a full disk."""
+"""Files of recordings: cut off, edited, doubled, written by two at once, on a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from filelock import FileLock
 
 import agentlab as al
-from agentlab.cli.parser import main
 from agentlab.core.errors import NotRecorded, RecordingError
 from agentlab.core.messages import Message, Reply, Request, to_json
 from agentlab.core.protocols import Place
@@ -41,7 +40,7 @@ def test_a_file_that_is_cut_off_is_named_and_mended_by_the_next_recording(datase
         if whole[:size].endswith(b"\n"):
             continue
         with pytest.raises(RecordingError, match=r"run\.jsonl:\d+: the line is cut off"):
-            Recordings.open(recorded.parent)
+            Recordings.open(recorded.parent, "run")
     run = play(dataset, "auto", tmp_path / "mended", flows=FLOWS)
     assert run.summary["recordings"]["new"] <= 1
     assert replay(dataset, tmp_path / "again", flows=FLOWS).summary["status"] == "complete"
@@ -57,7 +56,7 @@ def test_no_edited_line_is_ever_replayed(recorded):
             changed = {**row, name: f"{value}x" if isinstance(value, str) else [value]}
             recorded.write_text("".join([*lines[:number], json.dumps(changed) + "\n", *lines[number + 1 :]]))
             with pytest.raises(RecordingError, match=rf"run\.jsonl:{number + 1}: "):
-                Recordings.open(recorded.parent)
+                Recordings.open(recorded.parent, "run")
 
 
 @pytest.mark.parametrize(
@@ -66,31 +65,34 @@ def test_no_edited_line_is_ever_replayed(recorded):
 def test_what_is_no_recording_is_one_clear_line(tmp_path, junk):
     (tmp_path / "a.jsonl").write_text(junk)
     with pytest.raises(RecordingError, match=r"a\.jsonl"):
-        Recordings.open(tmp_path)
+        Recordings.open(tmp_path, "a")
 
 
 def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(dataset, recorded, tmp_path):
     lines = recorded.read_text().splitlines(True)
     recorded.write_text("".join([*lines, *lines[1:]]))
-    (recorded.parent / "copy.jsonl").write_text("".join(lines))
     assert replay(dataset, tmp_path / "doubled", flows=FLOWS).summary["status"] == "complete"
+    recorded.rename(recorded.with_name("elsewhere.jsonl"))
+    assert replay(dataset, tmp_path / "named", flows=FLOWS, also_recorded=["elsewhere"]).summary["status"] == "complete"
     folder = tmp_path / "other"
     request = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
     for name, text in (("a", "Hello"), ("b", "Good day")):
         completion = to_json({"message": Message(role="agent", text=text)})
         entry = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": completion, "seconds": 1.0}
-        Recordings.open(folder, name, write=True, only_own=True).add(request.key(0), entry, request.parts)
-    for name, text in (("a", "Hello"), ("b", "Good day")):
-        row = Recordings.open(folder, name).find(request.key(0))
-        assert row["completion"]["message"]["text"] == text, "the spec's own file wins"
-    with pytest.raises(RecordingError, match=r"b\.jsonl:3: another answer to the same request is at .*a\.jsonl:3"):
-        Recordings.open(folder, "c").find(request.key(0))
+        Recordings.open(folder, name, write=True).add(request.key(0), entry, request.parts)
+    for name, also, text in (("a", ["b"], "Hello"), ("b", ["a"], "Good day"), ("c", ["b", "a"], "Good day")):
+        row = Recordings.open(folder, name, also).find(request.key(0))
+        assert row["completion"]["message"]["text"] == text, "the spec's own file wins, then what it names first"
+    both = (folder / "a.jsonl").read_text() + (folder / "b.jsonl").read_text().splitlines(True)[2]
+    (folder / "a.jsonl").write_text(both)
+    with pytest.raises(RecordingError, match=r"a\.jsonl:4: another answer to the same request is at .*a\.jsonl:3"):
+        Recordings.open(folder, "a")
 
 
 def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
     whole = recorded.read_bytes()
     found: list[int] = []
-    reader = threading.Thread(target=lambda: found.append(len(Recordings.open(recorded.parent))))
+    reader = threading.Thread(target=lambda: found.append(len(Recordings.open(recorded.parent, "run"))))
     with FileLock(recorded.with_suffix(".lock")):
         recorded.write_bytes(whole[:-30])
         reader.start()
@@ -98,7 +100,7 @@ def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
         assert reader.is_alive()
         recorded.write_bytes(whole)
     reader.join(10)
-    assert found == [len(Recordings.open(recorded.parent))]
+    assert found == [len(Recordings.open(recorded.parent, "run"))]
 
 
 def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_path):
@@ -109,10 +111,10 @@ def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_pat
     header, part, call = (tmp_path / "a.jsonl").read_text().splitlines()
     spread = json.dumps(json.loads(call), separators=(" , ", " : "))
     (tmp_path / "a.jsonl").write_text(f"{header}\n{part}\n{spread}\n")
-    read = Recordings.open(tmp_path)
+    read = Recordings.open(tmp_path, "a")
     assert read.request_of(read.find(asked.key(0))).messages[0].text == "Hi"
     (tmp_path / "a.jsonl").write_text(f"{header}\n{call}\n")
-    read = Recordings.open(tmp_path)
+    read = Recordings.open(tmp_path, "a")
     with pytest.raises(RecordingError, match=r"a\.jsonl:2: message or tool [0-9a-f]+ is not recorded"):
         read.request_of(read.find(asked.key(0)))
 
@@ -154,7 +156,7 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     gateway = gateway_to(Scripted(["Hello"]), Trace("f", "c"), recorder=recorder)
     await gateway.ask(request, Place(turn=0), lambda text: None)
     said = []
-    replaying = Recorder("replay", Recordings.open(tmp_path))
+    replaying = Recorder("replay", Recordings.open(tmp_path, "a"))
     await gateway_to(Never(), Trace("f", "c"), recorder=replaying).ask(request, Place(turn=0), said.append)
     assert said == ["Hello"], "a replay still streams"
     elsewhere = gateway_to(Never(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
@@ -164,25 +166,7 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     assert missed.cause == "server"
 
 
-@pytest.mark.slow
-def test_pruning_keeps_what_another_spec_lives_on(dataset, tmp_path, capsys):
-    script = tmp_path / "script.yaml"
-    script.write_text("loop: true\nreplies: [The documents do not say.]\n")
-    specs = []
-    for name, tokens in (("a", 256), ("b", 256)):
-        specs.append(str(tmp_path / f"{name}.yaml"))
-        Path(specs[-1]).write_text(
-            f"name: {name}\ndatasets: [{dataset}]\nflows: [rag_only]\nmodel: scripted/{script}\n"
-            f"embedder: hashing/hashing-64\nrecordings: {tmp_path / 'both'}\ngeneration: {{max_tokens: {tokens}}}\n"
-        )
-        assert main(["run", specs[-1], "--mode", "auto", "--out", str(tmp_path / name)]) == 0
-    Path(specs[0]).write_text(Path(specs[0]).read_text().replace("256", "9"))
-    assert main(["run", specs[0], "--mode", "auto", "--out", str(tmp_path / "a9")]) == 0
-    assert main(["replay", "--prune", *specs]) == 0
-    assert main(["replay", *specs]) == 0, "b lives on what a recorded first"
-
-
-def test_a_writer_survives_a_prune_and_a_deletion_by_somebody_else(tmp_path):
+def test_a_writer_survives_that_somebody_else_begins_the_file_anew(tmp_path):
     def entry(text):
         recorded = record_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
         row = {
@@ -196,7 +180,8 @@ def test_a_writer_survives_a_prune_and_a_deletion_by_somebody_else(tmp_path):
 
     writer = Recordings.open(tmp_path, "a", write=True)
     writer.add(*entry("one"))
-    Recordings.open(tmp_path, "a", write=True).keep_only(())
+    header = (tmp_path / "a.jsonl").read_text().splitlines(True)[0]
+    (tmp_path / "a.jsonl").write_text(header)
     writer.add(*entry("one"))
     writer.add(*entry("two"))
     assert len(Recordings.open(tmp_path, "a")) == 2

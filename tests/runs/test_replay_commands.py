@@ -1,4 +1,4 @@
-"""The command line replays, explains and prunes, and a broken run folder is one line."""
+"""The command line replays and explains, and a broken run folder is one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recorded(dataset, tmp_path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_command_line_replays_explains_and_prunes(dataset, recorded, tmp_path, capsys):
+def test_the_command_line_replays_and_explains(dataset, recorded, tmp_path, capsys):
     spec = tmp_path / "spec.yaml"
     script = tmp_path / "script.yaml"
     script.write_text("loop: true\nreplies: [The documents do not say.]\n")
@@ -39,11 +39,8 @@ def test_the_command_line_replays_explains_and_prunes(dataset, recorded, tmp_pat
         main(["run", str(spec), "--mode", "auto", "--set", "generation.max_tokens=9", "--out", str(tmp_path / "r3")])
         == 0
     )
-    capsys.readouterr()
-    assert main(["replay", str(spec), "--prune"]) == 0
-    assert "6 recordings dropped" in capsys.readouterr().out
     assert main(["replay", str(spec)]) == 0
-    assert main(["replay", str(spec), "--set", "generation.max_tokens=9"]) == 1
+    assert main(["replay", str(spec), "--set", "generation.max_tokens=9"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _edit(folder: Path, count: int, seed: float) -> int:
     (recorded,) = (folder / "recordings").glob("*.jsonl")
 
     def reads_recordings() -> None:
-        found = Recordings.open(recorded.parent)
+        found = Recordings.open(recorded.parent, recorded.stem)
         for row in found.completions():
             found.request_of(row)
 

@@ -149,7 +149,9 @@ def open_folder(
     if before["format"] != FORMAT:
         raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
-        may_change = ("concurrency", "budget", "primary", "limits", "timeouts") if part == "spec" else ()
+        may_change = (
+            ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded") if part == "spec" else ()
+        )
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
@@ -160,6 +162,10 @@ def open_folder(
     folder.check_seal(regrade=True)
     folder.mend()
     return folder
+
+
+_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
+"""Of the spec of a run that is continued."""
 
 
 def _versions() -> dict[str, str]:

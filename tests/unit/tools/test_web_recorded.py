@@ -94,20 +94,14 @@ async def test_results_are_checked_like_every_recording(engine, tmp_path, monkey
     whole = file.read_text()
     file.write_text(whole.replace("the value", "another"))
     with pytest.raises(RecordingError, match="was changed after it was recorded"):
-        Recordings.open(tmp_path)
-    file.write_text(whole)
-    own = Recordings.open(tmp_path, "web", write=True)
-    (key,) = (json.loads(line)["key"] for line in whole.splitlines() if '"kind": "result"' in line)
-    assert own.keep_only({key}) > 0
-    kept = Recordings.open(tmp_path)
-    assert len(kept) == 1 and kept.find(key)["value"][0]["snippet"] == "the value"
+        Recordings.open(tmp_path, "web")
     other = tmp_path / "other"
     engine.found = [hit("x", body="another")]
     session, _ = searching("ok", recorder=recorded(other, "record"))
     await call(session, "search_web", query="ferry")
-    (other / "web.jsonl").rename(tmp_path / "zzz.jsonl")
+    file.write_text(whole + "".join((other / "web.jsonl").read_text().splitlines(True)[1:]))
     with pytest.raises(RecordingError, match="another answer to the same request"):
-        Recordings.open(tmp_path, "of neither").find(key)
+        Recordings.open(tmp_path, "web")
 
 
 async def test_a_secret_in_a_result_is_not_written_down(engine, tmp_path, monkeypatch):

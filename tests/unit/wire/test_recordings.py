@@ -26,13 +26,13 @@ def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request
         "seconds": 1.0,
     }
     Recordings.open(folder, "a", write=True).add(recorded.key(0), entry, recorded.parts)
-    read = Recordings.open(folder)
+    read = Recordings.open(folder, "a")
     (row,) = read.completions()
     assert key(read.request_of(row)) == recorded.key(0) == row["key"]
 
 
 def test_recordings_of_format_1_can_still_be_read():
-    recordings = Recordings.open(TESTS / "data" / "recordings_format_1")
+    recordings = Recordings.open(TESTS / "data" / "recordings_format_1", "run")
     rows = list(recordings.completions())
     assert len(rows) == 4
     for row in rows:
@@ -45,4 +45,4 @@ def test_recordings_of_a_newer_format_are_refused(tmp_path):
     newer = {"kind": "recordings", "format": 2}
     (tmp_path / "a.jsonl").write_text(json.dumps({**newer, "check": digest(newer)[:12]}) + "\n")
     with pytest.raises(RecordingError, match=r"a\.jsonl:1: this is recording format 2, agentlab reads format 1"):
-        Recordings.open(tmp_path)
+        Recordings.open(tmp_path, "a")
