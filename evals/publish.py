@@ -55,7 +55,8 @@ def section(run: Run, phases: bool) -> list[str]:
         + f", {each[0].turns} graded turns a flow.",
         "",
         *_table(
-            ("", *flows), ((title, *cells) for part in summary_rows(each) for title, cells in part if {*cells} != {"-"})
+            ("", *flows),
+            ((title, *cells) for part in summary_rows(each) for _, title, cells in part if {*cells} != {"-"}),
         ),
         *(f"* {line}" for line in verdict_on(run)[0].notes),
         "",

@@ -17,7 +17,7 @@ from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import Verdict, verdict_on
 from agentlab.evals.report.show import badness, expected, worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
-from agentlab.evals.store.measures import COSTS, summary_rows
+from agentlab.evals.store.measures import summary_rows
 from agentlab.evals.store.rows import Play
 from agentlab.evals.store.run import Run
 
@@ -33,11 +33,6 @@ DETAILS = (
     *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
 """Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
-_NAMES = {measure.title: measure.name for measure in COSTS} | {
-    "turns (failed)": "failed",
-    "cost USD": "cost_usd",
-    "latency s, mean (p95)": "latency_s",
-}
 
 
 def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_AT_MOST) -> None:
@@ -88,13 +83,12 @@ def _rows_of(run: Run, worse: set[tuple[str, str]], everything: bool) -> tuple[l
     rows: list[list[Cell]] = []
     zero, more = [], 0
     # Where there are none but these they are what the run was graded for.
-    details = DETAILS if any(title.partition(" (n=")[0] not in DETAILS for title, _ in scores) else ()
-    for title, values in (*costs, *scores):
-        name = _NAMES.get(title) or title.partition(" (n=")[0]
-        finding = (title, values) in scores and name not in details
-        if not finding and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
+    details = DETAILS if any(name not in DETAILS for name, *_ in scores) else ()
+    findings = {name for name, *_ in scores if name not in details}
+    for name, title, values in (*costs, *scores):
+        if name not in findings and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
-        elif finding or everything or name in HEADLINE_COSTS:
+        elif name in findings or everything or name in HEADLINE_COSTS:
             rows.append([title, *_coloured(name, values, [(label, name) in worse for label in run.result.flows])])
         else:
             more += 1

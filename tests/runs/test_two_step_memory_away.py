@@ -50,7 +50,7 @@ def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monke
     assert marked(run) == lost and marked(run, "discord") == []
     flows = run.summary["flows"]
     assert [flows[label]["memory_unavailable"] for label in ("chatbox", "discord")] == [len(lost), 0]
-    table = dict(summary_rows([*run.result.flows.values()])[0])
+    table = {title: cells for _, title, cells in summary_rows([*run.result.flows.values()])[0]}
     assert table.get("turns without their memory") == ([str(len(lost)), "0"] if lost else None)
     for text in NOTING:
         assert (NOTHING_SAVED in answer_of(run, text).split("\nResult: ")[-1]) == (text in lost)

@@ -56,7 +56,7 @@ class Views:
         result = self.run.result
         costs, scores = summary_rows(list(result.flows.values()))
         heads = ["", *result.flows]
-        rows = [[title, *values] for title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
+        rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {plain(note)}" for note in verdict.notes]
         return "\n".join([f"**{plain(verdict.sentence)}**", "", *notes, "", *_table(heads, rows)])
 

@@ -34,7 +34,11 @@ class Measure:
     better: Literal["higher", "lower"] = "lower"
 
     def show(self, value: float | None) -> str:
-        return "-" if value is None else format(value, self.format)
+        return _cell(value, self.format)
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 COSTS = (
@@ -149,42 +153,47 @@ def turn_name(key: Key) -> str:
     return f"turn {key[1]} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
 
 
-def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
-    """The table of a run, costs and scores: a title and one cell a flow."""
+Row = tuple[str, str, list[str]]
+"""Of the table of a run: the name of what is measured, its title, and one cell a flow."""
 
-    def per_turn(costs: Sequence[Measure]) -> list[tuple[str, list[str]]]:
-        return [(cost.title, [cost.show(flow.per_turn(cost.name)) for flow in flows]) for cost in costs]
+
+def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
+    """The table of a run, costs and scores."""
+
+    def per_turn(costs: Sequence[Measure]) -> list[Row]:
+        return [(cost.name, cost.title, [cost.show(flow.per_turn(cost.name)) for flow in flows]) for cost in costs]
 
     calls, tokens = COSTS[1:4], COSTS[4:6]
     costs = [
-        ("turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
+        ("failed", "turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
         *per_turn(calls),
         *_memory_rows(flows),
-        ("fallback rate", ["-" if flow.fallback_rate is None else f"{flow.fallback_rate:.2f}" for flow in flows]),
+        ("fallback_rate", "fallback rate", [_cell(flow.fallback_rate, ".2f") for flow in flows]),
         *per_turn(tokens),
         *(per_turn(COSTS[8:]) if any(flow.retrieval_steps is not UNSET for flow in flows) else ()),
-        ("cost USD", ["-" if flow.cost_usd is None else f"{flow.cost_usd:.4f}" for flow in flows]),
-        ("latency s, mean (p95)", [_latency(flow) for flow in flows]),
+        ("cost_usd", "cost USD", [_cell(flow.cost_usd, ".4f") for flow in flows]),
+        ("latency_s", "latency s, mean (p95)", [_latency(flow) for flow in flows]),
     ]
     scores = []
     for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):
         graded = [flow.scores.get(metric) for flow in flows]
         n = max(score.n for score in graded if score)
-        scores.append((f"{metric} (n={n})", [_score(score) for score in graded]))
+        scores.append((metric, f"{metric} (n={n})", [_score(score) for score in graded]))
     return costs, scores
 
 
-def _memory_rows(flows: Sequence[FlowSummary]) -> list[tuple[str, list[str]]]:
+def _memory_rows(flows: Sequence[FlowSummary]) -> list[Row]:
     """Where a flow has long-term memory: operations on it, and tokens of facts that it put before the model."""
     if not any(flow.memory_ops or flow.memory_unavailable for flow in flows):
         return []
-    tokens = [flow.memory_tokens_per_turn for flow in flows]
     rows = [
-        ("memory operations / turn", [COSTS[1].show(flow.per_turn("memory_ops")) for flow in flows]),
-        ("memory tokens / turn", ["-" if count is None else f"{count:.0f}" for count in tokens]),
+        ("memory_ops", "memory operations / turn", [COSTS[1].show(flow.per_turn("memory_ops")) for flow in flows]),
+        ("memory_tokens", "memory tokens / turn", [_cell(flow.memory_tokens_per_turn, ".0f") for flow in flows]),
     ]
-    away = [flow.memory_unavailable for flow in flows]
-    return [*rows, ("turns without their memory", [str(count) for count in away])] if any(away) else rows
+    if any(flow.memory_unavailable for flow in flows):
+        away = [str(flow.memory_unavailable) for flow in flows]
+        rows.append(("memory_unavailable", "turns without their memory", away))
+    return rows
 
 
 def _latency(flow: FlowSummary) -> str:
