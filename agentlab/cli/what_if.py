@@ -71,35 +71,19 @@ def cost(arguments: argparse.Namespace) -> None:
 
 def memory(arguments: argparse.Namespace) -> None:
     from agentlab.cli.say import say
-    from agentlab.core.errors import ConfigError
     from agentlab.core.shown import printable
     from agentlab.evals.report.tables import new_console, print_table
     from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
-    if arguments.worth:
-        from agentlab.lab.worth import fact_worth
-
-        chosen = {"flow": arguments.flow, "conversation": arguments.conversation}
-        table = fact_worth(run, **chosen, measure=arguments.measure, mode=arguments.mode)
-        gone, kept = table[table["delete"] != ""], table[table["delete"] == ""]
-        say(f"{len(gone)} of the {len(table)} facts that were read are to be deleted{':' if len(gone) else ''}")
-        for row in gone.itertuples():
-            say(f"  {row.fact} of {row.conversation}: {row.text}")
-            say(f"      {row.delete}: {row.why}")
-        say(f"to be kept, and what {arguments.measure} loses without them:")
-        table = kept[["fact", "conversation", "worth", "reads", "text"]]
-    else:
-        if arguments.conversation is None:
-            raise ConfigError("name a conversation of the run, or ask for all with --worth")
-        view = run.memory(arguments.conversation, arguments.flow)
-        say(repr(view).strip("<>").replace("MemoryView", "memory"))
-        if arguments.turn is not None:
-            for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
-                say(line)
-            return
-        facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
-        table = view.table_of(view.history(arguments.history) if arguments.history else facts)
+    view = run.memory(arguments.conversation, arguments.flow)
+    say(repr(view).strip("<>").replace("MemoryView", "memory"))
+    if arguments.turn is not None:
+        for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
+            say(line)
+        return
+    facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
+    table = view.table_of(view.history(arguments.history) if arguments.history else facts)
     rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
     if rows:
         print_table(new_console(), "", [*table.columns], rows)

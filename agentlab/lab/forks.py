@@ -7,7 +7,7 @@ compare(open_run("results/a"), forked)                          # the new turns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from agentlab.evals.play.fork import Fork
 from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.lab import Lab
 from agentlab.workbench.spec import FlowSpec, make_spec
-from agentlab.workbench.variants import Variant, make_variant
+from agentlab.workbench.variants import make_variant
 
 _FIXED = ("datasets", "limit", "sample", "epochs", "ingest")
 """What decides which turns there are, and what was told before them."""
@@ -43,24 +43,6 @@ def fork(
     Raises RunError for a run that was not recorded or has no such turn, ConfigError for what cannot be changed.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    lab, before = lab_of_fork(run, turn, flow=flow, of=of, mode=mode, overrides=overrides)
-    with lab:
-        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, before=before))
-
-
-def lab_of_fork(
-    run: Run,
-    turn: int,
-    *,
-    flow: str | Mapping[str, Any] | None = None,
-    of: str | None = None,
-    mode: Mode,
-    overrides: Mapping[str, Any] | None = None,
-    labels: Sequence[str] = (),
-    objects: Mapping[str, Any] | None = None,
-) -> tuple[Lab, dict[str, Variant]]:
-    """The lab that goes on from `run`, and by its labels the variants of then. With `labels` the flow `of` goes on
-    under each of them. `objects` are keywords of the lab that are no names."""
     header = run.folder.header
     if header["spec"]["mode"] == "live":
         raise RunError(
@@ -70,7 +52,7 @@ def lab_of_fork(
     if not 0 <= turn < longest:
         most = longest - 1
         raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {most}")
-    changed = {key.replace("__", "."): value for key, value in (overrides or {}).items()}
+    changed = {key.replace("__", "."): value for key, value in overrides.items()}
     for key in changed:
         if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
             raise ConfigError(f"{key}: a fork has the conversations and the name of its run; it cannot be set")
@@ -81,8 +63,6 @@ def lab_of_fork(
     if flow is not None and len(flows) > 1:
         raise ConfigError(f"say in whose place it answers, --of {' or --of '.join(entry.name for entry in flows)}")
     now = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
-    if labels:
-        flows, now = flows * len(labels), [flows[0].model_copy(update={"label": label}) for label in labels]
     data = {
         **then.model_dump(exclude_unset=True),
         "name": f"{then.name}-fork",
@@ -90,9 +70,9 @@ def lab_of_fork(
         "flows": [_without(changed, entry.model_dump(exclude_unset=True)) for entry in now],
         "mode": mode,
     }
-    lab = Lab(make_spec(data, changed, "the fork"), **(objects or {}))
-    variants = [make_variant(then, entry) for entry in flows]
-    return lab, {entry.name: variant for entry, variant in zip(now, variants, strict=True)}
+    before = {entry.name: make_variant(then, kept) for entry, kept in zip(now, flows, strict=True)}
+    with Lab(make_spec(data, changed, "the fork")) as lab:
+        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, before=before))
 
 
 def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ finding are held against what was planted, the facts that were never read among 
 
     misled       worth below 0: an answer was better without it
     alike        a newer fact is alike, and the same question read it, whatever replay and questions say
-    delete       what `fact_worth` says should be deleted: misled, or superseded by a newer one
+    delete       what `evals/bench/worth.py` proposes: misled, or superseded by a newer one
 
 The threshold of cosine is chosen (most F1, and of equals the strictest) on one half of the conversations and measured
 on the other, and the other way round; "held out" are both measured halves together. Below it stands what is found where
@@ -34,15 +34,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pandas as pd
+import worth
+from worth import fact_worth
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Request, Usage
 from agentlab.data.conversations import Conversation
-from agentlab.lab.worth import fact_worth
 
 FOLDER = Path(__file__).parents[2] / "datasets" / "memory"
 PLANTED = "planted"
@@ -70,7 +72,7 @@ def score(turn, outcome):
 
 
 class Reader:
-    """See above; `name` is what the recordings call it."""
+    """See above; `name` is what the recordings call it. The spec names it `__main__:READERS/<name>`."""
 
     parallel = 8
 
@@ -94,6 +96,9 @@ class Reader:
 
     async def close(self) -> None:
         pass
+
+
+READERS = SimpleNamespace(connect=Reader)
 
 
 def same_matter(one: str, other: str) -> bool:
@@ -207,24 +212,23 @@ def main() -> None:
     (home / "said.py").write_text(SCORER, encoding="utf-8")
     for old in ("run", "worth"):
         shutil.rmtree(home / old, ignore_errors=True)
-    given = {} if arguments.model else {"model": Reader(arguments.reader)}
     spec: dict[str, Any] = {
         "scorers": ["answer", str(home / "said.py")],
         "datasets": [str(folder)],
         "flows": [{"flow": "coordinator", "tools": [], "gate": "words"}],
         "memory": "sqlite",
         "recordings": str(home / "rec"),
+        "model": arguments.model or f"{__name__}:READERS/{arguments.reader}",
         "generation": {"max_tokens": 48},
     }
-    with al.Lab(mode="auto", concurrency=4, **spec, **(given or {"model": arguments.model})) as lab:
+    with al.Lab(mode="auto", concurrency=4, **spec) as lab:
         run = lab.run_sync(out=home / "run")
-    asked: dict[str, Any] = {"measure": "said", **given}
-    worth = fact_worth(run, out=home / "worth", **asked)
+    found = fact_worth(run, out=home / "worth", measure="said")
 
     def judged(**parts: Any) -> pd.DataFrame:
         """Anew, from the recordings, for thresholds from the lowest on and with other parts of the rule."""
-        with patch.multiple("agentlab.lab.worth", SAME_MATTER=min(GRID), **parts):
-            return fact_worth(run, mode="replay", out=Path(tempfile.mkdtemp(dir=home)), **asked)
+        with patch.multiple(worth, SAME_MATTER=min(GRID), **parts):
+            return fact_worth(run, mode="replay", out=Path(tempfile.mkdtemp(dir=home)), measure="said")
 
     def nothing(text: str) -> frozenset[str]:
         return frozenset()
@@ -235,22 +239,22 @@ def main() -> None:
     def never(fact: object, turn: object) -> bool:
         return False
 
-    harmful = {fact for fact in worth.loc[worth["worth"] != 0, "fact"] if fact in planted}
-    misled = worth["worth"] < 0
+    harmful = {fact for fact in found.loc[found["worth"] != 0, "fact"] if fact in planted}
+    misled = found["worth"] < 0
     print(
-        f"{questions} questions; {len(worth)} facts read, {len(planted & set(worth['fact']))} of {len(planted)} planted"
+        f"{questions} questions; {len(found)} facts read, {len(planted & set(found['fact']))} of {len(planted)} planted"
     )
-    print(f"misled              {shown(count(misled, worth, planted))}; of the {len(harmful)} that changed an answer:")
-    print(f"                    {shown(count(misled, worth, harmful))}")
-    print(f"alike, held out     {held_out(only_alike, judged(named=nothing, _holds=always), planted)}")
+    print(f"misled              {shown(count(misled, found, planted))}; of the {len(harmful)} that changed an answer:")
+    print(f"                    {shown(count(misled, found, harmful))}")
+    print(f"alike, held out     {held_out(only_alike, judged(named=nothing, holds=always), planted)}")
     print(f"delete, held out    {held_out(deleted, judged(), planted)}")
     print(f"  whatever is asked {held_out(deleted, judged(named=nothing), planted)}")
-    print(f"  whatever is held  {held_out(deleted, judged(_holds=never), planted)}")
-    print(f"delete, as it is    {shown(count(worth['delete'] != '', worth, planted))}")
+    print(f"  whatever is held  {held_out(deleted, judged(holds=never), planted)}")
+    print(f"delete, as it is    {shown(count(found['delete'] != '', found, planted))}")
     for kind in ("misled", "superseded"):
-        print(f"  {kind:17} {shown(count(worth['delete'] == kind, worth, planted))}")
-    wrong = worth[(worth["delete"] != "") & ~worth["fact"].isin(planted)]
-    missed = worth[(worth["delete"] == "") & worth["fact"].isin(planted)]
+        print(f"  {kind:17} {shown(count(found['delete'] == kind, found, planted))}")
+    wrong = found[(found["delete"] != "") & ~found["fact"].isin(planted)]
+    missed = found[(found["delete"] == "") & found["fact"].isin(planted)]
     for name, facts in (("wrongly", wrong), ("missed", missed)):
         print(f"\n{name}:\n{facts[['text', 'worth', 'delete', 'newer', 'alike']].to_string(index=False)}")
 

@@ -36,17 +36,6 @@ class Fork:
         flows = {label: variant.label for label, variant in self.before.items()}
         return {"of": self.of, "turn": self.turn, "flows": flows}
 
-    def wants(self, play: Assignment) -> bool:
-        """Whether it is played at all."""
-        return True
-
-    def turn_of(self, play: Assignment) -> int:
-        """How many of its turns are taken over."""
-        return self.turn
-
-    async def changed(self, play: Assignment, session: Session) -> None:
-        """What else is different from there on."""
-
     def begins(self, play: Assignment) -> Assignment:
         """Who plays the first turns of it."""
         return replace(play, variant=self.before[play.variant.label])
@@ -65,7 +54,6 @@ class Fork:
         memory = await self._memory(bench, play, session, opened)
         index = await bench.index(play.dataset.documents, play.variant.retrieval)
         session.go_on_as(await bench.session(play.variant, session.trace, index=index, memory=memory, **others))
-        await self.changed(play, session)
         return play.variant.respond
 
     async def _memory(

@@ -107,8 +107,7 @@ class Player:
                 for dataset in datasets:
                     for conversation in share.of(dataset):
                         name = name_of(dataset, conversation, datasets)
-                        assigned = (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
-                        yield from (play for play in assigned if fork is None or fork.wants(play))
+                        yield from (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
 
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
         self._budget = Budget(bench.spec.budget, bench.prices.cost, share.word)
@@ -247,7 +246,7 @@ class Player:
         driver = TurnDriver(session)
         part: str | None = None
         for number, turn in enumerate(play.conversation.turns):
-            if go_on is not None and self._fork is not None and number == self._fork.turn_of(play):
+            if go_on is not None and self._fork is not None and number == self._fork.turn:
                 respond = await go_on()
             if number > 0:
                 self._check_whether_to_go_on()

@@ -1,0 +1,248 @@
+"""Deletion replay: what each remembered fact of a run was worth, and which facts to delete.
+
+    python evals/bench/worth.py results/a --flow coordinator [--measure answer_f1] [--mode auto|replay]
+
+Of every conversation the turns up to the first that read a fact are replayed from the recordings; then the fact is
+deleted, and the rest is played again, which asks the model for what is new. The worth of a fact is how much the measure
+loses without it, summed over the turns from there on: below 0, it misled.
+
+A stale fact need not have done harm yet, and then no deletion shows it. So a fact is also superseded by a newer one if
+both are about the same matter (cosine of the texts at least `SAME_MATTER`, and the same turn read them), no question
+names what only one of them says, the newer one did not mislead, and it holds every answer that would be lost.
+`python evals/bench/fact_worth.py` measures how often these proposals are right.
+
+A deletion is a fork of the run into a memory that leaves the fact out. Facts of different memories that are first read
+in the same turn share a fork. A run with several flows needs `--flow`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import agentlab as al
+from agentlab.core import plugins
+from agentlab.core.errors import RunError
+from agentlab.core.messages import Fact
+from agentlab.core.names import Mode
+from agentlab.core.protocols import Embedder, Memory, NewId
+from agentlab.data.conversations import Turn
+from agentlab.data.datasets import name_of
+from agentlab.data.memory_sets import Question
+from agentlab.evals.scorers.correctness import correctness
+from agentlab.evals.scorers.stems import stem
+from agentlab.evals.scorers.words import normalise
+from agentlab.evals.store.memory_view import MemoryView, Remembered
+from agentlab.evals.store.run import Run
+from agentlab.lab.forks import fork
+
+SAME_MATTER = 0.6
+Asked = tuple[str, int]
+"""Conversation and turn, from 0."""
+
+
+class Without:
+    """A memory backend that leaves facts out of what it takes over; a fork names it as `worth:WITHOUT`."""
+
+    backend = "sqlite"
+    gone: frozenset[str] = frozenset()
+
+    def connect(self, where: str, embedder: Embedder) -> Memory:
+        memory: Memory = plugins.resolve("memory", self.backend).connect(where, embedder)
+        ingest, gone = memory.ingest, self.gone
+
+        async def leave_out(
+            texts: Sequence[str], vectors: Any, *, created: Sequence[datetime], new_id: NewId
+        ) -> tuple[Fact, ...]:
+            ids = [new_id() for _ in texts]
+            kept = [place for place, name in enumerate(ids) if name not in gone]
+            left = iter([ids[place] for place in kept])
+            return await ingest(
+                [texts[place] for place in kept],
+                [vectors[place] for place in kept],
+                created=[created[place] for place in kept],
+                new_id=lambda: next(left),
+            )
+
+        memory.ingest = leave_out  # type: ignore[method-assign]
+        return memory
+
+
+WITHOUT = Without()
+
+
+@dataclass
+class Worth:
+    """What the conversations about one memory say of a fact that was read."""
+
+    memory: str
+    fact: Fact
+    written: int
+    """In which turn; 0 for what was there before."""
+    read: set[Asked] = field(default_factory=set)
+    lost: dict[Asked, float] = field(default_factory=dict)
+    """What the measure lost without it."""
+
+    @property
+    def worth(self) -> float:
+        return round(sum(self.lost.values()), 9)  # what is left of equal sums is no worth
+
+    def row(self, near: Iterable[tuple[float, Worth]], asked: Mapping[Asked, Turn], measure: str) -> dict[str, Any]:
+        """One row of the table; `near` are the facts about the same matter, with their cosines."""
+        newer = [(alike, other.fact) for alike, other in near if self._is_superseded(other, asked)]
+        alike, by = max(newer, key=itemgetter(0), default=(math.nan, None))
+        misled = self.worth < 0
+        why = f"newer: {by.text}" if by else "nothing newer is about it, so look first" if misled else ""
+        why = f"{measure} is {-self.worth:.3g} higher without it; {why}" if misled else why
+        told = {"conversation": self.memory, "fact": self.fact.id, "text": self.fact.text, "worth": self.worth}
+        delete = {"delete": "misled" if misled else "superseded" if by else "", "why": why}
+        counted = {"turns": len(self.lost), "reads": len(self.read)}
+        return {**told, **counted, **delete, "newer": by.id if by else "", "alike": alike}
+
+    def _is_superseded(self, newer: Worth, asked: Mapping[Asked, Turn]) -> bool:
+        """Whether of two facts about the same matter this one is older, and `newer` is all that a question needs."""
+        older = (self.fact.created, self.written) < (newer.fact.created, newer.written)
+        if not older or newer.worth < 0 or not self.read & newer.read:
+            return False
+        apart = named(self.fact.text) ^ named(newer.fact.text)
+        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number >= newer.written):
+            return False
+        return sum(lost for at, lost in self.lost.items() if lost < 0 or not holds(newer.fact, asked[at])) <= 0
+
+
+@lru_cache(maxsize=4096)
+def named(text: str) -> frozenset[str]:
+    """Stems of the words that tell matters apart: the longer ones, and no numbers, which are mostly dates."""
+    words = normalise(re.sub(r"['\u2019]s\b|-", " ", text)).split()
+    return frozenset(stem(word) for word in words if len(word) > 3 and not stem(word)[0].isdigit())
+
+
+def holds(fact: Fact, turn: Turn) -> bool:
+    return any(correctness(fact.text, reference) == 1 for reference in turn.reference_answers)
+
+
+def fact_worth(
+    run: Run, *, out: Path, flow: str | None = None, measure: str = "answer_f1", mode: Mode = "auto"
+) -> pd.DataFrame:
+    """One row for each fact that was read: `worth` in units of `measure`; `turns`, how many graded turns it may have
+    touched; `delete`, "misled", "superseded" or "", and `why`; `newer`, the fact that superseded it, and `alike`, the
+    cosine of both. Questions about one memory share a row. The forks are written to `out`.
+    """
+    spec = run.folder.header["spec"]
+    datasets = [al.load_dataset(path) for path in spec["datasets"]]
+    talks = {name_of(dataset, talk, datasets): talk for dataset in datasets for talk in dataset.conversations}
+    memories = {name: talk.memory_of if isinstance(talk, Question) else name for name, talk in talks.items()}
+    flow = flow or _only_flow(run)
+    known = {
+        name: [fact for fact in MemoryView(name, trace.events).facts.values() if fact.read]
+        for (label, name, epoch), trace in run.traces.items()
+        if label == flow and epoch == 0
+    }
+    if not any(known.values()):
+        raise RunError(f"{run.path}: {flow} read no fact, so none can be deleted")
+    found: dict[tuple[str, str], Worth] = {}
+    for name, facts in known.items():
+        for fact in facts:
+            key = memories[name], fact.fact.id
+            one = found.setdefault(key, Worth(key[0], fact.fact, fact.written or 0))
+            one.read |= {(name, turn - 1) for turn in fact.read}
+    then = _scores(run, flow, measure)
+    for number, (turn, part) in enumerate(_forks(known, memories, list(found))):
+        WITHOUT.gone = frozenset(name for _, name in part)
+        played = fork(run, turn, flow=_entry(spec, flow), of=flow, mode=mode, out=out / str(number))
+        if played.result.recordings is not None and played.result.recordings.missing:
+            raise RunError(f"{played.path}: what follows a deletion is not recorded; --mode auto asks for it")
+        now = _scores(played, flow, measure)
+        for name, facts in known.items():
+            for fact in facts:
+                if (memories[name], fact.fact.id) in part and min(fact.read) - 1 == turn:
+                    one = found[memories[name], fact.fact.id]
+                    one.lost |= {at: then[at] - now[at] for at in now if at[0] == name and at[1] >= turn}
+    given = {"mode": "auto", "recordings": str(out), "embedder": spec["embedder"]}
+    with al.Lab(flows=["rag_only"], model="scripted/none", **given) as lab:
+        vectors = lab.wait(lab.embedder.embed([one.fact.text for one in found.values()]))
+    rows = []
+    for one, row in zip(found.values(), (vectors @ vectors.T).tolist(), strict=True):
+        near = [(alike, other) for alike, other in zip(row, found.values(), strict=True) if alike >= SAME_MATTER]
+        asked = {at: talks[at[0]].turns[at[1]] for at in then if memories[at[0]] == one.memory}
+        rows.append(one.row(near, asked, measure))
+    return pd.DataFrame(sorted(rows, key=lambda row: (not row["delete"], row["worth"])))
+
+
+def _forks(
+    known: Mapping[str, Sequence[Remembered]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
+) -> list[tuple[int, set[tuple[str, str]]]]:
+    """Turns to fork at, each with the facts to delete there: one of a memory; alone, if another memory uses its id."""
+    turns: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for name, facts in known.items():
+        for fact in facts:
+            turns[memories[name], fact.fact.id].add(min(fact.read) - 1)
+    uses = Counter(name for _, name in keys)
+    parts: dict[tuple[int, str], set[tuple[str, str]]] = defaultdict(set)
+    taken: Counter[tuple[int, str]] = Counter()
+    for key in keys:
+        memory, name = key
+        for turn in turns[key]:
+            parts[turn, f"{taken[turn, memory]}" if uses[name] == 1 else f"{memory} {name}"].add(key)
+            taken[turn, memory] += 1
+    return [(turn, part) for (turn, _), part in sorted(parts.items())]
+
+
+def _entry(spec: Mapping[str, Any], flow: str) -> dict[str, Any]:
+    """The flow's entry of the spec, with its memory replaced."""
+    entry = next(entry for entry in spec["flows"] if (entry["label"] or entry["flow"]) == flow)
+    WITHOUT.backend = entry["memory"] or spec["memory"]
+    return {**entry, "memory": f"{__name__}:WITHOUT"}
+
+
+def _only_flow(run: Run) -> str:
+    reading = {play[0] for play, trace in run.traces.items() if MemoryView("", trace.events).operations}
+    if len(reading) != 1:
+        raise RunError(f"{run.path}: name a flow with a memory: {', '.join(sorted(reading)) or 'it has none'}")
+    return reading.pop()
+
+
+def _scores(run: Run, flow: str, measure: str) -> dict[Asked, float]:
+    return {
+        (row.conversation, row.turn): float(row.value)
+        for row in run.folder.scores()
+        if row.flow == flow and row.metric == measure and row.epoch == 0 and row.value is not None
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a recorded run")
+    parser.add_argument("--flow", help="a flow with a memory, where the run has several")
+    parser.add_argument("--measure", default="answer_f1")
+    parser.add_argument(
+        "--mode", choices=("auto", "replay"), default="auto", help="ask the model for what is new, or not"
+    )
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="agentlab-") as out:
+        table = fact_worth(
+            al.open_run(given.run), out=Path(out), flow=given.flow, measure=given.measure, mode=given.mode
+        )
+    gone, kept = table[table["delete"] != ""], table[table["delete"] == ""]
+    print(f"{len(gone)} of the {len(table)} facts that were read should be deleted")
+    for row in gone.itertuples():
+        print(f"  {row.fact} of {row.conversation}: {row.text}\n      {row.delete}: {row.why}")
+    if len(kept):
+        print(f"\nto keep, and what {given.measure} loses without each:")
+        print(kept[["fact", "conversation", "worth", "reads", "text"]].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
