@@ -190,8 +190,7 @@ def tools(arguments: argparse.Namespace) -> None:
 
     async def ask() -> ToolManager:
         path = Path(arguments.mcp or arguments.data)
-        opening = ToolManager.from_config if arguments.mcp else ToolManager.open
-        async with await opening(path, timeout_seconds=arguments.timeout, refresh=True) as manager:
+        async with await ToolManager.open(path, timeout_seconds=arguments.timeout, refresh=True) as manager:
             return manager
 
     manager = asyncio.run(ask())

@@ -346,12 +346,12 @@ class Workbench:
 
         reserved = tuple(tool.spec.name for tool in variant.tools)
         found = []
-        for path, opening in ((variant.tool_folder, ToolManager.open), (mcp, ToolManager.from_config)):
+        for path in (variant.tool_folder, mcp):
             if path is None:
                 continue
             async with self._opening:
                 if (key := (path, reserved, live)) not in self._managers:
-                    self._managers[key] = await opening(path, reserved=reserved, live=live)
+                    self._managers[key] = await ToolManager.open(path, reserved=reserved, live=live)
                     for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
             found.append(self._managers[key])

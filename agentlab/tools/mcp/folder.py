@@ -55,15 +55,20 @@ class ToolManager:
     """`tools` in a fixed order, each name once; `problems`: what could not be loaded or is odd, a line each."""
 
     def __init__(
-        self, configs: Sequence[ServerConfig], kept: Path, logs: Path, timeout_seconds: float, live: bool
+        self,
+        servers: Sequence[McpServer],
+        scripts: Sequence[FoundTool],
+        kept: Path,
+        reserved: Collection[str],
+        live: bool,
     ) -> None:
         self.tools: tuple[FoundTool, ...] = ()
         self.problems: list[str] = []
+        self._servers = servers
+        self._scripts = scripts
         self._kept = _KeptListings(kept)
-        self._servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
+        self._reserved = reserved
         self._live = live
-        self._scripts: Sequence[FoundTool] = ()
-        self._reserved: Collection[str] = ()
         self._listed: dict[str, Sequence[ToolSpec]] = {}
         """The tools of each server."""
         self._offered: WeakKeyDictionary[HoldsTools, tuple[FoundTool, ...]] = WeakKeyDictionary()
@@ -73,40 +78,37 @@ class ToolManager:
     @classmethod
     async def open(
         cls,
-        data: Path,
+        where: Path,
         *,
         reserved: Collection[str] = (),
         timeout_seconds: float = 30.0,
         refresh: bool = False,
         live: bool = False,
     ) -> Self:
-        """Every tool of the folder; with `refresh` all servers are asked anew. `reserved`: names of the agent's own.
+        """Every tool of a data folder, or of the servers in a file `{"mcpServers": {name: {...}}}`.
 
-        Raises ConfigError, in one line, for a file that cannot be used; a server that is away is a problem.
+        With `refresh` all servers are asked anew. `reserved`: names of the agent's own. Raises ConfigError, in one
+        line, for a file that cannot be used; a server that is away is a problem.
         """
-        if not data.is_dir():
-            raise ConfigError(f"there is no folder {data} to load tools from")
-        configs, problems = servers_of_folder(data)
-        scripts, notes = load_scripts(data / "tools", timeout_seconds)
-        manager = cls(configs, data / "mcp.tools.json", data / "mcp-logs", timeout_seconds, live)
+        if not where.suffix and not where.exists():
+            raise ConfigError(f"there is no folder {where} to load tools from")
+        if where.is_dir():
+            configs, problems = servers_of_folder(where)
+            scripts, notes = load_scripts(where / "tools", timeout_seconds)
+            kept = where / "mcp.tools.json"
+        else:
+            configs, problems = servers_of_file(where)
+            scripts, notes = [], []
+            kept = where.with_suffix(".tools.json")
+        servers = [McpServer(config, seconds=timeout_seconds, logs=kept.parent / "mcp-logs") for config in configs]
+        manager = cls(servers, scripts, kept, reserved, live)
         manager.problems += [*notes, *problems]
-        return await manager._load(scripts, reserved, refresh)
-
-    @classmethod
-    async def from_config(
-        cls,
-        file: Path,
-        *,
-        reserved: Collection[str] = (),
-        timeout_seconds: float = 30.0,
-        refresh: bool = False,
-        live: bool = False,
-    ) -> Self:
-        """The tools of the servers in a file `{"mcpServers": {name: {...}}}`; as `open` does for a folder."""
-        configs, problems = servers_of_file(file)
-        manager = cls(configs, file.with_suffix(".tools.json"), file.parent / "mcp-logs", timeout_seconds, live)
-        manager.problems += problems
-        return await manager._load((), reserved, refresh)
+        try:
+            await manager._load(refresh)
+        except BaseException:
+            await manager.close()
+            raise
+        return manager
 
     async def close(self) -> None:
         """End every server and wait until all are gone."""
@@ -118,18 +120,12 @@ class ToolManager:
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
-    async def _load(self, scripts: Sequence[FoundTool], reserved: Collection[str], refresh: bool) -> Self:
-        try:
-            listings = await asyncio.gather(*(self._listing_of(server, refresh) for server in self._servers))
-        except BaseException:
-            await self.close()
-            raise
-        self._scripts, self._reserved = scripts, reserved
+    async def _load(self, refresh: bool) -> None:
+        listings = await asyncio.gather(*(self._listing_of(server, refresh) for server in self._servers))
         for server, (specs, notes) in zip(self._servers, listings, strict=True):
             self.problems += notes
             self._listed[server.name] = specs
         self.problems += self._name_tools()
-        return self
 
     def _name_tools(self) -> list[str]:
         """Put the tools of all sources together; returns a line for each that is not called what it calls itself."""

@@ -27,7 +27,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     async def opening(servers: dict[str, Any], **options: Any) -> ToolManager:
         file = tmp_path / "mcp.json"
         file.write_text(json.dumps({"mcpServers": servers}))
-        managers.append(await ToolManager.from_config(file, **{"timeout_seconds": 20.0, **options}))
+        managers.append(await ToolManager.open(file, **{"timeout_seconds": 20.0, **options}))
         return managers[-1]
 
     yield opening

@@ -35,7 +35,7 @@ async def test_a_bad_configuration_is_one_line(tmp_path, content, problem):
     file = tmp_path / "mcp.json"
     file.write_text(content)
     with pytest.raises(ConfigError) as refusal:
-        await ToolManager.from_config(file)
+        await ToolManager.open(file)
     told = str(refusal.value)
     assert told.startswith(f"{file}{problem}") and "\n" not in told
 

@@ -116,7 +116,7 @@ async def test_a_data_folder_that_contradicts_itself_is_one_line(data):
     with pytest.raises(ConfigError, match=r"there is no folder .*nowhere to load tools from"):
         await ToolManager.open(data / "nowhere")
     with pytest.raises(ConfigError, match=r"cannot read .*none\.json: No such file"):
-        await ToolManager.from_config(data / "none.json")
+        await ToolManager.open(data / "none.json")
     (data / "mcp-servers" / "x.json").write_text('{"url": "http://127.0.0.1:9/"}')
     with pytest.raises(ConfigError, match="a server in mcp-servers is described by its 'command'"):
         await ToolManager.open(data)
