@@ -72,7 +72,6 @@ class RunDisplay(_Display):
     def update(self, progress: RunProgress) -> None:
         label = one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
-        failed += f"  {progress.limits}" if progress.limits else ""
         self.draw("turns", progress.done, progress.total, label + failed)
         if not self._console.is_terminal and (progress.done or label):
             eta = f", {progress.eta}" if progress.eta else ""

@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlab.wire.allowance import Allowance
-
 PROBING = 4
 """Calls in flight before the first answer says what is allowed."""
 SHARE = 1 / 3
@@ -32,8 +30,6 @@ SHARE = 1 / 3
 EDGE = 1e-6  # what is handed out has to be more than nothing for a call to go
 LONGEST_PAUSE = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
-MOST_STEPS = 200
-"""Of the course of the concurrency that is kept."""
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -102,8 +98,6 @@ class Limits:
         self.answered = 0
         self.waited = 0.0
         """Seconds that calls stood here, all together."""
-        self.course: list[tuple[float, int]] = []
-        """How many calls were let go at once, each time that changed: seconds since the first call, and how many."""
         self._clock = clock
         given = {"requests": requests, "tokens": tokens}
         self._given = {what: Meter(g, g / 60, max(1.0, g / 60), clock()) for what, g in given.items() if g}
@@ -121,7 +115,6 @@ class Limits:
         self._refused_since = math.inf
         self._too_many = math.inf
         """How many were in flight when the last one was refused; towards that the steps are small."""
-        self._began: float | None = None
         self._waiting: dict[str, deque[tuple[asyncio.Future[str], int]]] = defaultdict(deque)
         """By flow; whose turn it is stands first."""
         self._timer: asyncio.TimerHandle | None = None
@@ -129,9 +122,6 @@ class Limits:
     async def enter(self, flow: str, tokens: int = 0) -> float:
         """Wait for a place, and return the seconds that took."""
         now = self._clock()
-        if self._began is None:
-            self._began = now
-            self._note(now)
         if not self._waiting and self._room(now, tokens) <= 0:
             self._fly(self._let_in(now, tokens), tokens)
             return 0.0
@@ -173,13 +163,9 @@ class Limits:
             if self._is_probing:
                 self._is_probing = False
                 self._window = self._most
-                self._note(now)
             elif self._window < self._most:
-                before = int(self._window)
                 step = 1.0 if self._window < NEAR * self._too_many else SMALL_STEP
                 self._window = min(self._most, self._window + step / self._window)
-                if int(self._window) > before:
-                    self._note(now)
         self._pump()
 
     def _slow_down(self, now: float) -> None:
@@ -191,7 +177,6 @@ class Limits:
             self._too_many = min(self._window, float(self.in_flight + 1))
             self._window = max(1.0, self._too_many / 2)
             self._is_probing = False
-            self._note(now)
 
     @property
     def now(self) -> float:
@@ -309,11 +294,6 @@ class Limits:
         if wait < math.inf:
             self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._pump)
 
-    def _note(self, now: float) -> None:
-        if len(self.course) < MOST_STEPS:
-            window = self._window if self._window < math.inf else 0
-            self.course.append((round(now - (self._began or now), 3), int(window)))
-
     @property
     def per_minute(self) -> dict[str, float]:
         """What provider and spec allow in a minute, all keys together, as far as it is known."""
@@ -324,30 +304,14 @@ class Limits:
         given = {what: meter.rate * 60 for what, meter in self._given.items()}
         return {what: min(known[what] for known in (found, given) if what in known) for what in {**given, **found}}
 
-    @property
-    def standing(self) -> int:
-        """Calls that wait here."""
-        return sum(len(line) for line in self._waiting.values())
-
     def summary(self) -> dict[str, Any]:
-        """For a run's summary: what was allowed, what was refused, what was waited, and the course of it."""
+        """For a run's summary: what was allowed, what was refused and what was waited."""
         return {
             "per_minute": {what: round(number, 1) for what, number in self.per_minute.items()},
             "answered": self.answered,
             "refused": self.refused,
             "waited_s": round(self.waited, 3),
-            "concurrency": [list(step) for step in self.course],
         }
-
-    @property
-    def allowance(self) -> Allowance:
-        is_narrow = self._window < self._most and not self._is_probing
-        return Allowance(
-            per_minute=self.per_minute,
-            at_once=int(self._window) if is_narrow else None,
-            waiting=self.standing,
-            refused=self.refused,
-        )
 
 
 def _number(text: str | None) -> float | None:

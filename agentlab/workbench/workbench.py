@@ -32,7 +32,6 @@ from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.weights import home
 from agentlab.session.history import ConversationDatabase, ConversationList
 from agentlab.session.session import Generation, Session
-from agentlab.wire.allowance import Allowance
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.limits import Limits
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
@@ -149,10 +148,6 @@ class Workbench:
         """What was learnt of the limits of each model that was asked."""
         known = {name: queued.limits for name, queued in self._models.items()}
         return {name: limits for name, limits in known.items() if limits is not None and limits.answered}
-
-    def allowances(self) -> dict[str, Allowance]:
-        """What each of them lets be sent just now."""
-        return {name: limits.allowance for name, limits in self.limits().items()}
 
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""

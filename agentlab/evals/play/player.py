@@ -126,9 +126,7 @@ class Player:
         self._memories = Memories(
             bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
         )
-        self.pace = Pace(
-            sum(len(play.conversation.scored_turns) for play in self._left()), on_progress, bench.allowances
-        )
+        self.pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress)
 
     def _follow(self, watch: Watch) -> None:
         """Put the conversations into the order of `watch`, and tell it of those that were played before."""

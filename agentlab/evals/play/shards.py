@@ -32,7 +32,6 @@ from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import CALLS, RunFolder, locked, run_log
 from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.evals.store.rows import place_of
-from agentlab.wire.allowance import Allowance, together
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
@@ -108,7 +107,7 @@ def _seconds_between_looks(spec: Spec) -> float:
 
 
 def _tell(pace: Pace, bench: Workbench, file: Path) -> None:
-    told = _Told(pace.total, pace.done, pace.failed, pace.label, bench.allowances())
+    told = _Told(pace.total, pace.done, pace.failed, pace.label)
     with contextlib.suppress(OSError):
         file.write_bytes(msgspec.json.encode(told))
 
@@ -180,7 +179,7 @@ class _Driver:
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._told = [_Told(total=self._turns_of(shard)) for shard in self._shards]
         """What the worker of each shard said last."""
-        self._pace = Pace(sum(told.total for told in self._told), on_progress, self._allowances)
+        self._pace = Pace(sum(told.total for told in self._told), on_progress)
         self._tails: dict[Path, int] = {}
 
     async def prepare(self) -> None:
@@ -261,9 +260,6 @@ class _Driver:
         if self._budget.is_spent:
             self.say(OVERDRAWN if self._budget.is_overdrawn else SPENT)
 
-    def _allowances(self) -> dict[str, Allowance]:
-        return together([told.allowances for told in self._told])
-
     def _turns_of(self, shard: Shard) -> int:
         share = Share(shard.number, self._parts)
         turns = sum(len(each.scored_turns) for dataset in self._datasets for each in share.of(dataset))
@@ -317,7 +313,6 @@ class _Told(Struct):
     done: int = 0
     failed: int = 0
     label: str = ""
-    allowances: dict[str, Allowance] = {}
 
 
 class _Completion(Struct):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from agentlab.wire.allowance import Allowance
 
 SECONDS_ALONE = 0.005
 """How long turns that wait for nothing go on before others have the loop."""
 ROWS_BETWEEN_REPORTS = 1000
 """Of work that asks no flow."""
-SECONDS_OF_LIMITS = 0.1
-"""How long what progress says of limits holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +24,6 @@ class RunProgress:
     seconds_left: float | None = None
     """At the pace of the last turns; None before the first one is done."""
     label: str = ""
-    limits: str = ""
-    """What the models' providers allow, and how many calls wait for that."""
 
     @property
     def eta(self) -> str:
@@ -47,18 +41,13 @@ class Pace:
     Only those tell: turns that a recording answers come first in a continued run, and at once.
     """
 
-    def __init__(
-        self, total: int, on_progress: Callable[[RunProgress], None], allowances: Callable[[], Mapping[str, Allowance]]
-    ) -> None:
-        """`allowances` are those of the models that were asked."""
-        self._allowances = allowances
+    def __init__(self, total: int, on_progress: Callable[[RunProgress], None]) -> None:
         self.total = total
         self._on_progress = on_progress
         self.done = self.failed = 0
         self.label = ""
         self._ends: deque[tuple[float, int]] = deque(maxlen=33)
         """When turns were done, by the clock, and how many by then."""
-        self._told, self._told_at = "", -SECONDS_OF_LIMITS
         self._paused_at = 0.0
 
     def begin(self) -> None:
@@ -87,24 +76,9 @@ class Pace:
             self._report(f"indexing: {done} of {total} passages")
 
     def _report(self, label: str) -> None:
-        now = time.perf_counter()
-        if now - self._told_at >= SECONDS_OF_LIMITS or self.done == self.total:
-            self._told, self._told_at = self._limits(), now
         left = None
         if self._ends and (turns := self._ends[-1][1] - self._ends[0][1]):
             left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self.total - self.done)
         self._on_progress(
-            RunProgress(
-                done=self.done,
-                total=self.total,
-                failed=self.failed,
-                seconds_left=left,
-                label=label,
-                limits=self._told,
-            )
+            RunProgress(done=self.done, total=self.total, failed=self.failed, seconds_left=left, label=label)
         )
-
-    def _limits(self) -> str:
-        known = self._allowances()
-        told = {name: text for name, allowance in known.items() if (text := str(allowance))}
-        return "; ".join(text if len(known) == 1 else f"{name}: {text}" for name, text in told.items())

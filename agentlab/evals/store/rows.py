@@ -278,8 +278,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """Texts of the run folder out of which a secret was taken; only there where one was."""
     limits: dict[str, dict[str, Any]] | UnsetType = UNSET
     """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
-    `refused`, the seconds they `waited_s`, and the course of their `concurrency`: pairs of seconds since the first call
-    and the most in flight from then on, 0 for any number."""
+    `refused`, and the seconds they `waited_s`."""
 
 
 def columns(record: Struct) -> dict[str, Any]:

@@ -59,7 +59,6 @@ async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_firs
     limits.leave(answered=True)
     await settled()
     assert all(task.done() for task in asking)
-    assert str(limits.allowance) == ""
 
 
 async def test_what_a_provider_allows_is_learnt_and_kept_to():
@@ -73,7 +72,6 @@ async def test_what_a_provider_allows_is_learnt_and_kept_to():
     asking = [await let(limits) for _ in range(20)]
     # Six are left alone, a hundredth, and of the other four a third goes: others with the same key hear of them, too.
     assert sum(task.done() for task in asking) == 2
-    assert limits.standing == 18 and "600 requests a minute, 18 wait" in str(limits.allowance)
     clock.now += 0.5
     # What one who was sent before that third says is no news.
     limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now - 1)
@@ -248,7 +246,7 @@ async def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_
     large = await let(limits, tokens=5000)
     assert not large.done()
     clock.now += 60
-    await limits.enter("b", tokens=0) if limits.standing == 0 else limits._pump()
+    limits._pump()
     await settled()
     assert large.done()
 
@@ -280,11 +278,11 @@ async def test_a_refusal_halves_what_is_in_flight_once_and_answers_bring_it_back
     sent, clock.now = clock.now, clock.now + 1
     for _ in range(10):
         limits.leave(refused=0.0, sent=sent)
-    assert [window for _, window in limits.course] == [4, 0, 20], "those sent together tell one thing"
     for _ in range(30):
         limits.leave(answered=True)
-    assert limits.course[-1][1] == 21
     assert limits.summary()["refused"] == 10
+    asking = [await let(limits) for _ in range(40)]
+    assert sum(task.done() for task in asking) == 21, "those sent together tell one thing, and 30 answers another"
 
 
 async def test_who_is_told_to_stay_away_stays_away():
