@@ -32,8 +32,7 @@ How to read it: intervals are 95 % by bootstrap over conversations. `p adj.` is 
 comparison, that of one flow with those after it; a p below .0001 is of a difference that is the same in every
 conversation. `visible` is the difference that 80 % of such comparisons would find: what is smaller is likely missed,
 and "no difference shown" says no more. What was likely missed came out larger than planned: the plan ends with both.
-`dominated (P)` is the share of resampled conversations in which another flow is as good in all that decides, price
-included, and better in one of it; it is no test. `groundedness` asks whether the words of a claim stand in the passages
+`groundedness` asks whether the words of a claim stand in the passages
 or in the question, and is 1 for a reply that claims nothing.
 """
 PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "visible", "reading")

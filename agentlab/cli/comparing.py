@@ -16,7 +16,6 @@ from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.compare.questions import Answer
-from agentlab.evals.compare.ranking import Ranking
 from agentlab.evals.report.gate_files import FILES, lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges
@@ -33,15 +32,13 @@ def show_pairs(
 ) -> None:
     """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
 
-    `everything`: a row for every measure, more turns, and the ranks of more than two flows, otherwise one sentence.
+    `everything`: a row for every measure, and more turns.
     """
     console = new_console()
     for answer in answers:
         print_line(console, str(answer))
-    if comparison.ranking is not None:
-        print_line(console, str(comparison.ranking))
-        if everything:
-            _show_ranking(console, comparison.ranking)
+    if comparison.best is not None:
+        print_line(console, str(comparison.best))
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
         known = [name for name in comparison.primary if name not in unknown]
@@ -97,18 +94,6 @@ def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
     for d in pair.differences:
         if d.more:
             yield f"{d.measure.name}: not shown; {conversations_more(d.more)} like these would show it"
-
-
-def _show_ranking(console: Console, ranking: Ranking) -> None:
-    show, rows = ranking.measure.show, []
-    for place in ranking.places:
-        interval = "-" if place.interval is None else f"[{show(place.interval[0])}, {show(place.interval[1])}]"
-        low, high = place.ranks
-        ranks = str(low) if low == high else f"{low} to {high}"
-        dominated = f"{place.dominated:.2f}" + (f" by {place.by}" if place.by else "")
-        rows.append([place.flow, show(place.mean), interval, ranks, "yes" if place.front else "", dominated])
-    columns = ["", ranking.measure.name, "95 %, all together", "rank", "on the front", "P(dominated)"]
-    print_table(console, f"ranks in {ranking.measure.name}; the front: {', '.join(ranking.decides)}", columns, rows)
 
 
 def _turned(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:

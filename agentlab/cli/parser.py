@@ -211,7 +211,7 @@ def make_parser() -> argparse.ArgumentParser:
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
     compare.add_argument("--cheaper", action="append", default=[], metavar="M", help="is B better in this measure, and")
     compare.add_argument("--not-worse", action="append", default=[], metavar="M=X", help="not worse in that by over X?")
-    compare.add_argument("--all", action="store_true", help="every measure, more turns, and the ranks of all flows")
+    compare.add_argument("--all", action="store_true", help="every measure, and more turns")
     compare.add_argument("--json", action="store_true", help="print plain data instead of tables")
 
     fork = command("fork", what_if.fork)

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.shown import one_line
+from agentlab.evals.compare.best import Best, best
 from agentlab.evals.compare.family import outcomes
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
-from agentlab.evals.compare.ranking import Ranking, rank
 from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
 from agentlab.evals.grade.fingerprints import check_comparable, identity
 from agentlab.evals.stats.statistics import mean_intervals
@@ -88,7 +88,7 @@ class Comparison:
     primary: tuple[str, ...]
     family: int
     """How many tests are one family, over all pairs."""
-    ranking: Ranking | None = None
+    best: Best | None = None
     """Of more than two flows of one run."""
     slices: tuple[Slice, ...] = ()
     """Parts of the data in which a quality that decides differs, where the whole does not show it."""
@@ -103,7 +103,7 @@ class Comparison:
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
-        found: dict[str, Any] = {"ranking": self.ranking.to_json()} if self.ranking else {}
+        found: dict[str, Any] = {"best": self.best.to_json()} if self.best else {}
         found["slices"] = [{**part._asdict(), "says": str(part)} for part in self.slices]
         return {**found, "pairs": pairs, "primary": list(self.primary), "family": self.family}
 
@@ -256,14 +256,14 @@ def compare_sides(
             )
         )
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
-    ranking = None
+    among = None
     if len(flows) == len(named) + 1 > 2:
-        ranking = rank({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
+        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
         apart = any(d.is_shown and d.primary and d.measure not in COSTS for pair in pairs for d in pair.differences)
-        ranking = ranking and dataclasses.replace(ranking, shown=apart)
+        among = among and dataclasses.replace(among, shown=apart)
     family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
     slices = tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))
-    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, ranking=ranking, slices=slices)
+    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, best=among, slices=slices)

@@ -62,9 +62,8 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
     best = _winner(comparison)
     command = f"agentlab compare {folders}"
-    ranks = (str(comparison.ranking),) if comparison.ranking else ()
     notes = (
-        *ranks,
+        *((str(comparison.best),) if comparison.best else ()),
         *map(str, comparison.pairs),
         *_limits(comparison),
         *chain.from_iterable(map(notes_on_judges, runs)),
