@@ -110,13 +110,6 @@ def _count(typed: str) -> int:
     return int(typed)
 
 
-def _share(typed: str) -> float | str:
-    try:
-        return typed if typed == "prefix" else float(typed)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{typed!r} is neither a share, 0 to 1, nor `prefix`") from None
-
-
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agentlab",
@@ -227,14 +220,8 @@ def make_parser() -> argparse.ArgumentParser:
     cost.add_argument("run", metavar="RUN", help="a run folder")
     cost.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
     cost.add_argument("--model", metavar="M", help="whose price all calls have")
-    cost.add_argument(
-        "--cached",
-        type=_share,
-        metavar="SHARE",
-        help="of the input tokens from a cache, 0 to 1, or `prefix`: what repeats an earlier prompt's beginning (the"
-        " default where nothing else is asked)",
-    )
-    cost.add_argument("--block", type=int, default=1, metavar="N", help="tokens that are cached together (default: 1)")
+    cost.add_argument("--cached", type=float, metavar="SHARE", help="share of input tokens from a cache, 0 to 1")
+    cost.add_argument("--block", type=int, metavar="N", help="or what repeats an earlier prompt, in blocks of N tokens")
     cost.add_argument("--minimum", type=int, default=0, metavar="N", help="tokens below which nothing is cached")
     cost.add_argument("--prefill", type=float, metavar="N", help="input tokens read a second")
     cost.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")

@@ -51,19 +51,18 @@ def cost(arguments: argparse.Namespace) -> None:
     from agentlab.evals.store.run import open_run
 
     run = open_run(arguments.run)
-    rules = CacheRules(block=arguments.block, minimum=arguments.minimum)
     names = ("model", "cached", "prefill", "decode", "per_call")
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    by_prefix = given.get("cached") == "prefix" or not (given or arguments.prices)
-    if by_prefix:
-        given["cached"] = rules
+    block = arguments.block if given or arguments.prices or arguments.block is not None else 1
+    rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
+    given |= {"cached": rules} if rules else {}
     prices = load_prices(arguments.prices or run.folder.header["spec"].get("prices"))
     table = Elsewhere(prices=prices, **given).table(run)
     say(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
     console = new_console()
     rows = [[str(name), *map(_shown, table[name])] for name in table]
     print_table(console, "as it was, and there", ["", *table.index], rows)
-    if by_prefix and (lost := breaks(run, rules)):
+    if rules and (lost := breaks(run, rules)):
         rows = [[where, f"{times:,}", f"{tokens:,}"] for where, times, tokens in lost]
         heading = "where prompts leave what was sent before: flow, phase, part"
         print_table(console, heading, ["", "times", "tokens lost"], rows)
