@@ -194,11 +194,6 @@ def make_parser() -> argparse.ArgumentParser:
     export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")
     export.add_argument("-o", "--out", metavar="FILE", help="the table (default: RUN.csv or RUN.parquet, here)")
 
-    view = command("view", seeing.view)
-    view.add_argument("run", nargs="?", type=Path, metavar="RUN", help="a run folder (default: the newest of results/)")
-    view.add_argument("--port", type=int, default=0, metavar="N", help="where it listens (default: a free port)")
-    view.add_argument("--open", action="store_true", help="open it in your browser")
-
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")

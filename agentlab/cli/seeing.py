@@ -1,9 +1,8 @@
-"""Commands that show a run: its table, a conversation, a trace, and its page, as a file or live."""
+"""Commands that show a run: its table, a conversation, a trace, and its page."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentlab.cli.say import say
@@ -66,33 +65,3 @@ def report(arguments: argparse.Namespace) -> None:
     run, *others = map(ended, arguments.run)
     saved = run.report(*others).save(arguments.out)
     say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
-
-
-def view(arguments: argparse.Namespace) -> None:
-    import asyncio
-    import contextlib
-    import webbrowser
-
-    from agentlab.evals.report.live import Watched
-    from agentlab.evals.report.server import View
-
-    async def serve() -> None:
-        server = View(Watched(arguments.run or _newest_run()), arguments.port)
-        try:
-            await server.start()
-            say(f"{server.url}  shows {server.path} as it grows; Ctrl-C ends it")
-            if arguments.open:
-                await asyncio.to_thread(webbrowser.open, server.url)
-            await asyncio.Event().wait()
-        finally:
-            await server.close()
-
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve())
-
-
-def _newest_run() -> Path:
-    runs = list(Path("results").glob("*/run.json"))
-    if not runs:
-        raise ConfigError("there is no run in results/; name the folder of one: agentlab view RUN")
-    return max(runs, key=lambda file: file.stat().st_mtime).parent

@@ -133,9 +133,3 @@ def test_weights_that_were_swapped_with_size_and_time_kept_are_hashed_again(tmp_
     assert not weights.is_verified(file, pinned)
     Path(file).write_bytes(b"right bytes")
     assert weights.is_verified(file, pinned)
-
-
-def test_a_port_that_there_is_none_of_is_one_line(tmp_path, capsys):
-    run = play(write_set(tmp_path / "colours", 1), tmp_path / "run")
-    assert main(["view", str(run.path), "--port", "99999"]) == 1
-    assert capsys.readouterr().err.startswith("agentlab: port 99999 cannot be used: there is none beyond 65535")

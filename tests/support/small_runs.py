@@ -74,13 +74,6 @@ def cut(run: Path, turns: int) -> Path:
     return going_on
 
 
-def go_on(run: Path, going_on: Path, turns: tuple[int, int]) -> None:
-    """Write the turns of `run` from the first to the second number into the copy."""
-    lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
-    with (going_on / "turns.jsonl").open("a") as file:
-        file.write("".join(lines[slice(*turns)]))
-
-
 def edit_header(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
     header = json.loads((run.path / "run.json").read_text())
     change(header)

@@ -3,5 +3,4 @@
 `page.report(run)` makes it, `content` gathers what is shown, `packing` keeps it small. `show` puts a conversation side
 by side, `tables` fits what is printed to a width, `gate_files` and `export` write what other programs read.
 The page's own parts are page.html, page.css, and figures.js, matrix.js, drawer.js and start.js, joined in this order.
-`live` is the same page of a run that goes on, and `server` where `agentlab view` shows it.
 """

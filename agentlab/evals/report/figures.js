@@ -2,7 +2,7 @@
 // figures: cost against quality, the forest of paired differences, tokens and seconds by phase.
 "use strict";
 
-let D = null;  // what is shown; `take` in drawer.js changes it
+let D = null;  // what is shown; start.js reads it
 let playsOf = [], playedBy = [];
 const byId = (id) => document.getElementById(id);
 const all = (count) => [...Array(count).keys()];

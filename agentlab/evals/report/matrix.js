@@ -80,7 +80,7 @@ function found() {
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), D.live ? h("p", { id: "live", class: "live", role: "status" }, D.live.says) : "", flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   // The forest shows the pairs as well: where they are many, their lines are folded.
   const v = D.verdict, pairs = v.notes.filter((note) => D.pairs.length > 1 && D.pairs.some((pair) => note.startsWith(`${pair.b} against ${pair.a}: `)));
   const listed = (notes) => (notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : "");

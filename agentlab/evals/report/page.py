@@ -20,8 +20,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import replace_file
 from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
-from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import Verdict, decide
+from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content
 from agentlab.evals.store.run import Run
 
@@ -63,10 +62,6 @@ def contents(runs: Sequence[Run]) -> dict[str, Any]:
     """All that the page of these runs shows."""
     content = Content(runs)
     verdict, comparison = decide(runs, [side.name for side in content.sides], content.means)
-    return described(runs, verdict, content, comparison)
-
-
-def described(runs: Sequence[Run], verdict: Verdict, content: Content, comparison: Comparison | None) -> dict[str, Any]:
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     return {
         "title": " and ".join(each.run_id for each in runs),
@@ -78,14 +73,13 @@ def described(runs: Sequence[Run], verdict: Verdict, content: Content, compariso
     }
 
 
-def document(data: Mapping[str, Any], connect: str = "") -> str:
-    """The page as one text; `connect` is the source from which its script may ask for more, if any."""
+def document(data: Mapping[str, Any]) -> str:
+    """The page as one text."""
     # "<" in a text would let it end the element that holds the data.
     told = in_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
-    policy += f"; connect-src {connect}" if connect else ""
     parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": told}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     before, *pieces = text.split("{{")
