@@ -89,35 +89,14 @@ def test_aliases_are_counted_where_the_data_have_them(pack):
     assert (found.verdict, "aliases" in found.why) == ("cannot be had", True)
 
 
-def test_a_stored_value_that_its_rule_does_not_give_is_found(pack, capsys):
-    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
-    for each in rows:
-        each["published"] = {"em": int(each["answer"] == "forty two"), "f1": 0.123}
-    write_rows(pack / "predictions.jsonl", rows)
-    assert main(["reproduce", str(publish(pack))]) == 0
-    shown = capsys.readouterr().out
-    assert "em: 40 of 40 by squad" in shown
-    assert "(its rule is not here, or only nearly)" in shown, "of f1"
-    rows[7]["published"]["em"] = 0
-    write_rows(pack / "predictions.jsonl", rows)
-    assert main(["reproduce", str(pack)]) == 2
-    assert "em: 39 of 40 by squad" in capsys.readouterr().out
-
-
-def test_differences_come_with_intervals_and_a_ranking_holds_only_where_it_is_shown(pack, capsys, tmp_path):
+def test_differences_come_with_intervals(pack, capsys, tmp_path):
     publish(pack, figure("em", 0.75, "squad"), figure("em", 0.25, "squad", system="bad"))
     assert main(["reproduce", str(pack), "--markdown", str(tmp_path / "page.md"), "-o", str(tmp_path / "run")]) == 0
-    assert "ranking holds: em, all: good 0.750 > bad 0.250" in capsys.readouterr().out
     assert "| em, all: good | 0.75 | 0.7500 | reproduced | squad | 20 |" in (tmp_path / "page.md").read_text()
     assert main(["compare", str(tmp_path / "run")]) == 0
-    (difference,) = unsaid(reproduce(pack).pack).differences
+    (difference,) = unsaid(reproduce(pack).pack)
     assert difference.found.difference == -0.5
     assert difference.found.ci95[1] < 0
-    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
-    rows = [{**each, "answer": "forty two"} if each["conversation"] > "q13" else each for each in rows]
-    write_rows(pack / "predictions.jsonl", rows)
-    assert main(["reproduce", str(pack)]) == 2
-    assert "open: good over bad" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -162,39 +141,6 @@ def test_what_differs_is_told_again_at_the_end(pack, capsys):
     assert last == "reproduced 1 of 3 figures"
 
 
-@pytest.mark.parametrize(("wrong", "code"), [(0, 0), (1, 2), (10, 2)])
-def test_values_by_a_rule_that_a_figure_names_differ_however_many_are_wrong(pack, wrong, code):
-    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
-    for number, each in enumerate(rows):
-        right = each["answer"] == "forty two"
-        each["published"] = {"em": int(right if number >= wrong else not right)}
-    write_rows(pack / "predictions.jsonl", rows)
-    assert main(["reproduce", str(publish(pack, figure("em", 0.75, "squad")))]) == code
-
-
-def test_the_rule_that_a_figure_names_is_the_one_that_counts(pack):
-    """Values by another rule are not reproduced because some rule gives them."""
-    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
-    for each in rows:
-        each |= {"answer": "the 42 mice" if each["answer"] == "forty two" else each["answer"]}
-        each["published"] = {"f1": 0.8 if "mice" in each["answer"] else 0.0}
-    told = [json.loads(line) for line in (pack / "conversations.jsonl").read_text().splitlines()]
-    for each in told:
-        each["turns"][0]["reference_answers"] = ["42 mice here"]
-    write_rows(pack / "conversations.jsonl", told)
-    write_rows(pack / "predictions.jsonl", rows)
-    (by_squad,) = [s for s in reproduce(publish(pack, figure("f1", 0.6, "squad"))).singles if s.name == "f1"]
-    (by_locomo,) = [s for s in reproduce(publish(pack, figure("f1", 0.6, "locomo"))).singles if s.name == "f1"]
-    assert (by_squad.verdict, by_locomo.verdict) == ("reproduced", "differs")
-
-
-def test_a_pack_without_figures_says_how_its_single_values_come_out(pack):
-    rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
-    write_rows(pack / "predictions.jsonl", [{**r, "published": {"em": int(r["answer"] == "forty two")}} for r in rows])
-    whole = "reproduced 0 of 0 figures, since none is given, and {} values of single answers"
-    assert str(reproduce(publish(pack))) == whole.format(f"{len(rows)} of {len(rows)}")
-
-
 def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):
     """Unless it says of how many it is."""
     rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
@@ -227,20 +173,12 @@ def test_a_category_that_a_system_did_not_answer_is_missing(pack, capsys):
 
 
 @needs_packs
-@pytest.mark.parametrize(
-    ("name", "figures", "singles"),
-    [
-        ("adarague", (60, 6), {"em": (7500, "squad")}),
-        ("locomo", (25, 0), {"f1": (3080, "locomo"), "bleu": (3080, "bleu1")}),
-        ("mtrag_human", (0, 0), {"RougeL": (237, "rouge"), "rb_agg": (237, "rb_agg")}),
-    ],
-)
-def test_the_public_packs_come_out_again(name, figures, singles):
+@pytest.mark.parametrize(("name", "figures"), [("adarague", (60, 6)), ("locomo", (25, 0)), ("mtrag_human", (0, 0))])
+def test_the_public_packs_come_out_again(name, figures):
     found = reproduce(PACKS / name)
     verdicts = [figure.verdict for figure in found.figures]
     assert (verdicts.count("reproduced"), verdicts.count("cannot be had")) == figures
     assert found.agrees
-    assert {s.name: (s.alike[next(iter(s.alike))], next(iter(s.alike))) for s in found.singles} == singles
 
 
 @needs_packs

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from agentlab.data.conversations import Turn
 from agentlab.evals.published.bleu import bleu1
@@ -133,26 +133,9 @@ class Bleu(Grader):
 
 
 GRADERS: dict[str, type[Grader]] = {rule.name: rule for rule in (Squad, Hotpotqa, Drop, Locomo, Rouge, Bleu)}
-APPROXIMATE = (Bleu.name,)
-"""Rules that may miss a value now and then, and so accuse nobody."""
 WITH_ALIASES: dict[str, type[Grader]] = {"musique": Squad, "2wiki": Hotpotqa}
 """Sets whose own scripts also take aliases, by how their names begin: the best of the answer and all of them counts."""
-NOTHING_TO_ANSWER = ("UNANSWERABLE", "CONVERSATIONAL")
 SHARES = ("f1", "precision", "recall")
-
-
-def rb_agg(answer: str, turn: Turn, stored: Mapping[str, Any]) -> float:
-    """MT-RAG's (Katsis et al., TACL 2025): the harmonic mean of ROUGE-L and both stored BERT scores, moved to 0 to 1.
-
-    On a turn with nothing to answer, and for a reply that declines wrongly, it is the stored `conditional_idk`.
-    Raises KeyError where a number it needs is not stored.
-    """
-    declined = float(stored["conditional_idk"])
-    if turn.metadata.get("category") in NOTHING_TO_ANSWER or turn.unanswerable or not declined:
-        return declined
-    parts = [Rouge.grade(answer, turn.reference_answers)["RougeL"]]
-    parts += [(float(stored[name]) + 1) / 2 for name in ("Bert-Rec", "Bert-KPrec")]
-    return 3 / sum(1 / part for part in parts) if all(parts) else 0.0
 
 
 def normalise(text: str) -> str:

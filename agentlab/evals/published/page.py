@@ -10,8 +10,8 @@ from agentlab.core.shown import as_markdown
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
-from agentlab.evals.published.reproduce import Figure, Reproduction, Single
-from agentlab.evals.published.unsaid import Difference, Ranking, Unsaid, unsaid
+from agentlab.evals.published.reproduce import Figure, Reproduction
+from agentlab.evals.published.unsaid import Difference, unsaid
 from agentlab.evals.store.measures import brief
 
 TOLD_AGAIN = 10
@@ -30,11 +30,7 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     if reproduction.figures:
         columns = ("", "published", "ours", "", "grader", "n")
         yield Table(f"{pack.name}: figures as published", columns, [_figure(f) for f in reproduction.figures])
-    for single in reproduction.singles:
-        yield _single(single)
-    found = unsaid(pack)
-    if found.comparison is not None:
-        yield from _unsaid(found)
+    yield from _differences(unsaid(pack))
     by_hash: dict[str, list[str]] = defaultdict(list)
     for name, sha in fingerprints(GRADERS.values(), "none").items():
         by_hash[sha].append(name.rpartition(":")[2].lower())
@@ -61,47 +57,24 @@ def _figure(figure: Figure) -> list[str]:
     return [name, value, ours, verdict, claim.grader, n]
 
 
-def _single(single: Single) -> str:
-    told = "; ".join(f"{alike:,} of {single.n:,} by {rule}" for rule, alike in single.alike.items())
-    notes = {"reproduced": "", "differs": " (differs)", "cannot be had": " (its rule is not here, or only nearly)"}
-    return f"stored with single answers, {single.name}: {told}{notes[single.verdict]}"
-
-
-def _unsaid(found: Unsaid) -> Iterator[Table | str]:
-    columns = ("", "n", "A", "B", "B - A", "95 %", "p", "p adj.", "")
-    for a, b in dict.fromkeys((d.a, d.b) for d in found.differences):
-        rows = [_difference(d) for d in found.differences if (d.a, d.b) == (a, b)]
+def _differences(found: Sequence[Difference]) -> Iterator[Table | str]:
+    columns = ("", "n", "A", "B", "B - A", "95 %", "p adj.", "")
+    for a, b in dict.fromkeys((d.a, d.b) for d in found):
+        rows = [_difference(d) for d in found if (d.a, d.b) == (a, b)]
         yield Table(f"what the authors did not say: A: {a}   B: {b}", columns, rows)
-    yield from map(_ranking, sorted(found.rankings, key=lambda ranking: not ranking.holds))
-    clusters = sorted({d.found.conversations for d in found.differences})
-    sizes = f"{clusters[0]}" if len(clusters) == 1 else f"{clusters[0]} to {clusters[-1]}"
-    family = found.comparison.family if found.comparison else 0
-    yield (
-        f"95 %: bootstrap over conversations ({sizes}); p: {ASSUMED}; two-sided; p adj.: maxT over the {family} tests"
-        " of these tables"
-    )
+    if found:
+        sizes = sorted({d.found.conversations for d in found})
+        many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        tests = f"two-sided; p adj.: maxT over the {max(d.found.family for d in found)} tests of these tables"
+        yield f"95 %: bootstrap over conversations ({many}); p: {ASSUMED}; {tests}"
 
 
 def _difference(difference: Difference) -> list[str]:
     d = difference.found
     interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
+    p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}"
     means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
-    return [f"{d.measure.name}, {difference.category}", str(d.n), *means, interval, p, adjusted, d.word]
-
-
-def _ranking(ranking: Ranking) -> str:
-    order = " > ".join(f"{system} {mean:.3f}" for system, mean in ranking.systems)
-    what = f"{ranking.metric}, {ranking.category}: {order}"
-    if ranking.holds:
-        return f"ranking holds: {what}"
-    names = [system for system, _ in ranking.systems]
-    loose = [
-        f"{x} over {y}"
-        for x, y, step in zip(names, names[1:], ranking.steps, strict=False)
-        if step.found.word not in ("B better", "B worse")
-    ]
-    return f"ranking not shown: {what}; open: {', '.join(loose)}"
+    return [f"{d.measure.name}, {difference.category}", str(d.n), *means, interval, p, d.word]
 
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:

@@ -11,9 +11,8 @@ a figure is the mean of fewer answers than the pack asks for. What the file says
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.grade.imported import read_turns, stored_numbers
-from agentlab.evals.published.graders import APPROXIMATE, GRADERS, WITH_ALIASES, Grader, rb_agg
+from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader
 from agentlab.evals.published.importing import SCORERS, category_of, import_predictions
 from agentlab.evals.store.rows import TurnRow
 
@@ -37,8 +36,6 @@ PUBLISHED = "published.json"
 ALL = "all"
 STORED, ALIASES = "stored", "aliases"
 MOST_DECIMALS = 20
-FEWEST_ALIKE = 0.9
-"""A rule that gives fewer of the values stored with single answers is not the one they were made by."""
 Verdict = Literal["reproduced", "differs", "in part", "cannot be had"]
 """In part: answers are missing, so that what is here could only agree by chance."""
 
@@ -77,31 +74,6 @@ class Figure:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Single:
-    """Values that were stored with single answers, held against what a rule gives for each."""
-
-    name: str
-    n: int
-    alike: dict[str, int]
-    """How many a rule gives, by its name, the best first."""
-    named: tuple[str, ...] = ()
-    """The rules by which figures of the pack say that such values were made."""
-
-    @property
-    def found(self) -> int:
-        """How many a rule gives that figures name, or any rule where they name none."""
-        return max((self.alike.get(rule, 0) for rule in self.named or self.alike), default=0)
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.found == self.n:
-            return "reproduced"
-        if next(iter(self.alike)) in APPROXIMATE:
-            return "cannot be had"
-        return "differs" if self.named or self.found >= FEWEST_ALIKE * self.n else "cannot be had"
-
-
 @dataclass(frozen=True)
 class Answer:
     """One answer with what it is graded by."""
@@ -136,12 +108,6 @@ class Answer:
             said = "" if self.row.reply is None else self.row.reply.text
             self.grades[name] = grader.grade(said, references)
         return self.grades[name][metric]
-
-    def rb_agg(self) -> float:
-        try:
-            return rb_agg("" if self.row.reply is None else self.row.reply.text, self.turn, self.stored)
-        except KeyError as missing:
-            raise CannotBeHad(f"{missing.args[0]} is not stored with every answer") from None
 
 
 class Pack:
@@ -179,8 +145,6 @@ class Pack:
         metric, grader = claim.metric, claim.grader.lower()
         if grader == STORED:
             return lambda answer: _stored(answer, metric)
-        if grader == "rb_agg":
-            return Answer.rb_agg
         if grader == ALIASES:
             return self._with_aliases(claim)
         if grader not in GRADERS:
@@ -228,49 +192,20 @@ class Pack:
         except CannotBeHad:
             return False
 
-    def _named(self, metric: str) -> tuple[str, ...]:
-        rules = (claim.grader.lower() for claim in self.claims if claim.metric == metric)
-        return tuple(dict.fromkeys(rule for rule in rules if rule in GRADERS))
-
-    def singles(self) -> Iterator[Single]:
-        """Of every stored value that a rule here gives."""
-        names = dict.fromkeys(name for answer in self.answers for name in answer.stored)
-        for name in names:
-            having = [answer for answer in self.answers if name in answer.stored]
-            rules = {rule.name: _by(rule, name) for rule in GRADERS.values() if name in rule.gives}
-            if name == "rb_agg":
-                rules["rb_agg"] = Answer.rb_agg
-            digits = max((_decimals(answer.stored[name]) for answer in having), default=0)
-            room = max(1e-9, min(0.5 * 10.0**-digits, 1e-3) if 2 < digits < 12 else 1e-9)
-            alike = {}
-            for rule_name, grade in rules.items():
-                try:
-                    alike[rule_name] = sum(abs(grade(answer) - answer.stored[name]) <= room for answer in having)
-                except CannotBeHad:
-                    continue
-            if alike:
-                best_first = dict(sorted(alike.items(), key=lambda item: -item[1]))
-                yield Single(name=name, n=len(having), alike=best_first, named=self._named(name))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
     pack: Pack
     figures: tuple[Figure, ...]
-    singles: tuple[Single, ...]
 
     @property
     def agrees(self) -> bool:
         """Whether everything came out that should."""
-        verdicts = [*(figure.verdict for figure in self.figures), *(single.verdict for single in self.singles)]
-        return not {"differs", "in part"} & {*verdicts}
+        return not {"differs", "in part"} & {figure.verdict for figure in self.figures}
 
     def __str__(self) -> str:
         held = sum(figure.verdict == "reproduced" for figure in self.figures)
-        if self.figures or not self.singles:
-            return f"reproduced {held} of {len(self.figures)} figures"
-        found, stored = sum(single.found for single in self.singles), sum(single.n for single in self.singles)
-        return f"reproduced 0 of 0 figures, since none is given, and {found} of {stored} values of single answers"
+        return f"reproduced {held} of {len(self.figures)} figures{'' if self.figures else ', since none is given'}"
 
 
 def reproduce(
@@ -284,8 +219,7 @@ def reproduce(
     folder = Path(folder)
     with tempfile.TemporaryDirectory() as scratch:
         pack = Pack(folder, Path(run) if run is not None else Path(scratch) / folder.resolve().name, note)
-    figures = tuple(pack.figure(claim) for claim in pack.claims)
-    return Reproduction(pack=pack, figures=figures, singles=tuple(pack.singles()))
+    return Reproduction(pack=pack, figures=tuple(pack.figure(claim) for claim in pack.claims))
 
 
 def read_claims(folder: Path) -> list[Claim]:
@@ -320,16 +254,8 @@ def _text(category: object) -> str:
     return category if isinstance(category, str) else ""
 
 
-def _by(rule: type[Grader], metric: str) -> Callable[[Answer], float]:
-    return lambda answer: answer.by(rule, metric)
-
-
 def _stored(answer: Answer, metric: str) -> float:
     try:
         return answer.stored[metric]
     except KeyError:
         raise CannotBeHad(f"{metric} is not stored with every answer") from None
-
-
-def _decimals(number: float) -> int:
-    return len(json.dumps(number).partition(".")[2]) if not number.is_integer() else 0

@@ -1,4 +1,4 @@
-"""What the authors of published answers did not say: how sure the differences are, and which rankings hold.
+"""What the authors of published answers did not say: how sure the differences are.
 
 Every two systems on the questions both answered, each set of questions (category) by itself and all together, in the
 metrics that were published, each set by its own grader. All of it is one family of tests; conversations are what is
@@ -7,12 +7,12 @@ drawn and flipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.pairs import Comparison, Sides, compare_sides
+from agentlab.evals.compare.pairs import Sides, compare_sides
 from agentlab.evals.published.reproduce import ALL, Answer, CannotBeHad, Claim, Pack
 from agentlab.evals.store.measures import Key, Values
 
@@ -32,31 +32,7 @@ class Difference:
     found: Judgement
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """Systems by their means, best first, and of each step down whether it is shown."""
-
-    category: str
-    metric: str
-    systems: tuple[tuple[str, float], ...]
-    steps: tuple[Difference, ...]
-
-    @property
-    def holds(self) -> bool:
-        return all(step.found.word in ("B better", "B worse") for step in self.steps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unsaid:
-    comparison: Comparison | None
-    """None where there is one system, or no metric."""
-    differences: tuple[Difference, ...] = ()
-    rankings: tuple[Ranking, ...] = ()
-    graders: tuple[tuple[str, str, str], ...] = ()
-    """Category, metric and grader, as far as the figures name one."""
-
-
-def unsaid(pack: Pack) -> Unsaid:
+def unsaid(pack: Pack) -> list[Difference]:
     metrics = _metrics(pack)
     categories = [*(pack.categories if len(pack.categories) > 1 else ()), ALL]
     sides, placed = [], []
@@ -70,21 +46,14 @@ def unsaid(pack: Pack) -> Unsaid:
                 placed.append((category, a, b))
     known = [name for name in metrics if any(row.get(name) is not None for s in sides for row in s.a.values())]
     if not sides or not known:
-        return Unsaid(comparison=None)
+        return []
     comparison = compare_sides(sides, _deciding(known), seconds=False)
-    differences = tuple(
+    return [
         Difference(category=category, a=a, b=b, found=found)
         for (category, a, b), pair in zip(placed, comparison.pairs, strict=True)
         for found in pair.differences
         if found.difference is not None and found.measure.name in comparison.primary
-    )
-    named = [(claim.category, claim.metric, claim.grader) for claims in metrics.values() for claim in claims.values()]
-    return Unsaid(
-        comparison=comparison,
-        differences=differences,
-        rankings=tuple(_rankings(differences)),
-        graders=tuple(named),
-    )
+    ]
 
 
 def _metrics(pack: Pack) -> dict[str, dict[str, Claim]]:
@@ -125,20 +94,3 @@ def _column(pack: Pack, system: str, category: str, metrics: dict[str, dict[str,
         answer.key: {metric: value(answer, metric, claims) for metric, claims in metrics.items()}
         for answer in pack.of(system, category)
     }
-
-
-def _rankings(differences: tuple[Difference, ...]) -> Iterator[Ranking]:
-    groups = dict.fromkeys((d.category, d.found.measure.name) for d in differences)
-    for category, metric in groups:
-        pairs = {(d.a, d.b): d for d in differences if (d.category, d.found.measure.name) == (category, metric)}
-        means: dict[str, float] = {}
-        for (a, b), d in pairs.items():
-            means |= {a: d.found.a or 0.0, b: d.found.b or 0.0}
-        order = sorted(means, key=lambda system: -means[system])
-        steps = [pairs.get((x, y)) or pairs.get((y, x)) for x, y in pairwise(order)]
-        yield Ranking(
-            category=category,
-            metric=metric,
-            systems=tuple((system, means[system]) for system in order),
-            steps=tuple(step for step in steps if step),
-        )
