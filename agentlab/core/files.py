@@ -81,22 +81,6 @@ def _open(path: Path, how: int, *, links: bool) -> int:
 _NOT_ORDINARY = "it is a pipe or a device, not an ordinary file"
 
 
-@contextlib.contextmanager
-def _opened(path: Path, how: int) -> Iterator[int]:
-    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | how, links=False)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """All of `data`; a disk that is full takes a part of it first, and says so only when asked for the rest."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
 class Appended:
     """A file that is only added to, open from the first addition on for as long as anybody holds this."""
 
@@ -133,21 +117,16 @@ def open_log(path: Path) -> TextIO:
 
 def append_whole(path: Path, data: bytes) -> None:
     """`Appended.add`, once."""
-    file = Appended(path)
-    try:
+    with contextlib.closing(Appended(path)) as file:
         file.add(data)
-    finally:
-        file.close()
 
 
 def cut_unfinished_line(path: Path) -> None:
     """Take away what stands after the last line end; raises OSError."""
-    with _opened(path, 0) as writing, open_file(path, links=False) as file:
-        size, at = os.fstat(writing).st_size, 0
-        for line in lines_of(file):
-            at += len(line) if line.endswith(b"\n") else 0
-        if at < size:
-            os.ftruncate(writing, at)
+    with os.fdopen(_open(path, os.O_RDWR | os.O_CREAT, links=False), "r+b") as file:
+        whole = sum(len(line) for line in lines_of(file) if line.endswith(b"\n"))
+        if whole < file.tell():
+            file.truncate(whole)
 
 
 def is_out_of_room(error: BaseException | str | None) -> bool:
@@ -176,9 +155,9 @@ def replace_file(path: Path, content: bytes | str) -> None:
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
     try:
-        with _opened(fresh, os.O_EXCL) as descriptor:
-            _write(descriptor, data)
-            os.fsync(descriptor)
+        append_whole(fresh, data)
+        with open_file(fresh, links=False) as file:
+            os.fsync(file.fileno())
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ stand several to a file: there the name is that of a function with the decorator
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import importlib
@@ -41,6 +40,7 @@ _VERBS = {
     "evals.scorers": ("score", "metrics"),
 }
 """What a thing of the room can do; the file of the room is known by the first."""
+_TOOL = re.compile(r'^@tool\(.*?^async def (\w+).*?"""(.*?)(?:"""|\n)', re.MULTILINE | re.DOTALL)
 LISTED = 40
 LONGEST_NAME = 200
 """Names in a message, and characters of one."""
@@ -48,33 +48,27 @@ LONGEST_NAME = 200
 
 def names(room: str) -> dict[str, str]:
     """Every name in a room with the first line of its docstring; nothing is imported."""
-    found = {name: summary for name, (_, summary) in _tools().items()} if room == "tools" else _files(room)
+    found = {name: summary for name, (_, summary) in _ours(room).items()}
     for entry in _declared().select(group=f"agentlab.{room}"):
         found.setdefault(entry.name, f"from {entry.value}")
     return found
 
 
-def _files(room: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+@functools.cache
+def _ours(room: str) -> dict[str, tuple[str, str]]:
+    """What we have in a room: the module it stands in, and the first line of its docstring."""
+    found: dict[str, tuple[str, str]] = {}
+    folder = Path(__file__).parents[1].joinpath(*room.split("."))
     verb = _VERBS[room][0]
     defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
-    for file in sorted([*_folder(room).glob("[a-z]*.py"), *_folder(room).glob("[a-z]*/__init__.py")]):
+    for file in [*folder.glob("[a-z]*.py"), *folder.glob("[a-z]*/__init__.py")]:
         source = file.read_text(encoding="utf-8")
-        if defined.search(source):
-            said = re.match(r'"""(.*?)("""|\n)', source)
-            found[file.parent.name if file.stem == "__init__" else file.stem] = said[1] if said else ""
-    return found
-
-
-@functools.cache
-def _tools() -> dict[str, tuple[str, str]]:
-    """The module that each of our tools stands in, and the first line of its docstring."""
-    found: dict[str, tuple[str, str]] = {}
-    for file in _folder("tools").glob("[a-z]*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.AsyncFunctionDef) and any(_is_tool(mark) for mark in node.decorator_list):
-                summary = (ast.get_docstring(node) or "").partition("\n")[0]
-                found[node.name] = (f"agentlab.tools.{file.stem}", summary)
+        name = file.parent.name if file.stem == "__init__" else file.stem
+        module = f"agentlab.{room}.{name}"
+        if room == "tools":
+            found |= {tool[1]: (module, tool[2]) for tool in _TOOL.finditer(source)}
+        elif defined.search(source):
+            found[name] = module, source.removeprefix('"""').partition("\n")[0].removesuffix('"""')
     return dict(sorted(found.items()))
 
 
@@ -84,24 +78,11 @@ def _declared() -> Any:
     return metadata.entry_points()
 
 
-def _is_tool(decorator: ast.expr) -> bool:
-    return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "tool"
-
-
-def _folder(room: str) -> Path:
-    return Path(__file__).parents[1].joinpath(*room.split("."))
-
-
 def resolve(room: str, name: str) -> Any:
     """The module or object called `name`; raises ConfigError with the nearest known name."""
-    if room == "tools" and name in _tools():
-        return getattr(importlib.import_module(_tools()[name][0]), name)
-    # The one file is looked at, not the whole room: a run resolves its tools anew for every conversation and flow.
-    here = [_folder(room) / f"{name}.py", _folder(room) / name / "__init__.py"]
-    if name.isidentifier() and any(file.is_file() for file in here):
-        found = importlib.import_module(f"agentlab.{room}.{name}")
-        if hasattr(found, _VERBS[room][0]):
-            return found
+    if name in (ours := _ours(room)):
+        found = importlib.import_module(ours[name][0])
+        return getattr(found, name) if room == "tools" else found
     what = f"{ROOMS[room]} {name!r}"
     for entry in _declared().select(group=f"agentlab.{room}", name=name):
         return _checked(room, what, _loaded(what, entry.load))

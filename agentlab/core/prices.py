@@ -35,14 +35,10 @@ class PriceTable:
 
     def of(self, model: str) -> Price | None:
         if model not in self._found:
-            self._found[model] = self._most_exact(model)
+            fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
+            name = model if model in self._prices else max(fitting, key=len, default="")
+            self._found[model] = self._prices.get(name)
         return self._found[model]
-
-    def _most_exact(self, model: str) -> Price | None:
-        if model in self._prices:
-            return self._prices[model]
-        fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
-        return self._prices[max(fitting, key=len)] if fitting else None
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Dollars for `usage`; None where the model has no price or the provider reported no tokens."""

@@ -12,6 +12,7 @@ password. Whoever reads a secret elsewhere, from a file or an argument, register
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import re
@@ -53,7 +54,7 @@ def scrub(text: str) -> str:
     A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
     """
     found: list[tuple[int, int]] = []
-    for form, least, pieces in _known_forms():
+    for form, least, pieces in _forms((*_registered, *_in_environment())):
         for begin, piece in pieces:
             at = text.find(piece)
             while at >= 0:
@@ -96,16 +97,8 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _known_forms() -> list[_Form]:
-    # Every line that is written asks, and next to never is there a new one.
-    global _known
-    environment = _in_environment()
-    if environment is not _known[0] or _registered is not _known[1] or len(_registered) != _known[2]:
-        _known = environment, _registered, len(_registered), _forms({**_registered, **environment})
-    return _known[3]
-
-
-def _forms(values: Iterable[str]) -> list[_Form]:
+@functools.lru_cache(maxsize=1)  # every line that is written asks, and next to never is there a new one
+def _forms(values: tuple[str, ...]) -> list[_Form]:
     """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
     found = []
     for form in dict.fromkeys(form for value in values for form in _written(value)):
@@ -127,12 +120,6 @@ def _written(value: str) -> Iterator[str]:
             yield encode(b"\0" * before + data).decode()[start:whole]
 
 
-def _tells(name: str) -> tuple[bool, bool]:
-    """Whether the variable of that name holds secrets, and whether it holds an address."""
-    upper = name.upper()
-    return any(word in upper for word in _TELLING), upper.endswith(_ADDRESSES)
-
-
 def _in_environment() -> dict[str, str]:
     # Every line that is shown or written asks. What `os.environ` does to read one variable costs more than the search,
     # so it is read again only where the mapping behind it has changed.
@@ -144,8 +131,6 @@ def _in_environment() -> dict[str, str]:
 
 
 _Form = tuple[str, int, list[tuple[int, str]]]
-_known: tuple[dict[str, str] | None, dict[str, str] | None, int, list[_Form]] = None, None, 0, []
-"""What is looked for, behind the environment, the registered secrets and the number of these that it was made of."""
 _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
 """The environment as it was read last, and the secrets in it."""
 
@@ -153,11 +138,10 @@ _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
 def _in_variables(variables: Mapping[bytes, bytes]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables.items()):
-        holds, is_address = _tells(name)
-        if holds:
+        if any(word in name.upper() for word in _TELLING):
             # A variable may hold several keys.
             found |= dict.fromkeys(value.replace(",", " ").replace(";", " ").split(), name)
-        elif is_address and (password := re.search(r":([^/@\s][^@\s]*)@", value)):
+        elif name.upper().endswith(_ADDRESSES) and (password := re.search(r":([^/@\s][^@\s]*)@", value)):
             # A malformed address is no address to whoever prints it; a short password is known by what is around it.
             found |= {password[1]: name, password[0]: name}
     return found

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from agentlab.core.events import Event, Notice
 from agentlab.core.messages import Reply, UserTurn
@@ -22,38 +23,33 @@ from agentlab.core.messages import Reply, UserTurn
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Struct, frozen=True):
     """What all items of a stream share."""
 
     name: ClassVar[str]
     turn: int
 
 
-@dataclass(frozen=True)
-class TurnBegun(Item):
+class TurnBegun(Item, frozen=True):
     name = "turn_begun"
     asked: UserTurn
 
 
-@dataclass(frozen=True)
-class StepBegun(Item):
+class StepBegun(Item, frozen=True):
     """`event` is as it stands at the beginning: nothing has come of it yet. Decisions and notices begin nothing."""
 
     name = "step_begun"
     event: Event
 
 
-@dataclass(frozen=True)
-class StepEnded(Item):
+class StepEnded(Item, frozen=True):
     """`event` has the id it had when it began, and is now in the trace."""
 
     name = "step_ended"
     event: Event
 
 
-@dataclass(frozen=True)
-class ToolProgress(Item):
+class ToolProgress(Item, frozen=True):
     """What a tool says while it works."""
 
     name = "tool_progress"
@@ -61,31 +57,27 @@ class ToolProgress(Item):
     text: str
 
 
-@dataclass(frozen=True)
-class Noticed(Item):
+class Noticed(Item, frozen=True):
     """What a flow tells; listeners may also ask for it by the notice's own name."""
 
     name = "notice"
     event: Notice
 
 
-@dataclass(frozen=True)
-class ReplyText(Item):
+class ReplyText(Item, frozen=True):
     """A further piece of the reply."""
 
     name = "reply_text"
     text: str
 
 
-@dataclass(frozen=True)
-class ReplyTakenBack(Item):
+class ReplyTakenBack(Item, frozen=True):
     """What was said so far in this turn is no part of the reply: it led to a tool call, or its author begins anew."""
 
     name = "reply_taken_back"
 
 
-@dataclass(frozen=True)
-class Done(Item):
+class Done(Item, frozen=True):
     """The end of a turn: its reply in full, or why there is none."""
 
     name = "done"

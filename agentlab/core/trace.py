@@ -49,8 +49,6 @@ class Totals(Struct, frozen=True, kw_only=True):
 
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
-        if _values(self) == _values(other):
-            return True
         for mine, theirs in zip(_values(self), _values(other), strict=True):
             if mine is None or theirs is None:
                 if mine is not theirs:
@@ -123,10 +121,6 @@ def critical_path(events: Iterable[Event]) -> float:
 
     A parent weighs what the longest path through its children weighs; background work weighs nothing.
     """
-    events = list(events)
-    work = [event for event in events if event.costed and not event.background]
-    if len(work) == 1 and all(event.parent != work[0].id for event in events):
-        return work[0].seconds  # as of most turns
     children: dict[int | None, list[Event]] = defaultdict(list)
     for event in sorted(events, key=_id):
         if not event.background:
@@ -235,10 +229,8 @@ def seconds(count: float | None) -> str:
     return "time unknown" if count is None else f"{count:.2f} s"
 
 
-def _grouped(names: Sequence[Any], costs: Priced, total: Totals) -> dict[Any, Totals]:
-    """The sum of each group; `total` is that of all."""
-    if len({*names}) == 1:
-        return {names[0]: total}
+def _grouped(names: Iterable[Any], costs: Priced) -> dict[Any, Totals]:
+    """The sum of each group."""
     groups: dict[Any, list[Totals]] = defaultdict(list)
     for name, (_, price) in zip(names, costs, strict=True):
         groups[name].append(price)
@@ -258,10 +250,10 @@ class Costs:
     @classmethod
     def of(cls, events: Sequence[Event]) -> Costs:
         costs = priced(events)
-        total = Totals.sum(price for _, price in costs)
-        phases = _grouped([event.phase for event, _ in costs], costs, total)
+        phases = _grouped([event.phase for event, _ in costs], costs)
         by_phase = {phase: phases[phase] for phase in PHASES if phase in phases}
-        return cls(total, by_phase, _grouped([event.turn for event, _ in costs], costs, total))
+        turns = _grouped([event.turn for event, _ in costs], costs)
+        return cls(Totals.sum(price for _, price in costs), by_phase, turns)
 
     def of_turn(self, turn: int) -> Totals:
         return self.turns.get(turn, _NOTHING)
