@@ -47,15 +47,12 @@ class Rows(Protocol):
     def all(self) -> list[Fact]: ...
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
         """Store facts in their order; a single one may replace another, both or neither."""
-        ...
 
     def erase(self, fact_id: str | None) -> int:
         """Forget a fact, or with None all of the user's; returns how many there were."""
-        ...
 
     def copy(self) -> Rows:
         """The same facts in this process, independent of any store."""
-        ...
 
 
 class StoredMemory:

@@ -24,11 +24,9 @@ class Store(Protocol):
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         """Store facts, a single one in place of another."""
-        ...
 
     def erase_rows(self, fact_id: str | None) -> None:
         """Delete a fact; None: all of the user's."""
-        ...
 
 
 class VectorTable:

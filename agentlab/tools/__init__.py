@@ -19,6 +19,7 @@ from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import ToolContext
+from agentlab.core.schemas import closed_object
 
 Work = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
 
@@ -49,12 +50,7 @@ def tool(
 
     The model knows the tool by the function's name, or by `name`.
     """
-    schema = {
-        "type": "object",
-        "properties": dict(parameters),
-        "required": list(parameters),
-        "additionalProperties": False,
-    }
+    schema = closed_object(dict(parameters))
 
     def made_of(work: Work) -> FunctionTool:
         spec = ToolSpec(name=name or work.__name__, description=description, parameters=schema)

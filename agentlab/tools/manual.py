@@ -1,18 +1,19 @@
 """What a prompt says of tools, for flows that have the model choose one first and write its arguments later.
 
-    tool_list_for_prompt(session.tool_specs(), allowed=("search_web",))
+    tool_list_for_prompt(session.tool_specs())
     # - search_web(query): Search the web and return a summary of the best pages.
 
-Which of a session's tools a flow offers is its own business (`allowed`, None: all).
+Which of a session's tools a flow offers is its own business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool
+from agentlab.core.schemas import properties_of
 
 MANUAL_LENGTH = 10_000
 """Characters of a prompt for all tools and how to write their arguments."""
@@ -22,14 +23,13 @@ def find_tool(specs: Iterable[ToolSpec], name: str) -> ToolSpec | None:
     return next((spec for spec in specs if spec.name == name), None)
 
 
-def tool_names(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None) -> tuple[str, ...]:
-    return tuple(spec.name for spec in specs if allowed is None or spec.name in allowed)
+def tool_names(specs: Iterable[ToolSpec]) -> tuple[str, ...]:
+    return tuple(spec.name for spec in specs)
 
 
-def tool_list_for_prompt(specs: Iterable[ToolSpec], allowed: Collection[str] | None = None) -> str:
+def tool_list_for_prompt(specs: Iterable[ToolSpec]) -> str:
     """A line a tool: its name, its arguments (`?` marks those that may be left out), what it does; "" for none."""
-    offered = [spec for spec in specs if allowed is None or spec.name in allowed]
-    return "\n".join(f"- {spec.name}({argument_list(spec.parameters)}): {_line(spec.description)}" for spec in offered)
+    return "\n".join(f"- {spec.name}({argument_list(spec.parameters)}): {_line(spec.description)}" for spec in specs)
 
 
 def tool_manual(tools: Sequence[Tool]) -> str:
@@ -50,7 +50,7 @@ def instruction_of(tool: Tool) -> str:
     own = getattr(tool, "instruction", "")
     if own:
         return str(own)
-    properties = _properties(tool.spec.parameters)
+    properties = properties_of(tool.spec.parameters)
     if not properties:
         return "This tool takes no arguments: write {}."
     lines = (
@@ -61,13 +61,7 @@ def instruction_of(tool: Tool) -> str:
 
 def argument_list(parameters: dict[str, Any]) -> str:
     required = parameters.get("required") or ()
-    return ", ".join(name if name in required else f"{name}?" for name in _properties(parameters))
-
-
-def _properties(parameters: dict[str, Any]) -> dict[str, Any]:
-    # Data sets bring schemas of their own, and not all of them are sound.
-    properties = parameters.get("properties")
-    return properties if isinstance(properties, dict) else {}
+    return ", ".join(name if name in required else f"{name}?" for name in properties_of(parameters))
 
 
 def _type(schema: Any) -> str:

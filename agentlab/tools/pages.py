@@ -15,7 +15,6 @@ import asyncio
 import codecs
 import contextlib
 import ipaddress
-import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC = "its host is not on the public internet"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HTML = ("text/html", "application/xhtml+xml")
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _SLOW_CODECS = ("punycode", "idna")
 """Text codecs that take quadratic time and that no page is written in."""
 _HEADERS = {
@@ -174,8 +172,7 @@ async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
             raise _Unreadable("it cannot be unpacked") from None
         if max(len(content), taken) > limit:
             raise _Unreadable(f"it is larger than {limit:,} bytes")
-    charset = _CHARSET.search(kind)
-    return bytes(content), charset[1] if charset else ""
+    return bytes(content), response.charset or ""
 
 
 def _text(content: bytes, charset: str) -> str:

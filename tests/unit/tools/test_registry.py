@@ -39,12 +39,10 @@ def test_the_registry_lists_finds_and_names_tools():
     assert find_tool(specs, "search_web").name == "search_web"
     assert find_tool(specs, "search_we") is None
     assert tool_names(specs) == tuple(SEED_TOOLS)
-    assert tool_names(specs, ["search_web", "read_file", "unheard_of"]) == ("read_file", "search_web")
     lines = tool_list_for_prompt(specs).split("\n")
     assert lines[0] == "- get_current_time(): Tell the current date, weekday and time."
     assert lines[2].startswith("- write_file(file_path, content): Write a text file")
-    assert tool_list_for_prompt(specs, ["read_file"]) == lines[1]
-    assert tool_list_for_prompt(specs, []) == ""
+    assert tool_list_for_prompt([]) == ""
 
 
 def test_tools_that_a_data_set_brings_are_listed_whatever_their_schema():
