@@ -18,7 +18,6 @@ from typing import NoReturn, get_args
 from agentlab.cli import commands as handlers
 from agentlab.cli import published, seeing, storing, what_if
 from agentlab.cli.commands import DEFAULT_SPEC, RECORDED_SPECS
-from agentlab.cli.help_text import FittingHelp
 from agentlab.cli.judging import judge
 from agentlab.cli.listing import list_names
 from agentlab.cli.say import say
@@ -115,7 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="agentlab",
         description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
         epilog="Start with: agentlab doctor; agentlab run --limit 2\n\n`agentlab COMMAND --help` has examples.",
-        formatter_class=FittingHelp,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"agentlab {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -123,7 +122,11 @@ def make_parser() -> argparse.ArgumentParser:
     def command(name: str, does: Callable[[argparse.Namespace], int | None]) -> argparse.ArgumentParser:
         text, _, examples = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n\n")
         sub = commands.add_parser(
-            name, help=text, description=text, epilog=examples.rstrip(), formatter_class=FittingHelp
+            name,
+            help=text,
+            description=text,
+            epilog=examples.rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.add_argument("-v", "--verbose", action="count", default=0, help="say more (-vv: everything)")
         sub.set_defaults(command=does)
