@@ -52,9 +52,13 @@ def show_pairs(
     wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
     rows = [said(run, wanted) for run in dict.fromkeys(runs)]
     for pair, own in turned:
-        _show_pair(console, pair, comparison.primary, everything)
-        for line in (*_flipped(pair, own, rows, FLIPS_SHOWN if everything else 0), *_worth(pair, comparison.primary)):
+        _show_pair(console, pair, everything)
+        for line in _flipped(pair, own, rows, FLIPS_SHOWN if everything else 0):
             print_line(console, line)
+        for d in pair.differences:
+            if d.more:
+                needed = conversations_more(d.more)
+                print_line(console, f"{d.measure.name}: not shown; {needed} like these would show it")
     told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
     told += f" {max(1, comparison.family)}, all pairs together"
     told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
@@ -66,7 +70,7 @@ def show_pairs(
         print_commands(console, [*steps, (f"report {folders} -o run.html", "all of it as a page for the browser")])
 
 
-def _show_pair(console: Console, pair: Pair, primary: Sequence[str], everything: bool) -> None:
+def _show_pair(console: Console, pair: Pair, everything: bool) -> None:
     print_line(console, str(pair), "bold")
     names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "reading"]
     columns = [*names, *(("p", "d_z", "visible") if everything else ())]
@@ -84,16 +88,9 @@ def _row(d: Judgement) -> list[Cell]:
     p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
     means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
     title = d.measure.title + (" *" if d.primary else "")
-    reading = Text(d.word, style={"B better": "green", "B worse": "red"}.get(d.word, ""))
+    reading = Text(d.word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
     return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
-
-
-def _worth(pair: Pair, primary: Sequence[str]) -> Iterator[str]:
-    """What more would tell: conversations or epochs, and how many conversations."""
-    for d in pair.differences:
-        if d.more:
-            yield f"{d.measure.name}: not shown; {conversations_more(d.more)} like these would show it"
 
 
 def _turned(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
