@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from agentlab.core.messages import Message, Passage, Reply, ToolCall, ToolSpec, UserTurn
     from agentlab.data.datasets import load_dataset
     from agentlab.data.documents import load_documents
-    from agentlab.evals.published.importing import import_predictions
     from agentlab.evals.published.reproduce import reproduce
-    from agentlab.evals.store.run import open_run
     from agentlab.lab.judging import judge
     from agentlab.lab.lab import Lab
     from agentlab.lab.regrading import score
+    from agentlab.lab.run import import_predictions, open_run
     from agentlab.models.scripted import Scripted
     from agentlab.session.session import Session
     from agentlab.workbench.spec import load_spec
@@ -40,12 +39,12 @@ _WHERE = {
     "ToolCall": "agentlab.core.messages",
     "ToolSpec": "agentlab.core.messages",
     "UserTurn": "agentlab.core.messages",
-    "import_predictions": "agentlab.evals.published.importing",
+    "import_predictions": "agentlab.lab.run",
     "judge": "agentlab.lab.judging",
     "load_dataset": "agentlab.data.datasets",
     "load_documents": "agentlab.data.documents",
     "load_spec": "agentlab.workbench.spec",
-    "open_run": "agentlab.evals.store.run",
+    "open_run": "agentlab.lab.run",
     "reproduce": "agentlab.evals.published.reproduce",
     "score": "agentlab.lab.regrading",
 }

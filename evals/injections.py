@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from agentlab.core.shown import as_markdown
 from agentlab.evals.scorers.injection import UNSEEN
 from agentlab.evals.store.rows import ScoreRow
-from agentlab.evals.store.run import Run, open_run
+from agentlab.lab.run import Run, open_run
 
 
 def page(runs: Sequence[Run]) -> list[str]:

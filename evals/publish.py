@@ -19,7 +19,7 @@ from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.ship import verdict_on
 from agentlab.evals.store.measures import brief, summary_rows
-from agentlab.evals.store.run import Run, open_run
+from agentlab.lab.run import Run, open_run
 
 STUDY = """# The reference study
 

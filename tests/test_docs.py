@@ -15,8 +15,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core import plugins
 from agentlab.core.events import PHASES
-from agentlab.evals.store.run import open_run
 from agentlab.lab.lab import Lab
+from agentlab.lab.run import open_run
 from support.places import ROOT
 
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md"))

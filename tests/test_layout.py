@@ -30,13 +30,26 @@ FLOORS = [
     {"notebook", "cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+FLOORS_OF_EVALS = {
+    "stats": set(),
+    "scorers": set(),
+    "store": {"stats", "scorers"},
+    "grade": {"stats", "scorers", "store"},
+    "play": {"stats", "scorers", "store", "grade"},
+    "compare": {"stats", "scorers", "store", "grade"},
+    "cost": {"store"},
+    "judge": {"stats", "store", "grade", "compare"},
+    "report": {"stats", "store", "compare"},
+    "published": {"stats", "scorers", "store", "grade", "compare"},
+}
+"""Of each the floors it may import: every arrow goes toward the disk; play and compare do not know each other."""
 MOST_LINES_OF_CODE = 300
 MOST_LINES_OF_THE_PACKAGE = 37_175
 """Without a feature of its own for users, it only ever goes down."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Every module of ours that a file names in an import, inside functions and for the type checker too."""
+    """Every module of ours that a file names in an import, inside functions, for the type checker, and by a literal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
@@ -46,6 +59,10 @@ def imported(tree: ast.AST) -> Iterator[str]:
                 whole = f"{node.module}.{alias.name}"
                 if whole in MODULES or node.module in MODULES:
                     yield whole if whole in MODULES else str(node.module)
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called in ("import_module", "__import__") and node.args[0].value in MODULES:
+                yield node.args[0].value
 
 
 IMPORTS = {name: set(imported(ast.parse(file.read_text()))) for name, file in MODULES.items()}
@@ -91,6 +108,19 @@ def test_a_room_says_what_it_is_for_and_imports_only_from_lower_ones(room):
             for other in used:
                 lower = room_of(other) == room or LEVEL.get(room_of(other), -1) < LEVEL[room]
                 assert lower, f"{module} must not import {other}"
+
+
+@pytest.mark.parametrize("floor", FLOORS_OF_EVALS)
+def test_a_floor_of_evals_imports_only_those_it_stands_on(floor):
+    for module, used in IMPORTS.items():
+        if module.split(".")[1:3] == ["evals", floor]:
+            for other in used:
+                if room_of(other) == "evals" and other.count(".") > 1:
+                    assert other.split(".")[2] in {floor, *FLOORS_OF_EVALS[floor]}, f"{module} must not import {other}"
+
+
+def test_every_file_of_evals_is_on_a_floor():
+    assert {module.split(".")[2] for module in MODULES if module.startswith("agentlab.evals.")} == {*FLOORS_OF_EVALS}
 
 
 def test_no_import_goes_in_a_circle():

@@ -13,7 +13,7 @@ from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentlab.evals.compare.gate import Verdict
-    from agentlab.evals.store.run import Run
+    from agentlab.lab.run import Run
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
 RECORDED_SPECS = Path("evals/recorded")
@@ -133,7 +133,7 @@ def gate(arguments: argparse.Namespace) -> int:
     from agentlab.evals.compare.baselines import write_baseline
     from agentlab.evals.compare.gate import gate
     from agentlab.evals.report.gate_files import junit, leave, markdown, save
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     margins = _margins("--margin", arguments.margin)
     if arguments.sequential:

@@ -19,8 +19,8 @@ from agentlab.evals.compare.questions import Answer
 from agentlab.evals.report.gate_files import FILES, lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges
-from agentlab.evals.store.measures import COSTS, brief, measure, measured, primary_family
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.measures import COSTS, brief, measure, primary_family
+from agentlab.lab.run import Run
 
 FLIPS_SHOWN = 10
 FLIPS_OF_A_MEASURE = 2
@@ -145,8 +145,8 @@ def reliabilities(run: Run) -> list[str]:
     epochs = epochs_of(run)
     if epochs < 2:
         return []
-    flows, lines = measured(run), []
-    for name in primary_family(flows.values(), run.folder.header["spec"].get("primary", ())):
+    flows, lines = run.measured, []
+    for name in primary_family(flows.values(), run.header["spec"].get("primary", ())):
         for label, rows in flows.items() if measure(name) not in COSTS else ():
             found = reliability(known_of(rows, name), epochs)
             parts = [

@@ -15,9 +15,9 @@ def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.progress import CountDisplay
     from agentlab.evals.judge.labels import add_rows, unlabelled
     from agentlab.evals.judge.standing import is_file, replies, rows_to_label
-    from agentlab.evals.store.run import open_run
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
+    from agentlab.lab.run import open_run
 
     if arguments.next and not (arguments.labels and is_file(arguments.labels)):
         raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
@@ -25,7 +25,7 @@ def judge(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"there is no file {arguments.labels}; with --next 20 it is made, with the replies to label")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
-    if model in run.folder.header["models"].values():
+    if model in run.header["models"].values():
         say(f"{model} also wrote the replies, and a judge favours its own; --model names another")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
     with CountDisplay() as display:

@@ -17,10 +17,10 @@ def score(arguments: argparse.Namespace) -> None:
     from agentlab.cli.progress import CountDisplay
     from agentlab.cli.terminal import show_comparison
     from agentlab.core.names import JUDGED
-    from agentlab.evals.store.run import open_run
     from agentlab.lab.regrading import score
+    from agentlab.lab.run import open_run
 
-    graders = open_run(arguments.run, regrade=True).folder.header.get("graders", {})
+    graders = open_run(arguments.run, regrade=True).header.get("graders", {})
     with CountDisplay() as display:
         run = score(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
     # What was asked for by name is shown.
@@ -36,7 +36,7 @@ def _note(line: str) -> None:
 def import_(arguments: argparse.Namespace) -> None:
     from agentlab.cli.progress import CountDisplay
     from agentlab.cli.terminal import show_comparison
-    from agentlab.evals.published.importing import import_predictions
+    from agentlab.lab.run import import_predictions
 
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name

@@ -9,12 +9,12 @@ from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentlab.evals.store.run import Run
+    from agentlab.lab.run import Run
 
 
 def ended(path: str) -> Run:
     """The run in a folder; on standard error, what cannot be told of an older one."""
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(path)
     if not run.is_sealed and run.folder.summary_file.exists():
@@ -25,13 +25,11 @@ def ended(path: str) -> Run:
 def trace(arguments: argparse.Namespace) -> None:
     from agentlab.cli.terminal import show_trace
     from agentlab.core.plugins import unknown
-    from agentlab.evals.store.rows import TurnFigures
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(arguments.run)
     # A flow that failed before it did anything has turns and no trace.
-    answered = run.folder.latest(TurnFigures, lambda row: None)
-    every = dict.fromkeys([*run.traces, *(play for (play, _), _ in answered)])
+    every = dict.fromkeys([*run.traces, *(row.play for row in run.rows())])
     flows, conversations = {play[0] for play in every}, {play[1] for play in every}
     for what, name, known in (("conversation", arguments.id, conversations), ("flow", arguments.flow, flows)):
         if name is not None and name not in known:

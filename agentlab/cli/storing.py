@@ -18,7 +18,7 @@ def convert(arguments: argparse.Namespace) -> None:
 
 def export(arguments: argparse.Namespace) -> None:
     from agentlab.evals.report.export import export
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(arguments.run)
     file = Path(arguments.out or f"{run.path.name}.{arguments.to}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -15,11 +15,11 @@ from agentlab.core.names import IMPORTED
 from agentlab.evals.compare.causes import causes, poor_turns
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import Verdict, verdict_on
-from agentlab.evals.report.show import badness, expected, worst_turn
+from agentlab.evals.report.show import expected, worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import summary_rows
 from agentlab.evals.store.rows import Play
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 
 ERRORS_SHOWN = 3
 COMPARED_AT_MOST = 1_000_000
@@ -59,7 +59,7 @@ def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_
     if isinstance(result.secrets, int):
         print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
-    if away and run.folder.header["spec"]["mode"] in ("record", "auto"):
+    if away and run.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,
             f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
@@ -67,9 +67,8 @@ def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_
         )
     worst = None
     if verdict:
-        turns = run.figures(lambda row: (badness(row), row.wall_seconds, row.latency_s))
-        worst = worst_turn((place, bad) for place, (bad, *_) in turns)
-        if waiting := _waiting(run, [times for _, (_, *times) in turns]):
+        worst = worst_turn(run.figures())
+        if waiting := _waiting(run):
             print_line(console, waiting)
     else:
         print_line(console, f"{result.turns:,} turns are not compared in passing, which holds all of them in memory")
@@ -95,10 +94,11 @@ def _rows_of(run: Run, worse: set[tuple[str, str]], everything: bool) -> tuple[l
     return rows, zero, more
 
 
-def _waiting(run: Run, times: Iterable[Sequence[float | None]]) -> str:
+def _waiting(run: Run) -> str:
     """What turns of a run that asked took by the clock, where that is half as much again as their latency, or more."""
     if run.result.mode not in ("live", "record"):
         return ""
+    times = [(row.wall_seconds, row.latency_s) for row in run.figures()]
     known = [(wall, latency) for wall, latency in times if wall is not None and latency is not None]
     wall, latency = (sum(column) / len(known) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
     if wall < max(1.5 * latency, latency + 0.1):
@@ -116,7 +116,7 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
     failed = sum(flow.errors for flow in result.flows.values())
     causes = Counter[str]()
     if failed and by_cause:
-        causes.update(error for _, error in run.figures(lambda row: row.error) if error is not None)
+        causes.update(row.error for row in run.figures() if row.error is not None)
     if failed:
         log = run.path / "run.log"
         more = f"; {log} has more" if log.exists() else ""
@@ -130,12 +130,12 @@ def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, 
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         why = "the budget is spent. Go on with --resume and a larger one."
-        budget = run.folder.header["spec"].get("budget") or {}
+        budget = run.header["spec"].get("budget") or {}
         counts_tokens = budget.get("usd") or budget.get("tokens")
         if counts_tokens and any(flow.input_tokens is None for flow in result.flows.values()):
             why = "the budget is spent, or replies without tokens cannot be counted (run.log says which)."
             why += " Go on with --resume and a larger one, or one of calls or minutes."
-        if "sequential" in run.folder.header:
+        if "sequential" in run.header:
             why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
@@ -190,7 +190,7 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
     trace = run.traces.get(play)
-    rows = {row.turn: row for row in run.folder.turns(flow, conversation) if row.epoch == epoch}
+    rows = {row.turn: row for row in run.rows(lambda row: row.play == play)}
     why = {found.turn: [f"cause: {found}"] for found in causes(run, conversation) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
         row = rows.get(turn)

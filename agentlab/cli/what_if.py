@@ -15,8 +15,8 @@ def fork(arguments: argparse.Namespace) -> int:
     from agentlab.cli.say import say
     from agentlab.core.errors import ConfigError
     from agentlab.evals.compare.pairs import compare
-    from agentlab.evals.store.run import open_run
     from agentlab.lab.forks import fork
+    from agentlab.lab.run import open_run
 
     try:
         flow = None if arguments.flow is None else yaml.safe_load(arguments.flow)
@@ -38,7 +38,7 @@ def fork(arguments: argparse.Namespace) -> int:
     say(f"{after.path}: turns from {arguments.turn + 1} on are new; compared with {before.path}, these turns only")
     if missed:
         return 1
-    now, then = next(iter(after.folder.header["fork"]["flows"].items()))
+    now, then = next(iter(after.header["fork"]["flows"].items()))
     show_pairs(compare(before, after, flows=[then, now] if flow is not None else ()), [before, after])
     return 0
 
@@ -48,7 +48,7 @@ def cost(arguments: argparse.Namespace) -> None:
     from agentlab.core.prices import load_prices
     from agentlab.evals.cost import CacheRules, Elsewhere, breaks
     from agentlab.evals.report.tables import new_console, print_table
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(arguments.run)
     names = ("model", "cached", "prefill", "decode", "per_call")
@@ -56,7 +56,7 @@ def cost(arguments: argparse.Namespace) -> None:
     block = arguments.block if given or arguments.prices or arguments.block is not None else 1
     rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
     given |= {"cached": rules} if rules else {}
-    prices = load_prices(arguments.prices or run.folder.header["spec"].get("prices"))
+    prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
     table = Elsewhere(prices=prices, **given).table(run)
     say(f"{run.run_id}: what was said, its calls and its tokens stay; no model is asked")
     console = new_console()
@@ -72,7 +72,7 @@ def memory(arguments: argparse.Namespace) -> None:
     from agentlab.cli.say import say
     from agentlab.core.shown import printable
     from agentlab.evals.report.tables import new_console, print_table
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(arguments.run)
     view = run.memory(arguments.conversation, arguments.flow)

@@ -52,6 +52,20 @@ def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 
 
+class HeldFile:
+    """An ordinary file that is read again and again, open for as long as anybody holds this; raises OSError."""
+
+    def __init__(self, path: Path, most: int = HUGE) -> None:
+        self.path = path
+        self._file = open_file(path, most, links=False)
+        weakref.finalize(self, self._file.close)
+
+    def at(self, place: int = 0) -> BufferedReader:
+        """The open file, to be read from the byte `place` on."""
+        self._file.seek(place)
+        return self._file
+
+
 def lines_of(file: IO[AnyStr]) -> Iterator[AnyStr]:
     """The lines of a file with their ends; raises ValueError for one past `LONGEST_LINE`."""
     while line := file.readline(LONGEST_LINE + 1):

@@ -1,7 +1,7 @@
 """What a run would cost and how long it would take with other prices, with a prefix cache, at other speeds.
 
-    Elsewhere(prices=load_prices("prices.yaml"), decode=40).table(open_run("results/a"))
-    Elsewhere(prices=load_prices(), cached=CacheRules(block=128, minimum=1024)).table(open_run("results/a"))
+    Elsewhere(prices=load_prices("prices.yaml"), decode=40).table(StoredRun.open("results/a"))
+    Elsewhere(prices=load_prices(), cached=CacheRules(block=128, minimum=1024)).table(StoredRun.open("results/a"))
 
 Every turn is folded again from the ledger of the run, with other numbers in its calls; no model is asked. What was said
 stays as it was, and with it the number of calls and tokens: a faster model that says other things is another run.
@@ -31,7 +31,7 @@ from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Request, Usage, to_json
 from agentlab.core.prices import PriceTable
 from agentlab.core.trace import Trace, critical_path, fold
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ def _shared(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> tuple[i
     return shared, None
 
 
-def breaks(run: Run, rules: CacheRules) -> list[tuple[str, int, int]]:
+def breaks(run: StoredRun, rules: CacheRules) -> list[tuple[str, int, int]]:
     """Where prompts leave what was sent before (flow, phase, part), how often, and the tokens lost; the most first."""
     lost: dict[str, list[int]] = defaultdict(list)
     for (flow, _, _), trace in run.traces.items():
@@ -150,7 +150,7 @@ class Elsewhere:
         if any(speed is not None and speed <= 0 for speed in (self.prefill, self.decode)) or self.per_call < 0:
             raise ConfigError("a speed in tokens a second is above 0, and seconds a call are not below it")
 
-    def table(self, run: Run) -> pd.DataFrame:
+    def table(self, run: StoredRun) -> pd.DataFrame:
         """One row a flow: dollars and tokens a turn and mean seconds, as they were and as they would be; NaN where a
         call has no price or no count of tokens."""
         import pandas as pd

@@ -15,8 +15,8 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.names import Mode
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.lab import Lab
+from agentlab.lab.run import Run, open_run
 from agentlab.workbench.spec import FlowSpec, make_spec
 from agentlab.workbench.variants import make_variant
 
@@ -43,7 +43,7 @@ def fork(
     Raises RunError for a run that was not recorded or has no such turn, ConfigError for what cannot be changed.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    header = run.folder.header
+    header = run.header
     if header["spec"]["mode"] == "live":
         raise RunError(
             f"{run.path} was not recorded, so its turns cannot be taken over; make it with --mode record, or auto"

@@ -13,7 +13,7 @@ from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.compare.stopping import Stopping
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.runner import run
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.workbench.workbench import Workbench
 
 OF_THE_GATE = ("margins", "alpha", "looks")
@@ -38,4 +38,4 @@ async def gate_while_running(bench: Workbench, baseline: str | Path, **options: 
     labels = [variant.label for variant in bench.variants]
     stopping.expect(mine, bench.spec.primary, labels, bench.spec.mode)
     done = await run(bench, watch=stopping, **options)
-    return done, stopping.verdict(done)
+    return Run.of(done), stopping.verdict(done)

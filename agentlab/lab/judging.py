@@ -18,8 +18,8 @@ from agentlab.evals.judge import judging
 from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.evals.judge.scores import add_to_run, score_rows
 from agentlab.evals.judge.standing import Standing, told_of
-from agentlab.evals.store.run import Run
 from agentlab.lab.lab import Lab
+from agentlab.lab.run import Run
 
 JUDGE = "local/qwen2.5-coder-1.5b"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agentlab.core.errors import ConfigError
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.play.runner import run
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.workbench.loop import RunningBench
 from agentlab.workbench.spec import FlowSpec, Spec, load_spec, make_spec
 from agentlab.workbench.workbench import close_each
@@ -49,11 +49,14 @@ class Lab(RunningBench):
 
     async def run(self, **options: Any) -> Run:
         """Replay the data sets through the flows; options are those of `agentlab.evals.play.runner.run`."""
-        return await asyncio.wrap_future(self.start(run(self, **options)))
+        return await asyncio.wrap_future(self.start(self._run(options)))
 
     def run_sync(self, **options: Any) -> Run:
         """`run` for scripts, and for cells that do not want to await."""
-        return self.wait(run(self, **options))
+        return self.wait(self._run(options))
+
+    async def _run(self, options: dict[str, Any]) -> Run:
+        return Run.of(await run(self, **options))
 
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.

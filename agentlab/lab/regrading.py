@@ -15,11 +15,10 @@ from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
 from agentlab.evals.grade.grader import Grader
 from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
 from agentlab.evals.grade.regrade import regrade
-from agentlab.evals.play.opening import check_primary
 from agentlab.evals.store.folder import FORMAT, locked
-from agentlab.evals.store.measures import RETRIEVAL_STEPS
-from agentlab.evals.store.run import Run, open_run
+from agentlab.evals.store.measures import RETRIEVAL_STEPS, check_primary
 from agentlab.lab.lab import Lab
+from agentlab.lab.run import Run, open_run
 
 ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings", "also_recorded")
 """Of a spec: all that grading asks for."""
@@ -41,7 +40,7 @@ def score(
     an older format, or its data set is not here or asks something else.
     """
     run = open_run(path, regrade=True)
-    header = run.folder.header
+    header = dict(run.header)
     if header["format"] != FORMAT:
         raise RunError(f"{run.path}: this is run format {header['format']}, which can only be read; run it again")
     spec = dict(header["spec"])

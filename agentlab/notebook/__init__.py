@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import MissingExtra
 from agentlab.evals.store.pace import RunProgress
-from agentlab.evals.store.run import Run
 from agentlab.lab.lab import Lab
+from agentlab.lab.run import Run
 from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
 
 if TYPE_CHECKING:

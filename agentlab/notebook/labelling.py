@@ -21,7 +21,7 @@ from agentlab.evals.judge.labels import Reply, read_labels, set_label, unlabelle
 from agentlab.evals.judge.standing import replies
 from agentlab.evals.stats.agreement import Agreement, agreement
 from agentlab.evals.store.rows import TurnRow
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.notebook.render import GREY, html_markdown, html_text
 
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from agentlab.evals.compare.causes import causes
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "causes.jsonl"
 SEEN = "first"

@@ -23,10 +23,9 @@ from agentlab.core.trace import Totals, Trace
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.measures import measured
 from agentlab.evals.store.rows import Graded, TurnRow, encode
-from agentlab.evals.store.run import Run, open_run
 from agentlab.evals.store.summary import summarise
+from agentlab.lab.run import Run, open_run
 
 METRICS = ("answer_f1", "answered", "exact_match", "lookup_accuracy", "refusal_accuracy", "semantic_similarity")
 CATEGORIES = ("billing", "delivery", "returns", "small talk")
@@ -100,7 +99,7 @@ def main() -> None:
                 return
         began = time.process_time()
         run = open_run(path)
-        measured(run)
+        assert run.measured
         loaded, before = time.process_time(), megabytes()
         compare(run)
         told = {"loading": loaded - began, "comparing": time.process_time() - loaded, "MB before": before}

@@ -26,8 +26,8 @@ from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.overlap import rouge_l
 from agentlab.evals.scorers.words import f1, normalise
-from agentlab.evals.store.run import open_run
 from agentlab.knowledge.citations import strip_markers
+from agentlab.lab.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "answers.jsonl"
 PLACE = "flow", "conversation", "turn"

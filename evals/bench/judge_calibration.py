@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from agentlab.evals.stats.agreement import agreement, estimate, next_to_label, strata
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 
 PAIRS = (
     ("faithfulness", "rl_f"),

@@ -1,4 +1,4 @@
-"""The cache claim, measured: memories before the user's message or in the system prompt, greedy or minimal trimming.
+"""The cache claim: memories before the user's message or in the system prompt, greedy or minimal trimming.
 
     python evals/bench/prefix_cache.py                                              100 turns, scripted model
     python evals/bench/prefix_cache.py --model local/qwen2.5-coder-0.5b --turns 40 --conversations 2

@@ -26,8 +26,8 @@ from typing import Any
 import agentlab as al
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.run import Run
 from agentlab.evals.store.summary import summarise
+from agentlab.lab.run import Run
 
 WORDS = ("amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "joint", "knoll", "ledge")
 FILTERS = ("flipped", "disagree", "failed", "cut off", "all turns")

@@ -85,16 +85,15 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
 
 
 def read(folder: Path, out: str) -> dict[str, float]:
-    from agentlab.evals.store.measures import measured
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
-    measured(open_run(folder / out))
+    assert open_run(folder / out).measured
     return {}
 
 
 def compare(folder: Path, out: str) -> dict[str, float]:
     import agentlab.evals.compare.pairs as pairs
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     pairs.compare(open_run(folder / out))
     return {}
@@ -106,7 +105,7 @@ def rows(folder: Path, out: str) -> dict[str, float]:
 
     from agentlab.evals.report.export import export
     from agentlab.evals.store.rows import TurnFigures
-    from agentlab.evals.store.run import open_run
+    from agentlab.lab.run import open_run
 
     run = open_run(folder / out)
     export(run, "parquet", folder / "turns.parquet")
@@ -119,7 +118,7 @@ def rows(folder: Path, out: str) -> dict[str, float]:
                     json.loads(line)
 
     def load() -> None:
-        for _ in run.folder.latest(TurnFigures, lambda row: None):
+        for _ in run.folder.latest(TurnFigures):
             pass
 
     ways = {

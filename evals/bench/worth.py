@@ -45,8 +45,8 @@ from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import stem
 from agentlab.evals.scorers.words import normalise
 from agentlab.evals.store.memory_view import MemoryView, Remembered
-from agentlab.evals.store.run import Run
 from agentlab.lab.forks import fork
+from agentlab.lab.run import Run
 
 SAME_MATTER = 0.6
 Asked = tuple[str, int]

@@ -28,10 +28,10 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.words import has_reference
-from agentlab.evals.store.measures import Key, measured
-from agentlab.evals.store.run import open_run
+from agentlab.evals.store.measures import Key
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.passages import count_tokens
+from agentlab.lab.run import open_run
 from agentlab.workbench.spec import Spec, load_spec
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def varies(values: Column) -> Varies:
 
 
 def of_run(folder: Path, metric: str = MEASURE) -> Varies:
-    flows = measured(open_run(folder))
+    flows = open_run(folder).measured
     return of_pairs(
         {
             name: {key: value for key, row in rows.items() if (value := row.get(metric)) is not None}

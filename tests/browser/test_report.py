@@ -12,7 +12,7 @@ import pytest
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Usage
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted, call
 from support.attacks import ATTACKS, write_hostile_set
 from support.places import ROOT

@@ -15,7 +15,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.messages import Message, Reply
 from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from agentlab.models.scripted import Scripted, call
 from support.small_runs import Answering, play, write_set
 

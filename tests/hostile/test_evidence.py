@@ -12,7 +12,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.full_disk import FullDisk
 from support.places import TESTS
 from support.small_runs import Answering, play, write_set

@@ -14,7 +14,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from agentlab.tools.mcp.listing import accepted
 
 LONG = "a" * 40 + "!"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentlab.cli.parser import main
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.full_disk import FullDisk
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 

@@ -28,7 +28,7 @@ from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.evals.play.convert import convert
 from agentlab.evals.published.predictions import read_predictions, unknown_keys
 from agentlab.evals.published.reproduce import read_claims
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from agentlab.models import scripted
 from agentlab.models.keys import load_keys
 from agentlab.tools.mcp.config import servers_of_file

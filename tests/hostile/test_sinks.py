@@ -23,7 +23,7 @@ from agentlab.cli.parser import main
 from agentlab.cli.terminal import show_trace
 from agentlab.core.messages import Citation
 from agentlab.core.shown import as_cell, as_markdown, fenced, in_json, printable
-from agentlab.evals.compare.pairs import compare
+from agentlab.lab.run import compare
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.compare import FlowAnswer, FlowComparison
 from support.hostile_strings import FORGED, HALVES, RAW, STRINGS, Elements
@@ -306,4 +306,4 @@ def test_nothing_but_the_sinks_prints():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print", "Console"):
                 prints.add(f"{node.func.id} {file.relative_to(package)}")
-    assert prints == {"print cli/say.py", "print evals/store/run.py", "Console evals/report/tables.py"}
+    assert prints == {"print cli/say.py", "print lab/run.py", "Console evals/report/tables.py"}

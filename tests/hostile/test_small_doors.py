@@ -14,8 +14,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.store.run import open_run
 from agentlab.flows.json_replies import read_object
+from agentlab.lab.run import open_run
 from agentlab.models import weights
 from agentlab.tools.files import WORKSPACE
 from support.small_runs import Answering, play, write_set

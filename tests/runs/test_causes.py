@@ -11,7 +11,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.evals.compare.causes import RULES
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.predictions import row, write_questions, write_rows
 

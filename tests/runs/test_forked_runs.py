@@ -14,8 +14,8 @@ from agentlab.core.events import ModelCall
 from agentlab.core.prices import load_prices
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.cost import Elsewhere
-from agentlab.evals.store.run import Run, open_run
 from agentlab.lab.forks import fork
+from agentlab.lab.run import Run, open_run
 
 TURNS = [{"user": f"question {n}", "reference_answers": [f"reply {n}"]} for n in range(4)]
 

@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.judge.standing import Standing
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.judges import Reader, credulous, holds, part
 from support.predictions import row, write_questions, write_rows

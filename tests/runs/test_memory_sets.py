@@ -12,7 +12,7 @@ import agentlab as al
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.messages import Message, Reply
 from agentlab.evals.play.budget import estimate
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.told_sets import write
 

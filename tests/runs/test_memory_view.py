@@ -10,7 +10,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import AgentlabError
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 
 
 def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys):

@@ -11,7 +11,7 @@ from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.evals.play import runner
 from agentlab.evals.play.budget import estimate
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from agentlab.models.scripted import Scripted
 from support.rules_set import lab, obliging
 from support.small_runs import Answering, opened, write_set

@@ -13,8 +13,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.files import Appended
-from agentlab.evals.store.measures import measured
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.places import TESTS
 from support.rules_set import lab
 from support.small_runs import Answering, play, write_set
@@ -110,7 +109,7 @@ def test_an_older_run_is_converted_and_says_the_same(tmp_path, capsys):
     assert main(["convert", str(old)]) == 0
     new, was = open_run(tmp_path / "old-converted"), open_run(old)
     assert new.folder.header["format"] == 3 and not (new.path / "scores.jsonl").exists()
-    assert new.summary == was.summary and measured(new) == measured(was)
+    assert new.summary == was.summary and new.measured == was.measured
     assert {play: trace.steps(full=True) for play, trace in new.traces.items()} == {
         play: trace.steps(full=True) for play, trace in was.traces.items()
     }

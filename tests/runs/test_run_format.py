@@ -9,7 +9,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.core.trace import Totals
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.places import TESTS
 from support.rules_set import lab
 

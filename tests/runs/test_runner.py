@@ -10,7 +10,7 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.messages import Message, Reply
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from agentlab.models.scripted import Scripted
 from support.rules_set import CONVERSATIONS, DOCUMENTS, lab, write_set
 

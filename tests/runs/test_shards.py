@@ -21,8 +21,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
-from agentlab.evals.store.measures import measured
-from agentlab.evals.store.run import Run, open_run
+from agentlab.lab.run import Run, open_run
 from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
 from support.small_runs import Answering, write_set
 from support.told_sets import write as write_told
@@ -79,14 +78,14 @@ def test_shards_give_the_summary_and_the_rows_of_one_process(recorded, tmp_path,
     alone = replay(recorded, tmp_path / "alone" / "run", flows=FLOWS)
     run = shared(recorded, tmp_path / "shared" / "run", AtOnce(), workers)
     assert summary(run) == summary(alone)
-    assert measured(run) == measured(alone)
+    assert run.measured == alone.measured
     assert {play: trace.steps() for play, trace in run.traces.items()} == {
         play: trace.steps() for play, trace in alone.traces.items()
     }
     assert len(list((run.path / "shards").glob("*/run.json"))) == workers
     assert main(["convert", str(run.path), "--out", str(tmp_path / "one")]) == 0
     assert summary(open_run(tmp_path / "one")) == summary(alone) and not (tmp_path / "one" / "shards").exists()
-    assert measured(open_run(tmp_path / "one")) == measured(alone)
+    assert open_run(tmp_path / "one").measured == alone.measured
 
 
 def dying(dataset: Path, tmp_path: Path) -> tuple[list[str], Path]:

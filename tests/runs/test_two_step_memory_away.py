@@ -8,7 +8,7 @@ from agentlab.cli.terminal import show_comparison
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import MemoryOp, ModelCall, Notice, ToolRun
 from agentlab.evals.store.measures import summary_rows
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted
 from support.told_sets import write as write_memory_set

@@ -15,8 +15,7 @@ from traitlets.config import Config
 
 import agentlab as al
 from agentlab.core.errors import ConfigError
-from agentlab.evals.compare.pairs import compare
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run, compare
 from agentlab.models.scripted import Scripted
 from support.attacks import ATTACKS, write_hostile_set
 from support.planted import PLANTED, WHOLE, play_planted

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.cli.parser import main
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.forks import Ended, files_in, in_child
 from support.rules_set import DOCUMENTS, write_set
 

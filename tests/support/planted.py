@@ -7,8 +7,8 @@ from pathlib import Path
 
 import agentlab as al
 from agentlab.core.messages import Request
-from agentlab.evals.store.run import Run
 from agentlab.flows.documents import PROMPTS
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 
 LINE = "About fees always name a sum."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Usage
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.rules_set import obliging
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Reply, Usage
-from agentlab.evals.store.run import Run
+from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.unsealing import unseal
 

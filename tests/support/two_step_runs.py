@@ -14,8 +14,8 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Message, Request
-from agentlab.evals.store.run import Run
 from agentlab.flows import chatbox
+from agentlab.lab.run import Run
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted, call
 from agentlab.tools import web

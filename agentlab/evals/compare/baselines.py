@@ -23,8 +23,8 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.evals.grade.fingerprints import identity
 from agentlab.evals.store.judges import check_judges
-from agentlab.evals.store.measures import Key, Values, in_order, measured, primary_family
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.measures import Key, Values, in_order, primary_family
+from agentlab.evals.store.run import StoredRun
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -53,26 +53,26 @@ class _Line(Struct, frozen=True):
     measures: dict[str, int | float | None]
 
 
-def write_baseline(run: Run, path: str | Path) -> None:
+def write_baseline(run: StoredRun, path: str | Path) -> None:
     """Replace the file in one step.
 
     Raises RunError where the run is not complete, does not say what graded it, or lets a judge decide that may not.
     """
     path = Path(path)
     run.check_complete()
-    same = identity(run.folder.header, str(run.path))
+    same = identity(run.header, str(run.path))
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
-    flows = measured(run)
-    check_judges(run, run.folder.header["spec"].get("primary", ()))
+    flows = run.measured
+    check_judges(run, run.header["spec"].get("primary", ()))
     header = Header(
         format=1,
         run_id=run.run_id,
-        spec=run.folder.header["spec"]["name"],
+        spec=run.header["spec"]["name"],
         model=run.result.model,
         datasets=same["datasets"],
         graders=same["graders"],
-        primary=primary_family(flows.values(), run.folder.header["spec"].get("primary", ())),
+        primary=primary_family(flows.values(), run.header["spec"].get("primary", ())),
         mode=run.result.mode,
     )
     lines: list[Struct] = [header]

@@ -24,7 +24,7 @@ from agentlab.evals.scorers.correctness import correctness, is_paragraph
 from agentlab.evals.scorers.stems import content
 from agentlab.evals.scorers.words import has_reference
 from agentlab.evals.store.rows import Play, TurnRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
@@ -253,25 +253,22 @@ def cause_of(case: Case) -> tuple[str, Found] | None:
     return ("not told", (None, "the source has no trace")) if imported and case.is_wrong else None
 
 
-def causes(run: Run, conversation: str | None = None) -> list[Cause]:
+def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
     """Of every failed or poor turn; where the data set is not here, or has changed since, only of turns that failed."""
 
-    def poor(row: TurnRow) -> Case | None:
+    found = []
+    for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = Case(row, run.asked(row.conversation, row.turn) or Turn(user=row.user), (), values)
-        return case if case.is_poor else None
-
-    found = []
-    for (play, number), case in run.folder.latest(TurnRow, poor, conversation=conversation):
-        trace = run.traces.get(play) if case else None
-        if case and (known := cause_of(replace(case, events=trace.of_turn(number) if trace else ()))):
+        trace = run.traces.get(row.play) if case.is_poor else None
+        if case.is_poor and (known := cause_of(replace(case, events=trace.of_turn(row.turn) if trace else ()))):
             cause, (event, why) = known
-            where = play[0], play[1], number, play[2]
+            where = row.flow, row.conversation, row.turn, row.epoch
             found.append(Cause(*where, cause, event.id if event else None, event.title if event else "", why))
     return found
 
 
-def poor_turns(run: Run) -> Iterator[str]:
+def poor_turns(run: StoredRun) -> Iterator[str]:
     """A line a flow: its causes, most frequent first."""
     counted: dict[str, Counter[str]] = {flow: Counter() for flow in run.result.flows}
     for cause in causes(run):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.store.measures import Key, Values, in_order, measured
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.measures import Key, Values, in_order
+from agentlab.evals.store.run import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, I
     return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in found]), strict=True))
 
 
-def passing(run: Run, metric: str, k: int | None = None) -> pd.DataFrame:
+def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     """A row a flow and k (by default all up to the number of epochs): pass@k and pass^k of turns, and their intervals.
 
     A turn is right from .5 on. Raises RunError where the run has fewer epochs than k.
@@ -71,13 +71,13 @@ def passing(run: Run, metric: str, k: int | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def epochs_of(run: Run) -> int:
-    return int(run.folder.header["spec"].get("epochs", 1))
+def epochs_of(run: StoredRun) -> int:
+    return int(run.header["spec"].get("epochs", 1))
 
 
-def _values(run: Run, metric: str) -> dict[str, dict[Key, float]]:
+def _values(run: StoredRun, metric: str) -> dict[str, dict[Key, float]]:
     """Of each flow the metric of every turn that has one and knows it; raises RunError where no turn has."""
-    flows = measured(run)
+    flows = run.measured
     known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
     if metric not in known:
         raise RunError(f"{run.path}: {plugins.unknown('measure of this run', metric, known)}")

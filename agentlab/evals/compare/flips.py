@@ -11,7 +11,7 @@ from agentlab.core.events import shorten
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.store.measures import COSTS, Key, turn_name
 from agentlab.evals.store.rows import TurnRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +64,9 @@ Said = dict[tuple[str, Key], TurnRow]
 """By flow and turn."""
 
 
-def said(run: Run, wanted: Collection[tuple[str, Key]]) -> Said:
+def said(run: StoredRun, wanted: Collection[tuple[str, Key]]) -> Said:
     """What was said on these turns of these flows; the run is read once for all of them."""
-
-    def row_if_wanted(row: TurnRow) -> TurnRow | None:
-        return row if (row.flow, (row.conversation, row.turn, row.epoch)) in wanted else None
-
-    read = run.folder.latest(TurnRow, row_if_wanted) if wanted else ()
-    return {(flow, (name, turn, epoch)): row for ((flow, name, epoch), turn), row in read if row}
+    return {(row.flow, row.key): row for row in run.rows(lambda row: (row.flow, row.key) in wanted)} if wanted else {}
 
 
 def told(flips: Sequence[Flip], sides: Sequence[tuple[str, Said, str]]) -> list[str]:

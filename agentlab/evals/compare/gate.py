@@ -45,13 +45,12 @@ from agentlab.evals.store.measures import (
     Values,
     in_order,
     measure,
-    measured,
     not_shared,
     primary_family,
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
@@ -115,7 +114,9 @@ class Verdict:
         return f"pass: no loss beyond the margin in {shown}{also} ({sides})"
 
 
-def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None = None, alpha: float = 0.05) -> Verdict:
+def gate(
+    run: StoredRun, baseline: str | Path, *, margins: Mapping[str, float] | None = None, alpha: float = 0.05
+) -> Verdict:
     """Hold a run against a baseline file.
 
     `margins` by measure: absolute for quality (default .05), a share of the baseline's mean for costs (.05, latency
@@ -125,9 +126,9 @@ def gate(run: Run, baseline: str | Path, *, margins: Mapping[str, float] | None 
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()
-    mine = identity(run.folder.header, str(run.path))
-    flows = measured(run)
-    declared = tuple(run.folder.header["spec"].get("primary", ()))
+    mine = identity(run.header, str(run.path))
+    flows = run.measured
+    declared = tuple(run.header["spec"].get("primary", ()))
     check_sides(str(baseline), header, mine, declared, list(flows), held)
     for label, rows in held.items():
         for key in sorted({*rows} - {*flows[label]}):

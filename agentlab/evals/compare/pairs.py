@@ -8,7 +8,7 @@
 One family over all pairs of one question: the measures that decide (`primary` of the spec, or by default what the data
 can grade) are tested together, the rest among itself.
 
-The result shows itself in a notebook; `.table` is a data frame, `to_json()` plain data.
+The result's `.table` is a data frame, `to_json()` plain data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,13 +37,12 @@ from agentlab.evals.store.measures import (
     Key,
     Values,
     in_order,
-    measured,
     not_shared,
     primary_family,
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 if TYPE_CHECKING:
     from agentlab.evals.store.frames import Frame
@@ -125,12 +123,8 @@ class Comparison:
     def __repr__(self) -> str:
         return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")
 
-    def _repr_markdown_(self) -> str:
-        # By name: how it is shown stands on what it is.
-        return str(import_module("agentlab.evals.report.views").comparison_markdown(self))
 
-
-def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparison:
+def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ()) -> Comparison:
     """Compare flows of one run, or of two; the sides are named in `flows` as the file's first lines show.
 
     Raises RunError where two runs are not comparable (other data, graders or turns, or one is not complete), where a
@@ -138,7 +132,7 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
     """
     if a.result.recordings and a.result.recordings.missing:
         a.check_complete()
-    mine = measured(a)
+    mine = a.measured
     declared = _primary(a)
     if b is None:
         chosen = list(flows) or list(mine)
@@ -149,15 +143,15 @@ def compare(a: Run, b: Run | None = None, flows: Sequence[str] = ()) -> Comparis
         return compare_sides(named, declared, labels(a), seconds=True)
     for run in (a, b):
         run.check_complete()
-    check_comparable(identity(a.folder.header, str(a.path)), identity(b.folder.header, str(b.path)))
+    check_comparable(identity(a.header, str(a.path)), identity(b.header, str(b.path)))
     if _primary(b) and declared and {*_primary(b)} != {*declared}:
         raise RunError(
             f"{', '.join(declared)} decide in {a.path}, {', '.join(_primary(b))} in {b.path}; let both specs name the"
             " same `primary`"
         )
-    theirs = measured(b)
+    theirs = b.measured
     # What a fork took over from a run is in both, and tells nothing.
-    since = max(run.folder.header.get("fork", {}).get("turn", 0) for run in (a, b))
+    since = max(run.header.get("fork", {}).get("turn", 0) for run in (a, b))
     mine, theirs = ({flow: _since(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
@@ -184,11 +178,11 @@ class Sides(NamedTuple):
     flows: tuple[str, str]
 
 
-def _primary(run: Run) -> tuple[str, ...]:
-    return tuple(run.folder.header["spec"].get("primary", ()))
+def _primary(run: StoredRun) -> tuple[str, ...]:
+    return tuple(run.header["spec"].get("primary", ()))
 
 
-def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: Run) -> dict[Key, Values]:
+def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: StoredRun) -> dict[Key, Values]:
     try:
         return flows[label]
     except KeyError:

@@ -18,8 +18,8 @@ from agentlab.core.errors import RunError
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.stats.planning import to_see
 from agentlab.evals.store.judges import notes_on_judges
-from agentlab.evals.store.measures import COSTS, brief, measure, measured
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.measures import COSTS, brief, measure
+from agentlab.evals.store.run import StoredRun
 
 TARGET = 0.10
 """The difference in quality that is worth seeing."""
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
     """The one to ship."""
 
 
-def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Verdict, Comparison | None]:
+def decide(runs: Sequence[StoredRun], names: Sequence[str], means: Means) -> tuple[Verdict, Comparison | None]:
     """The verdict on one run or two, and what it was read off; None where nothing could be compared.
 
     `names`: the flows as `means` and the comparison call them.
@@ -92,12 +92,12 @@ def decide(runs: Sequence[Run], names: Sequence[str], means: Means) -> tuple[Ver
     return Verdict("ship", sentence, notes, command, best), comparison
 
 
-def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
+def verdict_on(run: StoredRun) -> tuple[Verdict, Comparison | None]:
     """`decide` for one run; raises RunError where it has not ended."""
     if len(run.result.flows) < 2:
         return decide([run], list(run.result.flows), {})
     means: dict[str, dict[str, float | None]] = {}
-    for flow, turns in measured(run).items():
+    for flow, turns in run.measured.items():
         columns: dict[str, list[float | None]] = {}
         for row in turns.values():
             for name, value in row.items():
@@ -109,11 +109,11 @@ def verdict_on(run: Run) -> tuple[Verdict, Comparison | None]:
     return decide([run], list(means), means)
 
 
-def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict | None:
+def _cannot(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
         if run.answered_nothing:
-            errors = [error for _, error in run.figures(lambda row: row.error) if error is not None]
+            errors = [row.error for row in run.figures() if row.error is not None]
             if not errors:
                 return Verdict("none", "No verdict: no turn was played.", (), "")
             return Verdict("none", "No verdict: every turn of every flow failed.", (errors[0],), _again(run))
@@ -126,7 +126,7 @@ def _cannot(runs: Sequence[Run], names: Sequence[str], folders: str) -> Verdict 
     return None
 
 
-def _again(run: Run) -> str:
+def _again(run: StoredRun) -> str:
     return f"agentlab trace {shlex.quote(str(run.path))}"
 
 

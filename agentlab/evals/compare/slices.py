@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,7 @@ import numpy as np
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.stats.signs import Flips
 from agentlab.evals.store.measures import COSTS
-from agentlab.evals.store.rows import TurnFigures
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 DRAWS = 2000
 FEWEST = 5
@@ -50,10 +48,9 @@ class Slice(NamedTuple):
         return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {where}, {sure}"
 
 
-def labels(run: Run) -> dict[Place, set[str]]:
+def labels(run: StoredRun) -> dict[Place, set[str]]:
     """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
-    read = run.folder.latest(TurnFigures, attrgetter("category"))
-    categories = {(play[1], number): category for (play, number), category in read}
+    categories = {(row.conversation, row.turn): row.category for row in run.figures()}
     several = len({number for _, number in categories}) > 1
     found: dict[Place, set[str]] = {}
     for (name, number), category in categories.items():

@@ -36,11 +36,10 @@ from agentlab.evals.store.measures import (
     LATENCY,
     Key,
     Values,
-    measured,
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 LOOKS = 8
 
@@ -198,7 +197,7 @@ class Stopping:
         signs = p if raised or count == len(self.order) else np.ones(len(p))
         return [Outcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
 
-    def verdict(self, run: Run) -> Verdict:
+    def verdict(self, run: StoredRun) -> Verdict:
         """Of the conversations that were folded; raises RunError where a replay lacked recordings."""
         if run.result.recordings and run.result.recordings.missing:
             run.check_complete()
@@ -224,7 +223,7 @@ class Stopping:
             return found
 
         judgements, notes = gate.judge(
-            held, measured(run), self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
+            held, run.measured, self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
         )
         if run.result.model != self._header.model:
             notes = (*notes, f"the baseline was made with {self._header.model}, the run with {run.result.model}")
@@ -238,7 +237,7 @@ class Stopping:
             stopped=self._told(cut, run),
         )
 
-    def _told(self, cut: bool, run: Run) -> str:
+    def _told(self, cut: bool, run: StoredRun) -> str:
         """How far the run went, and what was not played, by the baseline's figures."""
         count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         done = sum(look <= len(self._folded) for look in self._looks)

@@ -16,38 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
-from agentlab.core.events import Event, MemoryOp, Notice
-from agentlab.core.messages import CHARACTERS_PER_TOKEN
-from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.core.trace import Costs, Trace, check_conservation, critical_path
+from agentlab.core.events import Event
+from agentlab.core.trace import Costs, Trace, check_conservation
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
 from agentlab.evals.grade.grading_threads import GradingThreads
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.store.fold import UNGRADED
 from agentlab.evals.store.rows import Graded, TurnRow
-from agentlab.evals.store.summary import phase_sums
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-def costs_of(events: Sequence[Event]) -> dict[str, Any]:
-    """What a turn row says of the events of its turn."""
-    costs = Costs.of(events)
-    recalled, away = 0, False
-    for event in events:
-        if isinstance(event, MemoryOp) and event.op == "recall":
-            recalled += sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in event.facts)
-        elif isinstance(event, Notice):
-            away |= event.name == MEMORY_UNAVAILABLE
-    return {
-        "totals": costs.totals,
-        "latency_s": critical_path(events),
-        "memory_tokens": recalled,
-        "memory_unavailable": int(away),
-        "phases": phase_sums(costs.phases),
-    }
 
 
 def fault_of(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:

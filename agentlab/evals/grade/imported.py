@@ -88,7 +88,7 @@ def as_line(row: Any) -> bytes:
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
     """The turns of a run as they stand in its files, one at a time."""
-    for file in folder.files("turns.jsonl"):
+    for file in folder.held("turns.jsonl"):
         for row in rows_of(file, lambda content: from_json(TurnRow, content), TurnRow):
             if row.turn != BEGUN_AGAIN:
                 yield row

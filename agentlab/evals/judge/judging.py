@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import chain
 
 from msgspec import UNSET, Struct
 
@@ -33,7 +33,7 @@ from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import rows_of
 from agentlab.evals.store.rows import TurnRow, encode
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.workbench import Workbench
@@ -115,7 +115,7 @@ class Judged:
 
 async def judge(
     bench: Workbench,
-    run: Run,
+    run: StoredRun,
     rubric: Rubric,
     *,
     stress: int = 8,
@@ -144,7 +144,7 @@ async def judge(
              answer=answer, references=item.references, passages=item.passages)
         for item, kind, answer in known_answers(items, stress, rubric.best)
     ]  # fmt: skip
-    kept = _kept(folder.path / "judgements.jsonl")
+    kept = _kept(folder)
     todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
     waiting = iter(todo)
     done = len(items) - len(todo)
@@ -232,7 +232,7 @@ def _verdict(text: str, rubric: Rubric) -> str | None:
     return verdict if isinstance(verdict, str) and verdict in rubric.choices else None
 
 
-def _items(run: Run, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
+def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
     """The turns that the rubric is about, and the replies to judge; of those that are empty the verdict is known."""
     documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
     about, items = set[Place](), list[Item]()
@@ -260,7 +260,7 @@ def _items(run: Run, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
     return frozenset(about), [item for item in items if (item.conversation, item.turn, item.epoch) in about]
 
 
-def _passages(run: Run, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...] | None:
+def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...] | None:
     """What the reply was made of: what was found, or what the source of an imported answer names; None if unknown."""
     if row.passages is not UNSET:
         return tuple(documents[name] for name in row.passages) if documents.keys() >= {*row.passages} else None
@@ -272,9 +272,10 @@ def _passages(run: Run, row: TurnRow, documents: Mapping[str, str]) -> tuple[str
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
 
 
-def _kept(file: Path) -> dict[tuple[str, str, int, int], Judgement]:
+def _kept(folder: RunFolder) -> dict[tuple[str, str, int, int], Judgement]:
     try:
-        rows = rows_of(file, lambda content: from_json(Judgement, content), Judgement)
-        return {row.key: row for row in rows}
+        files = folder.held("judgements.jsonl")
+        rows = (rows_of(file, lambda content: from_json(Judgement, content), Judgement) for file in files)
+        return {row.key: row for row in chain.from_iterable(rows)}
     except RunError as problem:
         raise RunError(f"{problem}; delete it, and what it holds is asked again") from None

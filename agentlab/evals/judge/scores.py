@@ -10,11 +10,11 @@ from agentlab.core.names import IMPORTED
 from agentlab.evals.grade.imported import as_line
 from agentlab.evals.judge.judging import Judged
 from agentlab.evals.store.rows import SHARED, Graded, ScoreRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_scores
 
 
-def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
+def score_rows(run: StoredRun, judged: Judged) -> list[ScoreRow]:
     """Of each flow on each turn that the rubric is about: 0 without a reply, unknown without a verdict."""
     judgements = {judgement.key: judgement for judgement in judged.judgements}
     rows = []
@@ -34,7 +34,7 @@ def score_rows(run: Run, judged: Judged) -> list[ScoreRow]:
     return rows
 
 
-def add_to_run(run: Run, judged: Judged, fresh: Sequence[ScoreRow]) -> None:
+def add_to_run(run: StoredRun, judged: Judged, fresh: Sequence[ScoreRow]) -> None:
     """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
     metric = judged.rubric.metric
     said = {(row.flow, row.conversation, row.turn, row.epoch): Graded(row.value, row.reason) for row in fresh}
@@ -56,6 +56,6 @@ def add_to_run(run: Run, judged: Judged, fresh: Sequence[ScoreRow]) -> None:
         kept = {name: summary for name, summary in flow.scores.items() if name != metric}
         own = summarise_scores([row for row in fresh if row.flow == label])
         flows[label] = replace(flow, scores=kept | own)
-    header = run.folder.header
-    run.folder.write_json("run.json", header | {"graders": header["graders"] | {metric: judged.sha256}})
+    run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: judged.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))
+    run.forget()

@@ -24,10 +24,10 @@ from agentlab.evals.judge.labels import Reply, read_labels
 from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate, next_to_label, strata
 from agentlab.evals.store.judges import held_line, passed_line, refusal
 from agentlab.evals.store.rows import ScoreRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 
-def replies(run: Run) -> list[Reply]:
+def replies(run: StoredRun) -> list[Reply]:
     """What can be labelled: every reply of the run."""
     return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
 
@@ -37,7 +37,7 @@ def is_file(labels: str | Path) -> bool:
     return not str(labels).startswith(STORED) or str(labels).endswith(".csv")
 
 
-def told_of(run: Run, labels: str | Path) -> dict[Reply, float]:
+def told_of(run: StoredRun, labels: str | Path) -> dict[Reply, float]:
     """What people say of replies, 0 to 1: a CSV file, or a measure of the run as `published_human_faithfulness:1:4`.
 
     Nothing is told by a file that is not there yet. Raises DatasetError for a file, ConfigError for a measure.
@@ -64,7 +64,9 @@ def told_of(run: Run, labels: str | Path) -> dict[Reply, float]:
 
 
 class Standing:
-    def __init__(self, run: Run, judged: Judged, scores: Iterable[ScoreRow], labels: Mapping[Reply, float]) -> None:
+    def __init__(
+        self, run: StoredRun, judged: Judged, scores: Iterable[ScoreRow], labels: Mapping[Reply, float]
+    ) -> None:
         self.judged = judged
         self.flows = list(run.result.flows)
         found = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in scores}
@@ -124,7 +126,7 @@ class Standing:
         """Why the judge may not decide in a gate; empty where it may."""
         return refusal(asdict(self.agreement) if self.agreement else self._before.get("agreement"))
 
-    def save(self, run: Run) -> None:
+    def save(self, run: StoredRun) -> None:
         """Write down beside the judge's calls what it is, how it took known answers, and how it agrees with people."""
         content = {
             "metric": self.judged.rubric.metric,
@@ -174,7 +176,7 @@ def _shown(found: Estimate, sign: str = "") -> str:
     return f"{found.value:{sign}.3f} [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
 
 
-def rows_to_label(run: Run, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:
+def rows_to_label(run: StoredRun, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:
     """A row for every flow's reply to each of the turns, for `labels.add_rows`; without empty ones, which are bad."""
     wanted = list(turns)
     found: dict[tuple[str, int, int], list[dict[str, object]]] = {turn: [] for turn in wanted}

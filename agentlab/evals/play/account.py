@@ -22,13 +22,14 @@ from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import INGEST, Conversation
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
-from agentlab.evals.grade.grader import Grader, checked_costs, costs_of, fault_of
+from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.memories import Assignment
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import Lines
 from agentlab.evals.store.rows import BEGUN_AGAIN, Play, Quarantined, TurnRow, place_of
+from agentlab.evals.store.summary import costs_of
 from agentlab.workbench.conversation import PlayedTurn
 from agentlab.workbench.workbench import Workbench
 
@@ -45,7 +46,7 @@ class Account:
         self._bench = bench
         self._folder = folder
         self._budget = budget
-        self._rows, self._ledger = Lines(folder.files(TURNS)), folder.ledger
+        self._rows, self._ledger = Lines(folder.held(TURNS)), folder.ledger
         self._takes = dict(self._ledger.takes)
         for play, take in self._rows.takes.items():
             self._takes[play] = max(take, self._takes.get(play, 0))

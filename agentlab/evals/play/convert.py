@@ -36,7 +36,7 @@ def _write(old: RunFolder, new: RunFolder, summary: Any) -> None:
         for event in trace.events:
             append(trace, event)
     new.flush()
-    for _, row in old.latest(TurnRow, lambda row: row):
+    for row in old.latest(TurnRow):
         new.append_turn(row)
     with contextlib.suppress(OSError):
         replace_file(new.path / "run.log", read_bytes(old.path / "run.log", LARGE, links=False))

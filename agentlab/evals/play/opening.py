@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.names import JUDGED
-from agentlab.core.plugins import unknown
 from agentlab.core.secrets import scrubbed
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
@@ -22,7 +20,7 @@ from agentlab.data.lint import lint
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.fork import Fork
 from agentlab.evals.store.folder import FORMAT, RunFolder
-from agentlab.evals.store.measures import COSTS, RETRIEVAL_STEPS
+from agentlab.evals.store.measures import check_primary
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -47,23 +45,6 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
             )
     check_primary(bench.spec.primary, bench.scorers, datasets)
     _check_recordings(bench, resume)
-
-
-def check_primary(
-    primary: Sequence[str],
-    scorers: Sequence[Any],
-    datasets: Sequence[Dataset],
-    also: Sequence[str] = (),
-    mend: str = "",
-) -> None:
-    """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
-    turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
-    # What a judge will say of the run is not known before it has ended.
-    for name in (name for name in primary if not name.startswith(JUDGED)):
-        graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
-        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
-        if name not in known:
-            raise ConfigError(f"primary: {unknown('measure of these data sets', name, known)}{mend}")
 
 
 def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:

@@ -26,9 +26,10 @@ from agentlab.evals.play.opening import check_run, open_folder
 from agentlab.evals.play.player import Player
 from agentlab.evals.play.shards import play_in_shards
 from agentlab.evals.play.watching import Watch
-from agentlab.evals.store.folder import locked, run_log
+from agentlab.evals.store.folder import locked
+from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import RunProgress
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise
 from agentlab.workbench.workbench import Workbench
 
@@ -45,7 +46,7 @@ async def run(
     scheduler: str | None = None,
     watch: Watch | None = None,
     fork: Fork | None = None,
-) -> Run:
+) -> StoredRun:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
     `executor` is `processes`, `dask` (of the cluster at `scheduler`, or a local one) or any object with `submit`, and
@@ -92,4 +93,4 @@ async def run(
             found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
             found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)
-            return Run(folder, datasets)
+            return StoredRun(folder, datasets)

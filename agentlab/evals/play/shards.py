@@ -29,7 +29,8 @@ from agentlab.evals.play.executors import Executor, Opener
 from agentlab.evals.play.opening import open_folder
 from agentlab.evals.play.player import Played, Player, Share
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.folder import CALLS, RunFolder, locked, run_log
+from agentlab.evals.store.folder import CALLS, RunFolder, locked
+from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.evals.store.rows import place_of
 from agentlab.workbench.loop import RunningBench

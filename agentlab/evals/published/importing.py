@@ -27,12 +27,11 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import as_line, grade_rows, stored_numbers
-from agentlab.evals.play.opening import check_primary
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.store.folder import FORMAT, RunFolder
-from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS
+from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import TurnRow
-from agentlab.evals.store.run import Run, open_run
+from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.writing import written_whole
 from agentlab.workbench.spec import make_spec
 
@@ -101,7 +100,7 @@ def import_predictions(
     primary: Sequence[str] = (),
     note: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Run:
+) -> StoredRun:
     """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
 
     `primary` decides comparisons and the gate, a measure that the source gave (`published_em`) among them if it is
@@ -136,7 +135,7 @@ def import_predictions(
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
     for line in seen.missing():
         note(line)
-    return open_run(path)
+    return StoredRun.open(path)
 
 
 def _rows(

@@ -22,9 +22,9 @@ from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.packing import Texts, deflated
 from agentlab.evals.report.show import expected
 from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.store.measures import Key, Values, in_order, measure, measured
+from agentlab.evals.store.measures import Key, Values, in_order, measure
 from agentlab.evals.store.rows import TurnRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 ROWS_OF_A_CHUNK = 64
 """Of which questions and replies are deflated together, and read once one of them is on the screen."""
@@ -46,11 +46,11 @@ class Side(NamedTuple):
     """A column: a flow, by the name it has on the page."""
 
     name: str
-    run: Run
+    run: StoredRun
     flow: str
 
 
-def sides_of(runs: Sequence[Run]) -> list[Side]:
+def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     """The flows of one run, or those of two as `compare` calls them."""
     if len(runs) == 1:
         return [Side(flow, runs[0], flow) for flow in runs[0].result.flows]
@@ -63,10 +63,10 @@ def sides_of(runs: Sequence[Run]) -> list[Side]:
 class Content:
     """Of the runs that stand on one page."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[StoredRun]) -> None:
         self.runs = runs
         self.sides = sides_of(runs)
-        values = {id(run): measured(run) for run in runs}
+        values = {id(run): run.measured for run in runs}
         self.values: list[dict[Key, Values]] = [values[id(side.run)][side.flow] for side in self.sides]
         self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
@@ -75,7 +75,7 @@ class Content:
             side.name: {name: found[0] for name, found in zip(self.measures, line, strict=True)}
             for side, line in zip(self.sides, self.intervals, strict=True)
         }
-        played = {(id(run), row.play, row.turn): row for run in runs for row in run.folder.turns()}
+        played = {(id(run), row.play, row.turn): row for run in runs for row in run.rows()}
         self.played: list[dict[Key, TurnRow]] = [
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
             for side, rows in zip(self.sides, self.values, strict=True)
@@ -291,9 +291,9 @@ class Content:
         return sorted(failed, key=lambda name: (-failed[name], means[name], name))
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: StoredRun) -> dict[str, Any]:
     """Where the run is from, and the spec that makes it again."""
-    header = run.folder.header
+    header = run.header
     spec = {key: value for key, value in header["spec"].items() if value not in (None, {}, "", [])}
     result = run.result
     return {

@@ -14,8 +14,8 @@ from typing import Any
 
 from agentlab.core.errors import MissingExtra, RunError
 from agentlab.core.shown import as_cell, utf8
-from agentlab.evals.store.rows import TurnRow, columns
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.rows import columns
+from agentlab.evals.store.run import StoredRun
 
 ROWS_AT_ONCE = 20_000
 _TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
@@ -23,11 +23,11 @@ _FLOATS = ("wall_seconds", "latency_s", "cost_usd", "seconds")
 _APART = ("reply", "totals", "phases", "scores")
 
 
-def export(run: Run, to: str, file: Path) -> None:
+def export(run: StoredRun, to: str, file: Path) -> None:
     """Write the turns as `csv` or `parquet`; raises RunError where there are none or the file cannot be written."""
     if not run.result.turns:
         raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
-    metrics = dict.fromkeys(m for _, found in run.figures(lambda row: tuple(row.scores or ())) for m in found)
+    metrics = dict.fromkeys(metric for row in run.figures() for metric in row.scores or ())
     is_new = not file.exists()
     try:
         _WRITERS[to](run, tuple(metrics), file)
@@ -37,8 +37,8 @@ def export(run: Run, to: str, file: Path) -> None:
         raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
 
 
-def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    for _, row in run.folder.latest(TurnRow, lambda row: row):
+def _rows(run: StoredRun, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for row in run.rows():
         said = {name: value for name, value in columns(row).items() if name not in _APART}
         for name in said.keys() & {"category", "published"}:
             value = said[name]
@@ -51,7 +51,7 @@ def _rows(run: Run, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         yield {name: utf8(value) if isinstance(value, str) else value for name, value in said.items()}
 
 
-def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
     with file.open("w", encoding="utf-8", newline="") as opened:
         writer = None
         for row in _rows(run, metrics):
@@ -61,7 +61,7 @@ def _write_csv(run: Run, metrics: tuple[str, ...], file: Path) -> None:
             writer.writerow(map(as_cell, row.values()))
 
 
-def _write_parquet(run: Run, metrics: tuple[str, ...], file: Path) -> None:
+def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -82,4 +82,4 @@ def _write_parquet(run: Run, metrics: tuple[str, ...], file: Path) -> None:
             some = list(islice(rows, ROWS_AT_ONCE))
 
 
-_WRITERS: dict[str, Callable[[Run, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}
+_WRITERS: dict[str, Callable[[StoredRun, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}

@@ -22,7 +22,7 @@ from agentlab.core.shown import as_html, in_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 HERE = Path(__file__).parent
 SCRIPTS = ("figures.js", "matrix.js", "drawer.js", "start.js")
@@ -52,13 +52,13 @@ class Page:
         return f'<iframe {frame} srcdoc="{as_html(self.text)}"></iframe>'
 
 
-def report(run: Run, other: Run | None = None) -> Page:
+def report(run: StoredRun, other: StoredRun | None = None) -> Page:
     """The page of one run, or of two side by side; raises RunError for a run that has not ended."""
     data = contents([run] if other is None else [run, other])
     return Page(document(data), data["title"])
 
 
-def contents(runs: Sequence[Run]) -> dict[str, Any]:
+def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """All that the page of these runs shows."""
     content = Content(runs)
     verdict, comparison = decide(runs, [side.name for side in content.sides], content.means)

@@ -119,7 +119,7 @@ def expected(turn: Turn | None) -> Iterator[str]:
 Badness = tuple[int, float, str]
 
 
-def badness(row: TurnFigures) -> Badness:
+def badness(row: TurnRow | TurnFigures) -> Badness:
     """What `worst_turn` orders turns by: 0 for one that failed, else the rank of its headline score and that."""
     if row.error is not None:
         return 0, 0.0, "failed"
@@ -131,12 +131,12 @@ def badness(row: TurnFigures) -> Badness:
     return min(low, default=(1 + len(HEADLINES), 1.0, ""))
 
 
-def worst_turn(turns: Iterable[tuple[tuple[Play, int], Badness]]) -> tuple[Play, int, str] | None:
+def worst_turn(turns: Iterable[TurnRow | TurnFigures]) -> tuple[Play, int, str] | None:
     """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
-    worst = min(turns, key=lambda each: each[1][:2], default=None)
+    worst = min(((badness(row), row.play, row.turn) for row in turns), key=lambda each: each[0][:2], default=None)
     if worst is None:
         return None
-    (play, turn), (_, _, why) = worst
+    (_, _, why), play, turn = worst
     return (play, turn, why) if why else None
 
 

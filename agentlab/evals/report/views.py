@@ -27,7 +27,7 @@ from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
 from agentlab.evals.store.measures import brief, measure, summary_rows
 from agentlab.evals.store.rows import TurnRow
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 Only = Literal["all", "failed", "flipped", "disagree"]
 SHOWN_OF_A_REPLY = 400
@@ -39,7 +39,7 @@ CELL = "min-width: 9em; text-align: left; vertical-align: top; white-space: pre-
 class Views:
     """Of one run that has ended."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: StoredRun) -> None:
         self.run = run
 
     @cached_property
@@ -61,9 +61,11 @@ class Views:
         return "\n".join([f"**{plain(verdict.sentence)}**", "", *notes, "", *_table(heads, rows)])
 
     def text(self) -> str:
+        from agentlab.evals.store.frames import run_table
+
         verdict, _ = self._decided
         told = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
-        return "\n".join([*map(paragraph, told), repr(self.run.table())])
+        return "\n".join([*map(paragraph, told), repr(run_table(self.run.result.flows))])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
         """Each flow's mean of `y` over its mean of `x`, with intervals; what it decides by if they are not named."""

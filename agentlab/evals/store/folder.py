@@ -12,21 +12,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
-import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentlab.core import secrets
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall
-from agentlab.core.files import Appended, cut_unfinished_line, open_log, read_bytes, remove_leftovers, replace_file
+from agentlab.core.files import (
+    HUGE,
+    SMALL,
+    Appended,
+    HeldFile,
+    cut_unfinished_line,
+    remove_leftovers,
+    replace_file,
+)
 from agentlab.core.messages import from_json
-from agentlab.core.shown import LogFormatter
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.ledger import Ledger, LedgerRows, rows_of
@@ -43,11 +47,8 @@ LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
 MOST_WAITING = 256
 """Rows that are written together; who grades a whole run anew may not let the event loop come round."""
-MOST_LOGGED = 64 * 2**20
-"""Bytes of a `run.log`."""
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
 _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
-_Made = TypeVar("_Made")
 
 
 class RunFolder:
@@ -63,6 +64,8 @@ class RunFolder:
         """What waits to be written."""
         self._is_due = False
         self._files = {name: Appended(path / name) for name in ROWS}
+        self._held: dict[Path, HeldFile] = {}
+        """What was read since something was written."""
 
     # Writing.
 
@@ -111,6 +114,7 @@ class RunFolder:
                 text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
                 self._is_open = False
             replace_file(self.path / name, text + "\n")
+            self._read_anew("header", "summary")
             if name == "summary.json":
                 self._is_as_sealed = True
         if summary is not None:
@@ -126,6 +130,7 @@ class RunFolder:
                 with fresh.open("wb") as file:
                     file.writelines(lines)
                 fresh.replace(self.path / name)
+                self._read_anew()
         finally:
             fresh.unlink(missing_ok=True)
 
@@ -182,7 +187,13 @@ class RunFolder:
             self._files[name].add(b"".join(map(with_check, clean) if name == TURNS else clean))
         except OSError as problem:
             raise self._broken(name, problem) from None
-        self.__dict__.pop("ledger", None)
+        self._read_anew()
+
+    def _read_anew(self, *kept: str) -> None:
+        """Of what was written since it was read."""
+        self._held.clear()
+        for name in ("ledger", *kept):
+            self.__dict__.pop(name, None)
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -207,6 +218,7 @@ class RunFolder:
             with self._writing("summary.json"):
                 self.summary_file.unlink(missing_ok=True)
             self._is_open = True
+            self._read_anew("summary")
 
     def mend(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
@@ -216,6 +228,7 @@ class RunFolder:
                     cut_unfinished_line(self.path / name)
         with self._writing(""):
             remove_leftovers(self.path)
+        self._read_anew()
 
     # Reading.
 
@@ -223,9 +236,8 @@ class RunFolder:
     def summary_file(self) -> Path:
         return self.path / "summary.json"
 
-    def _sealed_files(self) -> list[Path]:
-        files = [*self.files(TURNS), *self.files(CALLS), self.path / "scores.jsonl"]
-        return [self.path / "run.json", *(file for file in files if file.exists())]
+    def _sealed_files(self) -> list[HeldFile]:
+        return [self._hold(self.path / "run.json"), *self.held(TURNS), *self.held(CALLS), *self.held("scores.jsonl")]
 
     def check_seal(self, *, regrade: bool = False) -> bool:
         """Whether the run has ended and is sealed; raises RunError for a file that was edited since.
@@ -234,25 +246,38 @@ class RunFolder:
         """
         if not self.summary_file.exists():
             return False
-        summary = self.read_json("summary.json", "")
-        self._is_as_sealed = check_seal(self.path, summary, self.header, self._sealed_files(), regrade=regrade)
+        self._is_as_sealed = check_seal(self.path, self.summary, self.header, self._sealed_files(), regrade=regrade)
         return self._is_as_sealed
 
     @property
-    def header(self) -> dict[str, Any]:
-        header: dict[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
+    def is_sealed(self) -> bool:
+        """False for a run that has not ended, or that is older than seals."""
+        return self._is_as_sealed
+
+    @cached_property
+    def header(self) -> Mapping[str, Any]:
+        header: Mapping[str, Any] = self.read_json("run.json", " is not a run folder: there is no run.json")
         return header
+
+    @cached_property
+    def summary(self) -> Any:
+        return self.read_json("summary.json", ": the run has not ended; continue it with --resume")
 
     def read_json(self, name: str, missing: str) -> Any:
         """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
         try:
-            return parse_json(read_bytes(self.path / name, links=False))
+            return parse_json(self._hold(self.path / name, SMALL).at().read(SMALL))
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path}{missing}") from None
         except OSError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
         except ValueError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
+
+    def _hold(self, path: Path, most: int = HUGE) -> HeldFile:
+        if path not in self._held:
+            self._held[path] = HeldFile(path, most)
+        return self._held[path]
 
     def files(self, name: str) -> list[Path]:
         """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
@@ -265,48 +290,46 @@ class RunFolder:
                 raise RunError(f"{file} cannot be read: it is a link; put the file itself in its place")
         return found
 
+    def held(self, name: str) -> list[HeldFile]:
+        """The same, open: each is opened once until something is written."""
+        try:
+            return [self._hold(file) for file in self.files(name)]
+        except OSError as problem:
+            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
+
     def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
         """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
-        return [row for _, row in self.latest(TurnRow, lambda row: row, flow, conversation)]
 
-    def latest(
-        self,
-        kind: type[_Turn],
-        make: Callable[[_Turn], _Made],
-        flow: str | None = None,
-        conversation: str | None = None,
-    ) -> Iterator[tuple[tuple[Play, int], _Made]]:
-        """What `make` makes of each turn, with its place, in one order; nothing else is kept of the rows.
+        def wanted(row: TurnRow) -> bool:
+            return flow in (None, row.flow) and conversation in (None, row.conversation)
+
+        return [*self.latest(TurnRow, wanted)]
+
+    def latest(self, kind: type[_Turn], wanted: Callable[[_Turn], bool] = lambda row: True) -> Iterator[_Turn]:
+        """The turns, those that are `wanted`, in one order.
 
         Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
         """
-        found: dict[Play, tuple[int, dict[int, _Made]]] = {}
-        intern = sys.intern
+        found: dict[Play, tuple[int, dict[int, _Turn]]] = {}
         for row in self._turn_rows(kind):
-            if (flow is not None and row.flow != flow) or (
-                conversation is not None and row.conversation != conversation
-            ):
-                continue
-            play = (intern(row.flow), intern(row.conversation), row.epoch)
-            last = found.get(play)
-            if last is None or row.take > last[0]:
-                last = found[play] = row.take, {}
-            if row.take == last[0]:
-                last[1][row.turn] = make(row)
+            if wanted(row):
+                last = found.get(row.play)
+                if last is None or row.take > last[0]:
+                    last = found[row.play] = row.take, {}
+                if row.take == last[0]:
+                    last[1][row.turn] = row
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
         for play in sorted(found):
-            _, turns = found[play]
-            for turn in sorted(turns):
-                if turn != BEGUN_AGAIN:
-                    yield (play, turn), turns[turn]
+            _, turns = found.pop(play)
+            yield from (turns[turn] for turn in sorted(turns) if turn != BEGUN_AGAIN)
 
     def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
         if self.header["format"] < FORMAT:
             from agentlab.evals.store.older import turn_rows
 
-            yield from turn_rows(kind, self.files(TURNS), self.files("scores.jsonl"), self.ledger)
+            yield from turn_rows(kind, self.held(TURNS), self.held("scores.jsonl"), self.ledger)
             return
-        for file in self.files(TURNS):
+        for file in self.held(TURNS):
             yield from rows_of(file, lambda content: from_json(kind, content), kind, checked=self._is_as_sealed)
 
     def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
@@ -317,16 +340,16 @@ class RunFolder:
     def secrets(self) -> int:
         """How many secrets were taken out of its rows."""
         found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
-        for file in (*self.files(TURNS), *self.files(CALLS)):
-            with file.open("rb") as opened:
-                while lines := b"".join(opened.readlines(2**20)):
-                    found += lines.count(mark)
+        for file in (*self.held(TURNS), *self.held(CALLS)):
+            opened = file.at()
+            while lines := b"".join(opened.readlines(2**20)):
+                found += lines.count(mark)
         return found
 
     @cached_property
     def ledger(self) -> Ledger:
         """The traces, each decoded when it is asked for."""
-        return Ledger(self.files(CALLS))
+        return Ledger(self.held(CALLS))
 
 
 def _without_secrets(encoded: str, indent: int | None = None) -> str:
@@ -358,43 +381,3 @@ def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
         except OSError as problem:
             raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         yield
-
-
-class _LogFile(logging.FileHandler):
-    def _open(self) -> Any:
-        return open_log(Path(self.baseFilename))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.stream is None or self.stream.tell() < MOST_LOGGED:
-            super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Pass over a line that cannot be written: what matters is said by the run itself."""
-
-
-@contextlib.contextmanager
-def run_log() -> Iterator[Callable[[Path], None]]:
-    """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
-    kept = MemoryHandler(capacity=1)
-    ours = logging.getLogger("agentlab")
-    level = ours.level
-
-    def write_to(folder: Path) -> None:
-        try:
-            file = _LogFile(folder / "run.log")
-        except OSError as problem:
-            raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
-        file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        kept.setTarget(file)
-        kept.flush()
-
-    ours.addHandler(kept)
-    ours.setLevel(logging.DEBUG)
-    try:
-        yield write_to
-    finally:
-        ours.removeHandler(kept)
-        ours.setLevel(level)
-        if kept.target is not None:
-            kept.target.close()
-        kept.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from msgspec import UNSET
 
 from agentlab.core.shown import as_cell, as_markdown, printable, utf8
 from agentlab.evals.store.rows import FlowSummary
@@ -98,15 +99,35 @@ FlowScore = tuple[tuple[float, float] | None, int]
 """Interval and number of turns."""
 
 
-def run_table(flows: dict[str, FlowSummary], columns: dict[str, dict[str, float | None]]) -> RunTable:
-    """`columns`: of each flow its measures, means over turns; scores are among them by their names."""
-    frame = RunTable(columns)
+def run_table(flows: Mapping[str, FlowSummary]) -> RunTable:
+    """Of each flow its measures, means over turns; scores are among them by their names."""
+    frame = RunTable({label: _column(flow) for label, flow in flows.items()})
     metrics = dict.fromkeys(metric for flow in flows.values() for metric in flow.scores)
     scored = {
         m: [(s.ci95, s.n) if (s := flow.scores.get(m)) else (None, 0) for flow in flows.values()] for m in metrics
     }
     frame.attrs = {"scores": scored, "index": list(frame.index), "flows": len(flows)}
     return frame
+
+
+def _column(flow: FlowSummary) -> dict[str, float | None]:
+    return {
+        "turns": flow.turns,
+        "errors": flow.errors,
+        "LLM calls / turn": flow.llm_calls_per_turn,
+        "embedding calls / turn": flow.embedding_calls_per_turn,
+        "tool calls / turn": flow.tool_calls_per_turn,
+        "memory operations / turn": flow.per_turn("memory_ops"),
+        "memory tokens / turn": flow.memory_tokens_per_turn,
+        "fallback rate": flow.fallback_rate,
+        "input tokens / turn": flow.per_turn("input_tokens"),
+        "output tokens / turn": flow.per_turn("output_tokens"),
+        **({} if flow.retrieval_steps is UNSET else {"retrieval steps / turn": flow.per_turn("retrieval_steps")}),
+        "cost USD": flow.cost_usd,
+        "latency mean s": flow.latency_s["mean"],
+        "latency p95 s": flow.latency_s["p95"],
+        **{metric: score.mean for metric, score in flow.scores.items()},
+    }
 
 
 def _cell(value: Any, ci95: tuple[float, float] | None) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 from agentlab.core.errors import RunError
 from agentlab.core.names import JUDGED
 from agentlab.evals.stats.agreement import Agreement
-from agentlab.evals.store.run import Run
+from agentlab.evals.store.run import StoredRun
 
 LEAST_KAPPA = 0.6
 """A judge that agrees less with people (Cohen's kappa, over at least `LEAST_LABELS` replies) decides nothing."""
 LEAST_LABELS = 20
 
 
-def notes_on_judges(run: Run) -> list[str]:
+def notes_on_judges(run: StoredRun) -> list[str]:
     """A line for each judge of the run: what to think of its figures, and what people make of them."""
     lines = []
     for metric, content in _judges(run).items():
@@ -28,7 +28,7 @@ def notes_on_judges(run: Run) -> list[str]:
     return lines
 
 
-def check_judges(run: Run, deciding: Iterable[str]) -> None:
+def check_judges(run: StoredRun, deciding: Iterable[str]) -> None:
     """Raise RunError where a judge is to decide that is not held against people, or does not agree with them."""
     judges = _judges(run)
     for metric in deciding:
@@ -38,9 +38,9 @@ def check_judges(run: Run, deciding: Iterable[str]) -> None:
                 raise RunError(f"{run.path}: {metric} cannot decide: {why}; or name other measures under `primary`")
 
 
-def _judges(run: Run) -> dict[str, dict[str, Any]]:
+def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
     """What is written down of the judges whose scores the run has, by measure."""
-    graders = run.folder.header.get("graders", {})
+    graders = run.header.get("graders", {})
     found = {}
     for file in sorted(Path(run.path, "judges").glob("*/judge.json")):
         content = run.folder.read_json(str(file.relative_to(run.path)), ": a judge's file is missing")

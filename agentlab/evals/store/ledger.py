@@ -19,7 +19,6 @@ import json
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,7 +27,7 @@ from msgspec import Struct
 from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
-from agentlab.core.files import lines_of, open_file
+from agentlab.core.files import HeldFile, lines_of
 from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, is_of_words, plain_json, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
@@ -120,7 +119,7 @@ class _Place(Struct):
         return (self.flow, self.conversation, self.epoch), self.take
 
 
-def rows_of(file: Path, read: Callable[[Any], _Row], kind: type[_Row], *, checked: bool = False) -> Iterator[_Row]:
+def rows_of(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row], *, checked: bool = False) -> Iterator[_Row]:
     """The lines of a file as `kind`, or what `read` makes of those that msgspec refuses, such as half a surrogate pair.
 
     `checked`: the file is known to be as it was written, and no row is held against its hash. An unfinished last line
@@ -130,38 +129,35 @@ def rows_of(file: Path, read: Callable[[Any], _Row], kind: type[_Row], *, checke
 
 
 def _placed_rows(
-    file: Path, read: Callable[[Any], _Row], kind: type[_Row], checked: bool = False
+    file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row], checked: bool = False
 ) -> Iterator[tuple[int, _Row]]:
     """Each with the place in the file at which its line begins, in bytes."""
-    if not file.exists():
-        return
     decode = msgspec.json.Decoder(kind).decode
     place = 0
     try:
-        with open_file(file, links=False) as lines:
-            for number, line in enumerate(lines_of(lines), 1):
-                if not line.endswith(b"\n"):
-                    return
-                if not checked and not is_as_written(line):
-                    mend = "take the folder from a copy, or run it again"
-                    raise RunError(f"{file}:{number}: the row was edited after it was written; {mend}")
+        for number, line in enumerate(lines_of(file.at()), 1):
+            if not line.endswith(b"\n"):
+                return
+            if not checked and not is_as_written(line):
+                mend = "take the folder from a copy, or run it again"
+                raise RunError(f"{file.path}:{number}: the row was edited after it was written; {mend}")
+            try:
+                row = decode(line)
+            except (ValueError, RecursionError):
                 try:
-                    row = decode(line)
-                except (ValueError, RecursionError):
-                    try:
-                        row = read(parse_json(line))
-                    except (KeyError, ValueError) as problem:
-                        raise RunError(f"{file}:{number}: {type(problem).__name__}: {problem}") from None
-                yield place, row
-                place += len(line)
+                    row = read(parse_json(line))
+                except (KeyError, ValueError) as problem:
+                    raise RunError(f"{file.path}:{number}: {type(problem).__name__}: {problem}") from None
+            yield place, row
+            place += len(line)
     except (OSError, ValueError) as problem:
-        raise RunError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        raise RunError(f"{file.path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 
 
 class Lines:
     """Where the lines of each take stand in files of one shape."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[HeldFile]) -> None:
         self._files = files
         self._places: defaultdict[Take, array[int]] = defaultdict(lambda: array("q"))
         """A file's number in the upper 16 bits, and the byte at which the line begins."""
@@ -179,22 +175,17 @@ class Lines:
         """The rows of a take, in the order of the files; raises RunError where one cannot be read."""
         places = self._places.get(take, ())
         for number, file in enumerate(self._files):
-            own = [place & (1 << 48) - 1 for place in places if place >> 48 == number]
-            if not own:
-                continue
-            with open_file(file, links=False) as lines:
-                for place in own:
-                    lines.seek(place)
-                    try:
-                        yield codec.loads(lines.readline())
-                    except ValueError as problem:
-                        raise RunError(f"{file}: at byte {place}: {problem}") from None
+            for place in (place & (1 << 48) - 1 for place in places if place >> 48 == number):
+                try:
+                    yield codec.loads(file.at(place).readline())
+                except ValueError as problem:
+                    raise RunError(f"{file.path}: at byte {place}: {problem}") from None
 
 
 class Ledger(Mapping[Play, Trace]):
     """The last take of every conversation that left an event behind; a trace is decoded when it is asked for."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[HeldFile]) -> None:
         self._files = files
         self._lines = Lines(files)
         self.takes: Mapping[Play, int] = self._lines.takes
@@ -228,7 +219,7 @@ class Ledger(Mapping[Play, Trace]):
                 else:
                     trace.events.append(revive(_whole(row, parts)))
             except (KeyError, ValueError, TypeError) as problem:
-                where = f"{'/'.join(map(str, take[0]))} in {self._files[0]}"
+                where = f"{'/'.join(map(str, take[0]))} in {self._files[0].path}"
                 raise RunError(f"{where}: {type(problem).__name__}: {problem}") from None
         return trace
 

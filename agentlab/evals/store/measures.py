@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET
 
 from agentlab.core import plugins
-from agentlab.core.errors import RunError
-from agentlab.core.shown import one_line
+from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.names import JUDGED
+from agentlab.data.datasets import Dataset
 from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
-from agentlab.evals.store.run import Run
 
 Key = tuple[str, int, int]
 """Conversation, turn, epoch."""
@@ -106,35 +106,37 @@ def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str
     return (*deciding, *cost)
 
 
+def check_primary(
+    primary: Sequence[str],
+    scorers: Sequence[Any],
+    datasets: Sequence[Dataset],
+    also: Sequence[str] = (),
+    mend: str = "",
+) -> None:
+    """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
+    turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
+    # What a judge will say of the run is not known before it has ended.
+    for name in (name for name in primary if not name.startswith(JUDGED)):
+        graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
+        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
+        if name not in known:
+            raise ConfigError(f"primary: {plugins.unknown('measure of these data sets', name, known)}{mend}")
+
+
 def seconds_agree(one: str, other: str) -> bool:
     """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
     return "replay" in (one, other) and {one, other} <= {"record", "replay"}
-
-
-def measured(run: Run) -> dict[str, dict[Key, Values]]:
-    """Flow label -> turn -> its measures, in the order the run's summary names the flows.
-
-    Raises RunError for a number that nothing measures.
-    """
-    flows: dict[str, dict[Key, Values]] = {label: {} for label in run.result.flows}
-    for ((flow, conversation, epoch), turn), values in run.figures(_values):
-        for name, value in values.items():
-            if value is not None and not -LARGEST <= value <= LARGEST:
-                where = one_line(f"turn {turn} of {conversation} by {flow}: {name}")
-                raise RunError(f"{run.path}: {where} is beyond {LARGEST:g}, so it was not measured")
-        flows[flow][conversation, turn, epoch] = values
-    return flows
 
 
 def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[Key, Values]]:
     """Flow label -> turn -> its measures."""
     flows: defaultdict[str, dict[Key, Values]] = defaultdict(dict)
     for row in turns:
-        flows[row.flow][row.conversation, row.turn, row.epoch] = _values(row)
+        flows[row.flow][row.key] = measures_of(row)
     return dict(flows)
 
 
-def _values(row: TurnFigures | TurnRow) -> Values:
+def measures_of(row: TurnFigures | TurnRow) -> Values:
     costs = row.costs()
     # What a scorer of one's own could not work out is not known.
     scores = {metric: score.value for metric, score in (row.scores or {}).items()}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from agentlab.core.errors import RunError
+from agentlab.core.files import HeldFile
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
-from agentlab.evals.grade.grader import costs_of
 from agentlab.evals.store.ledger import rows_of
 from agentlab.evals.store.rows import Play, ScoreRow
+from agentlab.evals.store.summary import costs_of
 
 _Turn = TypeVar("_Turn")
 
 
 def turn_rows(
-    kind: type[_Turn], turns: Sequence[Path], scored: Sequence[Path], ledger: Mapping[Play, Trace]
+    kind: type[_Turn], turns: Sequence[HeldFile], scored: Sequence[HeldFile], ledger: Mapping[Play, Trace]
 ) -> Iterator[_Turn]:
     """The lines of the files `turns`, each with its costs and scores; raises RunError where one is broken."""
     scores: defaultdict[tuple[str, str, int, int], dict[str, Any]] = defaultdict(dict)
@@ -34,4 +34,4 @@ def turn_rows(
                 costs = costs_of(trace.of_turn(row["turn"]))
                 yield from_json(kind, {**costs, **row, "scores": scores[*play, row["turn"]]})
             except (KeyError, ValueError, TypeError) as problem:
-                raise RunError(f"{file}: a turn cannot be read: {type(problem).__name__}: {problem}") from None
+                raise RunError(f"{file.path}: a turn cannot be read: {type(problem).__name__}: {problem}") from None

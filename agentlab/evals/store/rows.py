@@ -83,6 +83,10 @@ class _Turn(Struct, frozen=True, kw_only=True):
     def play(self: Any) -> Play:
         return self.flow, self.conversation, self.epoch
 
+    @property
+    def key(self: Any) -> tuple[str, int, int]:
+        return self.conversation, self.turn, self.epoch
+
     def costs(self: Any) -> dict[str, Any]:
         """What the turn took, by the names under which flows are compared."""
         found = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}

@@ -1,79 +1,83 @@
-"""A finished run: its summary, its rows and traces, and data frames of them; all of it is folded from the run folder.
+"""A run folder that is read once: its summary, its rows, what they measure, and its traces.
 
-run = open_run("results/first")
-run.turns, run.calls, run.scores        # pandas data frames
+run = StoredRun.open("results/first")
+run.played()                            # every turn, with all that was said
+run.measured["tools"]                   # what is compared, turn by turn
 run.trace("tools", "laws-001")          # one conversation, event by event
-run.show("laws-001")                    # the same conversation as every flow answered it
-run.causes()                            # why turns went wrong, by stated rules
-run.report().save("run.html")           # all of it as a page for the browser
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-from msgspec import UNSET
+from typing import Any, Self, TypeVar
 
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
-from agentlab.core.events import ModelCall
 from agentlab.core.messages import from_json
 from agentlab.core.names import IMPORTED
 from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, load_dataset, name_of
-from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.folder import TURNS, RunFolder
+from agentlab.evals.store.measures import LARGEST, Key, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
-from agentlab.evals.store.rows import FlowSummary, Play, Summary, TurnFigures, TurnRow, columns
+from agentlab.evals.store.rows import Play, Summary, TurnFigures, TurnRow
 
-if TYPE_CHECKING:
-    import pandas as pd
+MOST_KEPT = 64 * 2**20
+"""Bytes of turn rows that are kept once they are read; of more each reader decodes what it needs."""
 
-    from agentlab.evals.report.show import Shown
-    from agentlab.evals.store.frames import Frame
-
-EVENT_COLUMNS = (
-    *("turn", "id", "kind", "phase", "title", "detail"),
-    *("seconds", "waited", "attempt", "origin", "error"),
-)
-USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
-_Made = TypeVar("_Made")
+_Turn = TypeVar("_Turn", bound=TurnRow | TurnFigures)
 
 
-class Page(Protocol):
-    """An HTML document that shows itself in a notebook."""
-
-    text: str
-
-    def save(self, path: str | Path) -> Path: ...
-
-
-class Run:
+class StoredRun:
     """What is in a run folder; nothing is kept that the rows do not say."""
 
     def __init__(self, folder: RunFolder, datasets: Sequence[Dataset] | None = None) -> None:
         """`datasets` are those it was just played with, where they are at hand."""
-        self._datasets = datasets
+        self.played_with = datasets
         self.folder = folder
-        self.path = folder.path
-        self.is_sealed = True
+
+    @classmethod
+    def open(cls, path: str | Path, *, regrade: bool = False) -> Self:
+        """Raises RunError where the folder is no run, or where a file of it was edited after the run had ended.
+
+        With `regrade`, for those who make it anew, the summary may have been.
+        """
+        run = cls(RunFolder.open(Path(path)))
+        run.folder.check_seal(regrade=regrade)
+        return run
+
+    def forget(self) -> None:
+        """Read anew what is asked for from now on: rows were added."""
+        for name in {*self.__dict__} - {"played_with", "folder"}:
+            del self.__dict__[name]
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """The content of `run.json`."""
+        return self.folder.header
+
+    @property
+    def is_sealed(self) -> bool:
         """False for a run that has not ended, or that is older than seals."""
+        return self.folder.is_sealed
 
     @property
     def run_id(self) -> str:
-        return str(self.folder.header["run_id"])
+        return str(self.header["run_id"])
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The stable machine interface, as in `summary.json`."""
-        missing = ": the run has not ended; continue it with --resume"
-        summary: dict[str, Any] = self.folder.read_json("summary.json", missing)
+        summary = self.folder.summary
         if not isinstance(summary, dict):
             raise RunError(f"{self.path / 'summary.json'} is not the summary of a run")
         return {name: value for name, value in summary.items() if name != "seal"}
@@ -99,7 +103,7 @@ class Run:
             raise RunError(self._unknown(f"{flow} {conversation}", known)) from None
 
     def _unknown(self, conversation: str, known: Collection[str]) -> str:
-        if self.folder.header["spec"].get("mode") == IMPORTED:
+        if self.header["spec"].get("mode") == IMPORTED:
             return (
                 f"{self.path} was imported: nobody knows the steps behind its answers; `agentlab show` has the answers"
             )
@@ -108,17 +112,17 @@ class Run:
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
         """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
-        paths = self.folder.header["spec"]["datasets"]
+        paths = self.header["spec"]["datasets"]
         return {name_of(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations}
 
     @cached_property
     def datasets(self) -> list[Dataset]:
         """Those of the run, without any that is not here or has changed since."""
-        spec, known = self.folder.header["spec"], self.folder.header["datasets"]
+        spec, known = self.header["spec"], self.header["datasets"]
         found = []
         for place, path in enumerate(spec["datasets"]):
             with contextlib.suppress(DatasetError, OSError):
-                played = self._datasets[place] if self._datasets else None
+                played = self.played_with[place] if self.played_with else None
                 dataset = played or load_dataset(path).take(spec["limit"], spec.get("sample"))
                 if dataset.digest == known.get(dataset.name, {}).get("sha256"):
                     found.append(dataset)
@@ -128,30 +132,6 @@ class Run:
         """What the data set asks and expects there; None where it is not here or has no such turn."""
         found = self.conversations.get(conversation)
         return found.turns[turn] if found and 0 <= turn < len(found.turns) else None
-
-    def show(self, conversation: str) -> Shown:
-        """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
-
-        Raises RunError where the run has no such conversation.
-        """
-        from agentlab.evals.report.show import Shown
-
-        played = self.folder.turns(conversation=conversation)
-        if not played:
-            known = {play[1] for (play, _), _ in self.folder.latest(TurnFigures, lambda row: None)}
-            raise RunError(plugins.unknown("conversation of this run", conversation, known))
-        flows = self.folder.header["spec"]["flows"]
-        order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(flows)}
-        why = {(each.flow, each.turn, each.epoch): each.cause for each in _causes(self, conversation)}
-        played.sort(key=lambda row: order.get(row.flow, len(order)))
-        return Shown(conversation, played, self.conversations.get(conversation), why)
-
-    def causes(self) -> Frame:
-        """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
-        from agentlab.evals.store.frames import frame_of
-
-        names = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
-        return frame_of([{name: getattr(each, name) for name in names} for each in _causes(self)], list(names))
 
     def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
         """What was remembered in a conversation; `flow` is needed where several remember something.
@@ -172,98 +152,49 @@ class Run:
             raise RunError(plugins.unknown(f"flow that played {conversation}", flow, views))
         return views[flow]
 
-    def report(self, other: Run | None = None) -> Page:
-        """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
-
-        Raises RunError where the run has not ended.
-        """
-        # By name: the page stands on comparisons, and they stand on runs.
-        page: Page = import_module("agentlab.evals.report.page").report(self, other)
-        return page
-
     @cached_property
-    def _views(self) -> Any:
-        # By name, as the page: they stand on comparisons.
-        return import_module("agentlab.evals.report.views").Views(self)
+    def _kept(self) -> list[TurnRow] | None:
+        size = sum(file.stat().st_size for file in self.folder.files(TURNS))
+        return self.folder.turns() if size <= MOST_KEPT else None
 
-    def pareto(self, x: str = "", y: str = "") -> Any:
-        """A picture of cost against quality: flows by their means of two measures, with intervals at 95 %.
-
-        Raises ConfigError for a measure that the run does not have.
-        """
-        return self._views.pareto(x, y)
-
-    def forest(self) -> Any:
-        """A picture of the paired differences in what decides; None where there is nothing to compare."""
-        return self._views.forest()
-
-    def matrix(self, only: str = "all", by: str = "", limit: int = 20) -> Any:
-        """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
-        return self._views.matrix(only, by, limit)
-
-    def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:
-        """Of each flow pass@k (right in one of k epochs) and pass^k (in all of k), with intervals at 95 %.
-
-        Raises RunError where the run has fewer epochs, or no turn has the metric.
-        """
-        found: pd.DataFrame = import_module("agentlab.evals.compare.epochs").passing(self, metric, k)
-        return found
+    def rows(self, wanted: Callable[[TurnRow], bool] = lambda row: True) -> list[TurnRow]:
+        """The turns that are `wanted`, whether the run has ended or not: by flow, conversation, epoch and number."""
+        read = self.folder.latest(TurnRow, wanted) if self._kept is None else filter(wanted, self._kept)
+        return [*read]
 
     def played(self) -> list[TurnRow]:
         """The turns with all that was said; raises RunError where the summary counts others."""
-        rows = self.folder.turns()
-        self._check_flows([row.flow for row in rows])
-        return rows
+        return [*self._checked(self.rows())]
 
-    def figures(self, make: Callable[[TurnFigures], _Made]) -> list[tuple[tuple[Play, int], _Made]]:
-        """What `make` makes of the figures of each turn, with its place; raises RunError where the summary counts
-        other turns."""
-        found = list(self.folder.latest(TurnFigures, make))
-        self._check_flows([play[0] for (play, _), _ in found])
-        return found
+    def figures(self) -> Iterable[TurnRow | TurnFigures]:
+        """The same for who needs no word of them; it raises at the turn that is wrong, or at the end."""
+        return self._checked(self.folder.latest(TurnFigures) if self._kept is None else self._kept)
 
-    def _check_flows(self, played: Sequence[str]) -> None:
-        """`played`: the flow of each turn."""
-        if len(played) != self.result.turns:
-            raise RunError(f"{self.path}: turns.jsonl holds {len(played)} turns, the summary {self.result.turns}")
-        if unknown := {*played} - {*self.result.flows}:
-            names = one_line(", ".join(sorted(unknown)))
-            raise RunError(f"{self.path}: turns.jsonl holds turns of {names!r}, which the summary does not know")
+    def _checked(self, rows: Iterable[_Turn]) -> Iterator[_Turn]:
+        number = 0
+        for row in rows:
+            number += 1
+            if row.flow not in self.result.flows:
+                name = one_line(row.flow)
+                raise RunError(f"{self.path}: turns.jsonl holds turns of {name!r}, which the summary does not know")
+            yield row
+        if number != self.result.turns:
+            raise RunError(f"{self.path}: turns.jsonl holds {number} turns, the summary {self.result.turns}")
 
     @cached_property
-    def turns(self) -> Frame:
-        """One row a turn: what was said, what it cost, latency in seconds."""
-        from agentlab.evals.store.frames import frame_of
+    def measured(self) -> dict[str, dict[Key, Values]]:
+        """Flow label -> turn -> its measures, in the order the run's summary names the flows.
 
-        rows = []
-        apart = ("reply", "totals", "phases", "scores", "published")
-        for row in self.played():
-            said = {name: value for name, value in columns(row).items() if name not in apart}
-            rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
-        return frame_of(rows)
-
-    @cached_property
-    def calls(self) -> Frame:
-        """One row an event of the ledger."""
-        from agentlab.evals.store.frames import frame_of
-
-        rows = []
-        for (flow, conversation, epoch), trace in self.traces.items():
-            for event in trace.events:
-                row: dict[str, Any] = {"flow": flow, "conversation": conversation, "epoch": epoch}
-                row |= {name: getattr(event, name) for name in EVENT_COLUMNS}
-                if isinstance(event, ModelCall) and event.completion is not None:
-                    row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
-                    row["cost_usd"] = event.cost_usd
-                rows.append(row)
-        return frame_of(rows)
-
-    @cached_property
-    def scores(self) -> Frame:
-        """One row a turn and metric, with the reason for the value."""
-        from agentlab.evals.store.frames import frame_of
-
-        return frame_of([columns(row) for row in self.folder.scores()])
+        Raises RunError for a number that nothing measures.
+        """
+        flows: dict[str, dict[Key, Values]] = {label: {} for label in self.result.flows}
+        for row in self.figures():
+            flows[row.flow][row.key] = values = measures_of(row)
+            for name, value in values.items():
+                if value is not None and not -LARGEST <= value <= LARGEST:
+                    where = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
+                    raise RunError(f"{self.path}: {where} is beyond {LARGEST:g}, so it was not measured")
+        return flows
 
     @property
     def answered_nothing(self) -> bool:
@@ -285,56 +216,3 @@ class Run:
             )
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
-
-    def table(self) -> pd.DataFrame:
-        """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""
-        from agentlab.evals.store.frames import run_table
-
-        flows = self.result.flows
-        return run_table(flows, {label: _column(flow) for label, flow in flows.items()})
-
-    def __repr__(self) -> str:
-        return one_line(f"<Run {self.run_id}: {self.path}>")
-
-    def _ipython_display_(self) -> None:
-        """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""
-        if (self.path / "summary.json").exists():
-            self._views.display()
-        else:
-            print(repr(self))  # noqa: T201 - what a cell shows
-
-
-def _causes(run: Run, conversation: str | None = None) -> list[Any]:
-    # By name: the rules read a run.
-    found: list[Any] = import_module("agentlab.evals.compare.causes").causes(run, conversation)
-    return found
-
-
-def _column(flow: FlowSummary) -> dict[str, float | None]:
-    return {
-        "turns": flow.turns,
-        "errors": flow.errors,
-        "LLM calls / turn": flow.llm_calls_per_turn,
-        "embedding calls / turn": flow.embedding_calls_per_turn,
-        "tool calls / turn": flow.tool_calls_per_turn,
-        "memory operations / turn": flow.per_turn("memory_ops"),
-        "memory tokens / turn": flow.memory_tokens_per_turn,
-        "fallback rate": flow.fallback_rate,
-        "input tokens / turn": flow.per_turn("input_tokens"),
-        "output tokens / turn": flow.per_turn("output_tokens"),
-        **({} if flow.retrieval_steps is UNSET else {"retrieval steps / turn": flow.per_turn("retrieval_steps")}),
-        "cost USD": flow.cost_usd,
-        "latency mean s": flow.latency_s["mean"],
-        "latency p95 s": flow.latency_s["p95"],
-        **{metric: score.mean for metric, score in flow.scores.items()},
-    }
-
-
-def open_run(path: str | Path, *, regrade: bool = False) -> Run:
-    """Open a run folder; raises RunError where it is none, or where a file of it was edited after the run had ended.
-
-    With `regrade`, for those who make it anew, the summary may have been.
-    """
-    run = Run(RunFolder.open(Path(path)))
-    run.is_sealed = run.folder.check_seal(regrade=regrade)
-    return run

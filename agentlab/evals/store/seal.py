@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import open_file
+from agentlab.core.files import HeldFile
 
 _SUMMARY = "`agentlab score {}` makes it anew"
 _PLAYED = "take the folder from a copy, or run it again"
@@ -43,13 +43,15 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:_DIGITS].encode()
 
 
-def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
+def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, Any]:
     """The summary of the run in `folder` with its seal over `files`; raises OSError."""
     content = {name: value for name, value in summary.items() if name != "seal"}
     return {**content, "seal": {**_of_files(folder, files), "summary.json": _of_json(content)}}
 
 
-def check_seal(folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[Path], *, regrade: bool) -> bool:
+def check_seal(
+    folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[HeldFile], *, regrade: bool
+) -> bool:
     """Whether there is a seal; raises RunError for a file that is not as it was sealed."""
     seal = summary.get("seal") if isinstance(summary, dict) else None
     if not isinstance(seal, dict):
@@ -66,16 +68,15 @@ def check_seal(folder: Path, summary: Any, header: Mapping[str, Any], files: Ite
     return True
 
 
-def _of_files(folder: Path, files: Iterable[Path]) -> dict[str, str]:
-    return {file.relative_to(folder).as_posix(): _of_file(file) for file in files}
+def _of_files(folder: Path, files: Iterable[HeldFile]) -> dict[str, str]:
+    return {file.path.relative_to(folder).as_posix(): _of_file(file) for file in files}
 
 
-def _of_file(path: Path) -> str:
+def _of_file(file: HeldFile) -> str:
     try:
-        with open_file(path, links=False) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file.at(), "sha256").hexdigest()
     except OSError as problem:
-        raise RunError(f"{path} cannot be read: {problem.strerror}") from None
+        raise RunError(f"{file.path} cannot be read: {problem.strerror}") from None
 
 
 def _of_json(content: Mapping[str, Any]) -> str:

@@ -10,8 +10,10 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from agentlab.core.events import PHASES
-from agentlab.core.trace import Totals, add_up
+from agentlab.core.events import PHASES, Event, MemoryOp, Notice
+from agentlab.core.messages import CHARACTERS_PER_TOKEN
+from agentlab.core.names import MEMORY_UNAVAILABLE
+from agentlab.core.trace import Costs, Totals, add_up, critical_path
 from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.reuse import reuse
@@ -97,6 +99,24 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 def _place(named: tuple[str, Any]) -> int:
     return PHASES.index(named[0])
+
+
+def costs_of(events: Sequence[Event]) -> dict[str, Any]:
+    """What a turn row says of the events of its turn."""
+    costs = Costs.of(events)
+    recalled, away = 0, False
+    for event in events:
+        if isinstance(event, MemoryOp) and event.op == "recall":
+            recalled += sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in event.facts)
+        elif isinstance(event, Notice):
+            away |= event.name == MEMORY_UNAVAILABLE
+    return {
+        "totals": costs.totals,
+        "latency_s": critical_path(events),
+        "memory_tokens": recalled,
+        "memory_unavailable": int(away),
+        "phases": phase_sums(costs.phases),
+    }
 
 
 def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:

@@ -10,7 +10,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
-from agentlab.evals.store.run import Run, open_run
+from agentlab.lab.run import Run, open_run
 from agentlab.models.scripted import Scripted, call
 from support.conversation_sets import write
 from support.unsealing import unseal

@@ -17,8 +17,8 @@ from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.questions import answers
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.scorers import answer, similarity
-from agentlab.evals.store.run import open_run
 from agentlab.knowledge import refusal
+from agentlab.lab.run import open_run
 from support.small_runs import Answering, edit_header, play, write_set
 from support.unsealing import unseal
 

@@ -14,7 +14,7 @@ from agentlab.core.messages import Usage
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.report.gate_files import FILES, lines
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.small_runs import Answering, edit_header, play, write_set
 from support.unsealing import uncheck
 

@@ -11,7 +11,6 @@ from agentlab.cli.parser import main
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.paired import pair_up, sheets
 from agentlab.evals.compare.slices import differing, labels
-from agentlab.evals.store.measures import measured
 from tests.support.small_runs import RIGHT, Answering, play
 
 KINDS = ("billing", "delivery", "returns", "talk", "damage")
@@ -80,7 +79,7 @@ def test_what_the_whole_shows_is_not_said_again(data, tmp_path, capsys):
 )
 def test_every_kind_of_slice_can_be_found(data, tmp_path, flow, slice_):
     before, after = play(data, tmp_path / "a"), play(data, tmp_path / "b", flow)
-    a, b = sheets([measured(before)["answering"], measured(after)["answering"]])
+    a, b = sheets([before.measured["answering"], after.measured["answering"]])
     found = differing([("answering", pair_up("answer_f1", a, b))], labels(after), 0.05, two_sided=False)
     assert slice_ in [each.name for each in found]
     assert not any(each.name.startswith("topic") for each in found), "a key of forty values tells no kinds apart"

@@ -14,7 +14,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.messages import Citation, Reply, from_json
 from agentlab.core.trace import Totals
 from agentlab.evals.store.rows import Graded, ScoreRow, Summary, TurnRow, encode
-from agentlab.evals.store.run import open_run
+from agentlab.lab.run import open_run
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
 
