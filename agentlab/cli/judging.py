@@ -14,14 +14,14 @@ def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
     from agentlab.cli.progress import CountDisplay
     from agentlab.evals.judge.labels import add_rows, unlabelled
-    from agentlab.evals.judge.standing import is_file, replies, rows_to_label
+    from agentlab.evals.judge.standing import replies, rows_to_label
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
     from agentlab.lab.run import open_run
 
-    if arguments.next and not (arguments.labels and is_file(arguments.labels)):
+    if arguments.next and not arguments.labels:
         raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
-    if arguments.labels and is_file(arguments.labels) and not arguments.next and not Path(arguments.labels).exists():
+    if arguments.labels and not arguments.next and not Path(arguments.labels).exists():
         raise ConfigError(f"there is no file {arguments.labels}; with --next 20 it is made, with the replies to label")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE

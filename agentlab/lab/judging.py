@@ -15,9 +15,10 @@ from typing import Any
 from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.evals.judge import judging
+from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.evals.judge.scores import add_to_run, score_rows
-from agentlab.evals.judge.standing import Standing, told_of
+from agentlab.evals.judge.standing import Standing, replies
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 
@@ -37,13 +38,13 @@ def judge(
 ) -> Standing:
     """Grade a run's replies and add the scores to it, as `agentlab judge` does; `spec` are keys such as `mode`.
 
-    `model` is a name or an object. `labels` is a CSV file, which need not be there yet, or ratings that an imported run
-    has, with the ends of their scale: `published_human_faithfulness:1:4`. Raises RunError where the run is not complete
-    or has nothing that the rubric is about, ConfigError and DatasetError for rubric and labels.
+    `model` is a name or an object. `labels` is a CSV file, which need not be there yet. Raises RunError where the
+    run is not complete or has nothing that the rubric is about, ConfigError and DatasetError for rubric and labels.
     """
     run.check_complete()
     asked = load_rubric(rubric)
-    told = {} if labels is None else told_of(run, labels)
+    file = Path(labels) if labels is not None else None
+    told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.local_weights())
         judged = lab.wait(judging.judge(lab, run, asked, stress=stress, on_progress=on_progress))

@@ -58,7 +58,7 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         if not both:
             raise RunError(f"{self.run.path}: no labelled turn has the measure {measure!r}")
         scores, labels = (np.array([[given[key]] for key in both]) for given in (said, self.labels))
-        return agreement(scores, labels, [key[0] for key in both])
+        return agreement(scores, labels)
 
     def _button(self, name: str, does: Callable[[], None]) -> Any:
         button = ipywidgets.Button(description=name, layout={"width": "auto"})

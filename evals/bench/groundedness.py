@@ -66,9 +66,19 @@ def main() -> None:
     print(f"{len(ratings)} answers of {len(set(clusters))} conversations, {np.mean(np.array(ratings) < 4):.2f} below 4")
     print("| measure | mean | correlation | 95 % |\n| --- | ---: | ---: | --- |")
     for name, values in columns.items():
-        found_ = agreement(np.array(values)[:, None], labels, clusters)
-        low, high = found_.correlation_interval or (np.nan, np.nan)
-        print(f"| {name} | {np.mean(values):.2f} | {found_.correlation:.2f} | [{low:.2f}, {high:.2f}] |")
+        found_ = agreement(np.array(values)[:, None], labels).correlation
+        low, high = interval(np.array(values), labels[:, 0], np.array(clusters))
+        print(f"| {name} | {np.mean(values):.2f} | {found_:.2f} | [{low:.2f}, {high:.2f}] |")
+
+
+def interval(values: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Of the correlation at 95 %, from 1,000 resamples of conversations."""
+    groups, random = [np.flatnonzero(clusters == name) for name in dict.fromkeys(clusters)], np.random.default_rng(0)
+    drawn = []
+    for _ in range(1000):
+        rows = np.concatenate([groups[place] for place in random.integers(0, len(groups), len(groups))])
+        drawn.append(np.corrcoef(values[rows], labels[rows])[0, 1])
+    return float(np.nanquantile(drawn, 0.025)), float(np.nanquantile(drawn, 0.975))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python evals/bench/judge_calibration.py ../shared/published/mtrag_human [--judge
 
 The folder holds `predictions.jsonl` with `published.human` (criterion, rater, rating 1 to 4) and `published.automatic`
 (a number for each automatic judge). The median rating of an answer is its label. Each of 1,000 times 20 or 40 turns are
-labelled, drawn at random or chosen; how often does the 95 % interval hold the mean over all answers of the pack, and
+labelled, drawn at random; how often does the 95 % interval hold the mean over all answers of the pack, and
 how wide is it? First with the pack as it is, then with its conversations resampled. With `--judged` the judge is that
 of a run: the pack, imported and judged by `agentlab judge`; turns without a verdict for every system are left out.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agentlab.evals.stats.agreement import agreement, estimate, next_to_label, strata
+from agentlab.evals.stats.agreement import agreement, estimate
 from agentlab.lab.run import open_run
 
 PAIRS = (
@@ -28,7 +28,7 @@ PAIRS = (
     ("completeness", "rb_llm"),
     ("appropriateness", "rb_agg"),
 )
-HOW = ("no judge", "judge, random", "judge, chosen")
+HOW = ("no judge", "judge")
 
 
 Verdicts = dict[tuple[str, str, int], float | None]
@@ -62,16 +62,11 @@ def read(
 
 def interval(how: str, scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, count: int, seed: int, pair: bool):
     known = np.full_like(labels, np.nan)
-    if how == "judge, chosen":
-        for part in (10, count - 10):
-            places = next_to_label(scores, known, part, seed)
-            known[places] = labels[places]
-    else:
-        places = np.random.default_rng(seed).choice(len(labels), count, replace=False)
-        known[places] = labels[places]
+    places = np.random.default_rng(seed).choice(len(labels), count, replace=False)
+    known[places] = labels[places]
     used = np.zeros_like(scores) if how == "no judge" else scores
     judged, told = (used[:, 0] - used[:, -1], known[:, 0] - known[:, -1]) if pair else (used[:, 0], known[:, 0])
-    return estimate(judged, told, strata(used), list(clusters)).interval
+    return estimate(judged, told, list(clusters)).interval
 
 
 def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resampled: bool, times: int) -> None:
@@ -105,13 +100,12 @@ def main() -> None:
     said = verdicts_of(Path(run), pair[1]) if run else None
     for criterion, judge in [pair] if run else PAIRS:
         scores, labels, clusters = read(arguments.pack, criterion, judge, said)
-        found = agreement(scores, labels, list(clusters))
-        low, high = found.correlation_interval or (math.nan, math.nan)
+        found = agreement(scores, labels)
         correlation, kappa = (math.nan if value is None else value for value in (found.correlation, found.kappa))
-        print(f"\n{judge} as a judge of {criterion}: correlation {correlation:.2f} [{low:.2f}, {high:.2f}],", end=" ")
+        print(f"\n{judge} as a judge of {criterion}: correlation {correlation:.2f},", end=" ")
         print(f"agreement {found.agreement:.2f}, kappa {kappa:.2f}, bias {found.bias:+.2f}; n {found.n}\n")
         print("| held (width) |", " | ".join(f"{how}: {what}" for how in HOW for what in ("mean", "difference")), "|")
-        print("| --- |", "---: |" * 6)
+        print("| --- |", "---: |" * 2 * len(HOW))
         for resampled in (False, True):
             covered(scores, labels, clusters, resampled, arguments.times)
 

@@ -99,18 +99,14 @@ def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along
 
 
 def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(capsys):
-    def rated(name: str, good: bool) -> dict[str, Any]:
-        return {"published": {"human": {"faith": {"r1": 4 if good else 1}}}}
-
     run = imported({"one": right, "two": lambda name: "red"})
-    rows = [json.loads(line) for line in Path("theirs/predictions.jsonl").read_text().splitlines()]
-    write_rows(Path("theirs/predictions.jsonl"), [r | rated("", r["system"] == "one") for r in rows])
-    run = al.import_predictions("theirs", "rated").path
-    standing = judged(run, Reader(credulous), labels="published_human_faith:1:4")
+    rows = [f"{name},0,{flow},{int(flow == 'one')}" for name in NAMES for flow in ("one", "two")]
+    Path("labels.csv").write_text("\n".join(["conversation,turn,flow,label", *rows, ""]))
+    standing = judged(run, Reader(credulous), labels="labels.csv")
     assert standing.mean("one").interval[1] == 1 and standing.difference("one", "two").interval[0] == -1
     capsys.readouterr()
     for command in ("show", "compare"):
-        assert main([command, "rated"]) == 0
+        assert main([command, "run"]) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert "judge_correct by reader lets pass 8 of 8 (reference)" in told and "8 of 8 (injection)" in told
         assert "kappa 0.00" in told and "two - one -1.000" in told

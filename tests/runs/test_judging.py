@@ -261,40 +261,16 @@ def imported(tmp_path: Path) -> Path:
 def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported, own_home):
     model = Reader(holds)
     standing = al.judge(
-        al.open_run(imported), "grounded", model=model, stress=0, labels="published_human_faith:1:4",
-        recordings=str(imported.parent / "recordings"),
-    )  # fmt: skip
+        al.open_run(imported), "grounded", model=model, stress=0, recordings=str(imported.parent / "recordings")
+    )
     assert part("passages", model.asked[0]) == "q00 is blue"
-    assert standing.agreement.n == 24
-    assert standing.mean("b").value == pytest.approx(1 / 3), "2 on a scale from 1 to 4"
+    assert len(standing.judged.judgements) == 24
 
 
 def test_imported_answers_without_their_documents_cannot_be_judged_by_them(imported, own_home):
     (imported.parent / "theirs" / "corpus.jsonl").unlink()
     with pytest.raises(RunError, match="no turn has the passages"):
         al.judge(al.open_run(imported), "grounded", model=Reader(holds))
-
-
-@pytest.mark.parametrize(
-    ("ratings", "problem"),
-    [
-        ("published_human_faith", "take the ends of their scale, as published_human_faith:1:4"),
-        ("published_human_faith:1", "take the ends of their scale"),
-        ("published_human_faith:4:1", "take the ends of their scale"),
-        ("published_human_faith:nan:4", "take the ends of their scale"),
-        ("published_human_faith:1:3", "turn 0 of q00 by a has 4"),
-        ("published_human_hope:1:4", "has no published_human_hope"),
-    ],
-)
-def test_ratings_that_cannot_be_labels_are_one_line(imported, own_home, capsys, ratings, problem):
-    assert main(["judge", str(imported), "--model", "scripted/none", "--labels", ratings]) == 1
-    shown = capsys.readouterr().err
-    assert problem in shown and shown.count("\n") == 1
-
-
-def test_ratings_are_no_file_to_write_into(imported, capsys):
-    assert main(["judge", str(imported), "--labels", "published_human_faith:1:4", "--next", "3"]) == 1
-    assert "--labels FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["-1", "half", "1.5"])

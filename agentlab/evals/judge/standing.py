@@ -9,19 +9,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from agentlab.core.errors import ConfigError, RunError
-from agentlab.evals.grade.imported import STORED
+from agentlab.core.errors import RunError
 from agentlab.evals.judge.judging import Judged
-from agentlab.evals.judge.labels import Reply, read_labels
-from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate, next_to_label, strata
+from agentlab.evals.judge.labels import Reply
+from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate
 from agentlab.evals.store.judges import held_line, passed_line, refusal
 from agentlab.evals.store.rows import ScoreRow
 from agentlab.evals.store.run import StoredRun
@@ -30,37 +27,6 @@ from agentlab.evals.store.run import StoredRun
 def replies(run: StoredRun) -> list[Reply]:
     """What can be labelled: every reply of the run."""
     return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
-
-
-def is_file(labels: str | Path) -> bool:
-    """Whether `labels` names a file of labels, not ratings that a run has."""
-    return not str(labels).startswith(STORED) or str(labels).endswith(".csv")
-
-
-def told_of(run: StoredRun, labels: str | Path) -> dict[Reply, float]:
-    """What people say of replies, 0 to 1: a CSV file, or a measure of the run as `published_human_faithfulness:1:4`.
-
-    Nothing is told by a file that is not there yet. Raises DatasetError for a file, ConfigError for a measure.
-    """
-    if is_file(labels):
-        return read_labels(Path(labels), replies(run)) if Path(labels).exists() else {}
-    measure, _, scale = str(labels).partition(":")
-    try:
-        low, high = map(float, scale.split(":"))
-    except ValueError:
-        low = high = math.nan
-    if not (low < high and math.isfinite(high - low)):
-        raise ConfigError(f"{labels}: ratings take the ends of their scale, as {measure}:1:4")
-    found = {}
-    for row in run.played():
-        rated = (row.scores or {}).get(measure)
-        if rated is not None and rated.value is not None:
-            if not low <= rated.value <= high:
-                raise ConfigError(f"{labels}: turn {row.turn} of {row.conversation} by {row.flow} has {rated.value:g}")
-            found[row.conversation, row.turn, row.flow, row.epoch] = (rated.value - low) / (high - low)
-    if not found:
-        raise ConfigError(f"{run.path} has no {measure}")
-    return found
 
 
 class Standing:
@@ -86,7 +52,6 @@ class Standing:
         asked = {judgement.key for judgement in judged.judgements}
         self._asked = np.array([[(flow, *turn) in asked for flow in self.flows] for turn in self.turns])
         self.labels[~self._asked] = 0
-        self._groups = strata(self.scores)
         self._file = f"judges/{judged.rubric.name}-{judged.sha256[:8]}/judge.json"
         said = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in judged.judgements)
         self._judged = hashlib.sha256(json.dumps(said).encode()).hexdigest()
@@ -99,27 +64,26 @@ class Standing:
     def agreement(self) -> Agreement | None:
         """None where nothing is labelled."""
         labels = np.where(self._asked, self.labels, np.nan)
-        return None if np.isnan(labels).all() else agreement(self.scores, labels, self.conversations)
+        return None if np.isnan(labels).all() else agreement(self.scores, labels)
 
     def mean(self, flow: str) -> Estimate:
         """What people would say of the flow's replies on the whole."""
         place = self.flows.index(flow)
         settled = ~self._asked[:, place]
         scores, labels = self.scores[:, place], self.labels[:, place]
-        return estimate(scores, labels, self._groups, self.conversations, settled=settled).within(0, 1)
+        return estimate(scores, labels, self.conversations, settled=settled).within(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
         """How much more people would say of `other` than of `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
         judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
         settled = ~(self._asked[:, a] | self._asked[:, b])
-        return estimate(judged, told, self._groups, self.conversations, settled=settled).within(-1, 1)
+        return estimate(judged, told, self.conversations, settled=settled).within(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
-        """The turns (conversation, turn, epoch) whose labels would narrow the intervals most."""
-        # Where every reply is empty there is nothing to ask.
-        asked = np.flatnonzero(self._asked.any(axis=1))
-        return [self.turns[asked[place]] for place in next_to_label(self.scores[asked], self.labels[asked], count)]
+        """Turns (conversation, turn, epoch) to label, drawn at random from those that have no label of every reply."""
+        places = np.flatnonzero(np.isnan(self.labels).any(axis=1))
+        return [self.turns[place] for place in np.random.default_rng(0).permutation(places)[:count]]
 
     @property
     def refused(self) -> str:

@@ -71,7 +71,4 @@ def held_line(found: Agreement) -> str:
     """How a judge agrees with people, in words."""
     kappa = "-" if found.kappa is None else f"{found.kappa:.2f}"
     line = f"held against {found.n} labels: agreement {found.agreement:.2f}, kappa {kappa}, bias {found.bias:+.2f}"
-    if found.correlation is None:
-        return line
-    reach = "" if found.correlation_interval is None else " [{:.2f}, {:.2f}]".format(*found.correlation_interval)
-    return f"{line}, correlation {found.correlation:.2f}{reach}"
+    return line if found.correlation is None else f"{line}, correlation {found.correlation:.2f}"

@@ -1,11 +1,11 @@
-"""Prediction-powered intervals hold what people would say of all, and labels that are chosen narrow them faster."""
+"""Prediction-powered intervals hold what people would say of all, and a judge narrows them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from agentlab.evals.stats.agreement import agreement, estimate, next_to_label, strata
+from agentlab.evals.stats.agreement import agreement, estimate
 
 CONVERSATIONS, TURNS = 12, 8
 
@@ -20,80 +20,62 @@ def a_run(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, list[str
     return judged, told, [f"c{place // TURNS}" for place in range(size)]
 
 
-def labelled(judged: np.ndarray, told: np.ndarray, count: int, chosen: bool, seed: int) -> np.ndarray:
+def labelled(told: np.ndarray, count: int, seed: int) -> np.ndarray:
     labels = np.full_like(told, np.nan)
-    if chosen:
-        for part in (10, count - 10):
-            places = next_to_label(judged, labels, part, seed)
-            labels[places] = told[places]
-    else:
-        places = np.random.default_rng(seed).choice(len(told), count, replace=False)
-        labels[places] = told[places]
+    places = np.random.default_rng(seed).choice(len(told), count, replace=False)
+    labels[places] = told[places]
     return labels
 
 
-@pytest.mark.parametrize("chosen", [True, False])
-def test_intervals_hold_the_mean_and_the_difference_of_all(chosen):
+def test_intervals_hold_the_mean_and_the_difference_of_all():
     held = []
     for seed in range(150):
         judged, told, clusters = a_run(np.random.default_rng(seed))
-        labels = labelled(judged, told, 30, chosen, seed)
-        groups = strata(judged)
+        labels = labelled(told, 30, seed)
         for scores, said, truth in (
             (judged[:, 0], labels[:, 0], told[:, 0]),
             (judged[:, 1] - judged[:, 0], labels[:, 1] - labels[:, 0], told[:, 1] - told[:, 0]),
         ):
-            low, high = estimate(scores, said, groups, clusters).interval
+            low, high = estimate(scores, said, clusters).interval
             held.append(low <= truth.mean() <= high)
     assert np.mean(held) >= 0.94
 
 
-def test_chosen_labels_and_a_judge_narrow_the_interval():
-    widths = {"chosen": [], "random": [], "no judge": []}
+def test_a_judge_narrows_the_interval():
+    widths = {"judge": [], "no judge": []}
     for seed in range(100):
         judged, told, clusters = a_run(np.random.default_rng(seed))
         for name in widths:
-            labels = labelled(judged, told, 30, name == "chosen", seed)
+            labels = labelled(told, 30, seed)
             used = np.zeros_like(judged) if name == "no judge" else judged
-            low, high = estimate(used[:, 0], labels[:, 0], strata(used), clusters).interval
+            low, high = estimate(used[:, 0], labels[:, 0], clusters).interval
             widths[name].append(high - low)
     means = {name: float(np.mean(found)) for name, found in widths.items()}
-    assert means["chosen"] < means["random"] < means["no judge"]
+    assert means["judge"] < means["no judge"]
 
 
 def test_with_every_reply_labelled_the_estimate_is_what_people_say():
     judged, told, clusters = a_run(np.random.default_rng(0))
-    assert estimate(judged[:, 0], told[:, 0], strata(judged), clusters).value == pytest.approx(told[:, 0].mean())
+    assert estimate(judged[:, 0], told[:, 0], clusters).value == pytest.approx(told[:, 0].mean())
 
 
 def test_too_few_labels_give_no_interval_and_a_judge_without_spread_is_not_used():
     judged, told, clusters = a_run(np.random.default_rng(0))
     two = np.full(len(told), np.nan)
     two[:2] = told[:2, 0]
-    assert estimate(judged[:, 0], two, strata(judged), clusters).interval is None
-    assert estimate(np.ones(len(told)), told[:, 0], np.zeros(len(told), int), clusters).share == 0
+    assert estimate(judged[:, 0], two, clusters).interval is None
+    assert estimate(np.ones(len(told)), told[:, 0], clusters).share == 0
 
 
 def test_agreement_is_that_of_a_table_worked_by_hand():
     """Cohen's example form: 20 and 15 of 50 agree, kappa .4."""
     judged = np.array([1.0] * 25 + [0.0] * 25)
     told = np.array([1.0] * 20 + [0.0] * 5 + [1.0] * 10 + [0.0] * 15)
-    found = agreement(judged[:, None], told[:, None], ["c"] * 50)
+    found = agreement(judged[:, None], told[:, None])
     assert found.kappa == pytest.approx(0.4) and found.agreement == pytest.approx(0.7)
-    assert found.bias == pytest.approx(-0.1) and found.correlation_interval is None
+    assert found.bias == pytest.approx(-0.1)
     with pytest.raises(ValueError, match="nothing is labelled"):
-        agreement(judged[:, None], np.full((50, 1), np.nan), ["c"] * 50)
-
-
-def test_no_turn_is_named_twice_and_none_that_is_labelled():
-    judged, told, _ = a_run(np.random.default_rng(3))
-    labels = np.full_like(told, np.nan)
-    seen: set[int] = set()
-    while fresh := next_to_label(judged, labels, 17):
-        assert not seen & {*fresh}
-        seen |= {*fresh}
-        labels[fresh] = told[fresh]
-    assert len(seen) == len(told)
+        agreement(judged[:, None], np.full((50, 1), np.nan))
 
 
 def test_turns_that_need_no_label_say_nothing_about_the_judge():
@@ -109,7 +91,7 @@ def test_turns_that_need_no_label_say_nothing_about_the_judge():
         asked = random.choice(np.flatnonzero(~empty), 20, replace=False)
         labels[asked] = told[asked]
         clusters = [f"c{place // 5}" for place in range(120)]
-        found = estimate(judged, labels, strata(judged[:, None]), clusters, settled=empty)
+        found = estimate(judged, labels, clusters, settled=empty)
         held.append(found.interval[0] <= told.mean() <= found.interval[1])
         bias.append(found.value - told.mean())
     assert np.mean(held) >= 0.94 and abs(np.mean(bias)) < 0.02
