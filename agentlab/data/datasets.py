@@ -9,7 +9,8 @@ import hashlib
 import json
 import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -24,27 +25,19 @@ from agentlab.data.documents import Document, load_documents
 from agentlab.data.memory_sets import MEMORY_SET, ToldSession, read_memory_set
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A loaded data set. `digest` is a SHA-256 over the conversations in use, the corpus and what was told before."""
 
-    def __init__(
-        self,
-        name: str,
-        conversations: Iterable[Conversation],
-        documents: Iterable[Document] = (),
-        told: Mapping[str, Sequence[ToldSession]] | None = None,
-        places: Mapping[str, str] | None = None,
-        memories: Mapping[str, Path] | None = None,
-    ) -> None:
-        self.name = name
-        self.conversations = tuple(conversations)
-        self.documents = tuple(documents)
-        self.told = dict(told or {})
-        """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
-        self.memories = dict(memories or {})
-        """The folder of what is in memory when a conversation begins, by its id; most begin with an empty one."""
-        self.places = dict(places or {})
-        """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
+    name: str
+    conversations: tuple[Conversation, ...]
+    documents: tuple[Document, ...] = ()
+    told: Mapping[str, Sequence[ToldSession]] = field(default_factory=dict)
+    """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
+    memories: Mapping[str, Path] = field(default_factory=dict)
+    """The folder of what is in memory when a conversation begins, by its id; most begin with an empty one."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
 
     @cached_property
     def digest(self) -> str:
@@ -68,12 +61,10 @@ class Dataset:
 
     def take(self, limit: int | None, seed: int | None = None) -> Dataset:
         """The first `limit` conversations, or with `seed` a stratified sample of them in their own order."""
-        chosen: Iterable[Conversation] = self.conversations
-        if limit is not None and seed is not None:
-            chosen = _stratified(self.conversations, limit, seed)
-        elif limit is not None:
-            chosen = self.conversations[:limit]
-        return Dataset(self.name, chosen, self.documents, self.told, self.places, self.memories)
+        if limit is None:
+            return self
+        drawn = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
+        return replace(self, conversations=tuple(drawn))
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +78,7 @@ def name_of(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dat
     return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
 
 
-def _stratified(conversations: tuple[Conversation, ...], limit: int, seed: int) -> list[Conversation]:
+def _stratified(conversations: Sequence[Conversation], limit: int, seed: int) -> Sequence[Conversation]:
     """Draw from each stratum in proportion (largest remainder); a stratum is what a conversation's turns ask for."""
     strata: dict[str, list[Conversation]] = defaultdict(list)
     for conversation in conversations:
@@ -154,8 +145,6 @@ def add_conversation(
     Lines that are there stay to the byte. Raises DatasetError where the folder holds anything else or is not writable.
     """
     file, corpus = folder / "conversations.jsonl", folder / "corpus.jsonl"
-    if folder.exists() and not folder.is_dir():
-        raise DatasetError("this is a file; a data set is a folder", folder)
     if any((folder / name).exists() for name in MEMORY_SET):
         raise DatasetError("this is a memory set, whose two files are written by hand", folder)
     is_new = not file.exists()
@@ -197,4 +186,4 @@ def check_documents(conversation: Conversation, known: Collection[str], file: Pa
 
 def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
     places = {conversation.id: f"{file}:{line}" for line, conversation in rows}
-    return Dataset(file.parent.resolve().name, (row for _, row in rows), places=places, **parts)
+    return Dataset(file.parent.resolve().name, tuple(row for _, row in rows), places=places, **parts)

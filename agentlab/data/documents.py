@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.files import read_text
 from agentlab.core.jsonl import STRICT, read_rows
 from agentlab.data import markup
 
@@ -56,7 +57,7 @@ def _read_lines(path: Path) -> Iterator[Document]:
 
 _READERS: dict[str, Callable[[str], tuple[str, str]]] = {
     ".md": markup.read_markdown,
-    ".txt": markup.read_plain,
+    ".txt": lambda text: ("", text),
     ".html": markup.read_html,
     ".htm": markup.read_html,
 }
@@ -89,15 +90,8 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _read_text(path: Path) -> str:
+    """With Unix line ends."""
     try:
-        if not path.is_file():
-            raise DatasetError("not an ordinary file", path)
-        if (size := path.stat().st_size) > _MAX_FILE_BYTES:
-            raise DatasetError(
-                f"{size / 1e6:.0f} MB is more than the {_MAX_FILE_BYTES / 1e6:.0f} MB of a document", path
-            )
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"not UTF-8 (byte {error.start}); save it as UTF-8", path) from error
-    except OSError as error:
-        raise DatasetError(f"cannot be read ({error.strerror or error})", path) from error
+        return read_text(path, _MAX_FILE_BYTES).replace("\r\n", "\n").replace("\r", "\n")
+    except (OSError, ValueError) as error:
+        raise DatasetError(getattr(error, "strerror", None) or str(error), path) from error

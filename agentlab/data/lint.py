@@ -16,7 +16,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from weakref import WeakKeyDictionary
 
 from agentlab.core.names import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation, ExpectedCall, Turn
@@ -36,14 +35,12 @@ LEAST_CONVERSATIONS = 6
 
 
 _WORD = re.compile(r"\w+")
-_linted = WeakKeyDictionary[Dataset, tuple[str, ...]]()
 
 
+@functools.lru_cache(maxsize=8)  # a run asks twice
 def lint(dataset: Dataset) -> tuple[str, ...]:
     """One line for each, with file and row, conversation, turn and key."""
-    if dataset not in _linted:
-        _linted[dataset] = tuple(_doubts(dataset))
-    return _linted[dataset]
+    return tuple(_doubts(dataset))
 
 
 def _doubts(dataset: Dataset) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Title and text of a Markdown, plain or HTML file.
+"""Title and text of a Markdown or HTML file, whose lines end as on Unix.
 
 Markdown stays as written: models read it, and passages have to be found in it again. HTML becomes the text a reader
 sees, a paragraph for each block, without scripts, styles and navigation.
@@ -20,14 +20,8 @@ _BEFORE = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"br": "\n"}
 _AFTER = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"td": " ", "th": " "}
 
 
-def read_plain(text: str) -> tuple[str, str]:
-    """("", text): plain text has no title of its own."""
-    return "", _with_unix_lines(text)
-
-
 def read_markdown(text: str) -> tuple[str, str]:
     """(first heading or "", text); a line of a code block that starts with `#` is no heading."""
-    text = _with_unix_lines(text)
     in_code = False
     for line in text.split("\n"):
         if _CODE_FENCE.match(line):
@@ -41,7 +35,7 @@ def read_html(text: str) -> tuple[str, str]:
     """(title or first h1 or "", visible text); `pre` keeps its lines."""
     from bs4 import BeautifulSoup
 
-    page = BeautifulSoup(_with_unix_lines(text), "html.parser")
+    page = BeautifulSoup(text, "html.parser")
     named = page.title or page.h1
     title = " ".join(named.get_text().split()) if named else ""
     for tag in page.find_all(_UNSEEN):
@@ -72,7 +66,3 @@ def _visible(page: Any) -> list[str]:
         elif isinstance(child, NavigableString) and not isinstance(child, PreformattedString):
             parts.append(str(child) if in_pre else re.sub(r"\s+", " ", child))
     return parts
-
-
-def _with_unix_lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")

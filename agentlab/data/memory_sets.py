@@ -109,7 +109,7 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
         told[session.conversation_id].append(session)
     for sessions in told.values():
         sessions.sort(key=lambda session: session.moment)
-    return _read_questions(folder / "questions.jsonl", told, places), told
+    return _read_questions(folder / "questions.jsonl", told, places), dict(told)
 
 
 def _read_questions(
@@ -125,28 +125,25 @@ def _read_questions(
         if missing:
             raise DatasetError(f"evidence_ids: {missing[0]!r} is neither a session nor a turn of it", file, line)
         evidence = [known[name] for name in row.evidence_ids]
-        questions.append((line, _question(row, evidence, told[row.conversation_id][-1].moment)))
+        asked = Turn(
+            user=row.question,
+            speaker=row.speaker,
+            reference_answers=row.reference_answers,
+            unanswerable=row.unanswerable,
+            metadata={"evidence_turns": evidence} if evidence else {},
+        )
+        question = Question(
+            id=row.id,
+            turns=[asked],
+            source=row.source,
+            licence=row.licence,
+            metadata={"category": row.category, "today": told[row.conversation_id][-1].moment.isoformat()},
+            memory_of=row.conversation_id,
+        )
+        questions.append((line, question))
     if not questions:
         raise DatasetError("the file holds no question", file)
     return questions
-
-
-def _question(row: QuestionRow, evidence: list[list[str]], today: datetime) -> Question:
-    asked = Turn(
-        user=row.question,
-        speaker=row.speaker,
-        reference_answers=row.reference_answers,
-        unanswerable=row.unanswerable,
-        metadata={"evidence_turns": evidence} if evidence else {},
-    )
-    return Question(
-        id=row.id,
-        turns=[asked],
-        source=row.source,
-        licence=row.licence,
-        metadata={"category": row.category, "today": today.isoformat()},
-        memory_of=row.conversation_id,
-    )
 
 
 def ingest_name(dataset: str, question: Question) -> str:

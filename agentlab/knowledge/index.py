@@ -22,7 +22,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,8 +122,9 @@ class DocumentIndex:
     def _search(
         self, query: str, vector: NDArray[Any] | None, top_k: int, doc_ids: Sequence[str] | None
     ) -> tuple[Passage, ...]:
-        among = None if doc_ids is None else self._passages_of(doc_ids)
-        if top_k < 1 or not (len(self.passages) if among is None else among.size):
+        chosen = None if doc_ids is None else set(doc_ids)
+        among = np.flatnonzero([chosen is None or passage.doc_id in chosen for passage in self.passages])
+        if top_k < 1 or not among.size:
             return ()
         count = max(top_k, _CANDIDATES)
         by_words = {} if self.method == "dense" else _best(self._words.scores(query), among, count)
@@ -141,31 +141,12 @@ class DocumentIndex:
         best = sorted(scores, key=lambda at: (-round(scores[at], _DIGITS), at))[:top_k]
         return tuple(dataclasses.replace(self.passages[at], score=round(scores[at], _DIGITS)) for at in best)
 
-    def _passages_of(self, doc_ids: Sequence[str]) -> NDArray[np.intp]:
-        """Their positions, in corpus order."""
-        numbers, owners = self._owners
-        chosen = np.zeros(len(numbers), dtype=bool)
-        chosen[[numbers[doc_id] for doc_id in doc_ids if doc_id in numbers]] = True
-        return np.flatnonzero(chosen[owners])
 
-    @cached_property
-    def _owners(self) -> tuple[dict[str, int], NDArray[np.intp]]:
-        """A number for each document, and of each passage that of its document."""
-        numbers = {document.doc_id: number for number, document in enumerate(self.documents)}
-        return numbers, np.array([numbers[passage.doc_id] for passage in self.passages], dtype=np.intp)
-
-
-def _best(scores: NDArray[np.float32], among: NDArray[np.intp] | None, count: int) -> dict[int, float]:
-    """The `count` highest scores of the positions `among`, or of all; by position, the first of equals."""
-    some = scores if among is None else scores[among]
-    if len(some) > count:
-        # What is no candidate even after rounding, which orders what is left, need not be sorted.
-        least = np.partition(some, len(some) - count)[len(some) - count] - 2 * _SAME
-        near = np.flatnonzero(some >= least)
-        among, some = near if among is None else among[near], some[near]
-    some = some.astype(np.float64)
+def _best(scores: NDArray[np.float32], among: NDArray[np.intp], count: int) -> dict[int, float]:
+    """The `count` highest scores of the positions `among`, by position; the first of equals."""
+    some = scores[among].astype(np.float64)
     best = np.argsort(-some.round(_DIGITS), kind="stable")[:count]
-    return {int(at if among is None else among[at]): float(some[at]) for at in best}
+    return {int(among[at]): float(some[at]) for at in best}
 
 
 def _fused(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, float]:
