@@ -18,7 +18,7 @@ from agentlab.evals.compare.ship import Verdict, verdict_on
 from agentlab.evals.report.show import expected, worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import summary_rows
-from agentlab.evals.store.rows import Play
+from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
 ERRORS_SHOWN = 3
@@ -125,7 +125,7 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 
-def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, more: int) -> None:
+def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, str] | None, more: int) -> None:
     """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
@@ -141,9 +141,9 @@ def _show_next(console: Console, run: Run, worst: tuple[Play, int, str] | None, 
     folder = shlex.quote(str(run.path))
     steps = []
     if worst:
-        play, turn, why = worst
-        flow, conversation = shlex.quote(play[0]), shlex.quote(play[1])
-        steps.append((f"show {folder} {conversation}", f"the worst: turn {turn}, {why} in {play[0]}"))
+        row, why = worst
+        flow, conversation = shlex.quote(row.flow), shlex.quote(row.conversation)
+        steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
         if run.result.mode != IMPORTED:
             steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
     if len(run.result.flows) > 1:

@@ -17,7 +17,7 @@ from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
+from agentlab.evals.store.rows import TurnFigures, TurnRow
 
 NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
@@ -116,10 +116,7 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
 
 
-Badness = tuple[int, float, str]
-
-
-def badness(row: TurnRow | TurnFigures) -> Badness:
+def _badness(row: TurnRow | TurnFigures) -> tuple[int, float, str]:
     """What `worst_turn` orders turns by: 0 for one that failed, else the rank of its headline score and that."""
     if row.error is not None:
         return 0, 0.0, "failed"
@@ -131,13 +128,11 @@ def badness(row: TurnRow | TurnFigures) -> Badness:
     return min(low, default=(1 + len(HEADLINES), 1.0, ""))
 
 
-def worst_turn(turns: Iterable[TurnRow | TurnFigures]) -> tuple[Play, int, str] | None:
+def worst_turn(turns: Iterable[TurnRow | TurnFigures]) -> tuple[TurnRow | TurnFigures, str] | None:
     """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
-    worst = min(((badness(row), row.play, row.turn) for row in turns), key=lambda each: each[0][:2], default=None)
-    if worst is None:
-        return None
-    (_, _, why), play, turn = worst
-    return (play, turn, why) if why else None
+    worst = min(turns, key=lambda row: _badness(row)[:2], default=None)
+    why = _badness(worst)[2] if worst else ""
+    return (worst, why) if worst and why else None
 
 
 def _title(row: TurnRow) -> str:
