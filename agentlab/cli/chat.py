@@ -203,8 +203,8 @@ class TerminalChat:
         )
         if begins_with:
             self.screen.dim(f"{flow} goes on after turn {len(begins_with)}; memory is as it is now")
-        elif chat.earlier:
-            self.screen.dim(f"{flow} goes on after {chat.earlier} messages; /reset begins a new conversation")
+        elif earlier := len(chat.told.messages):
+            self.screen.dim(f"{flow} goes on after {earlier} messages; /reset begins a new conversation")
         self._tell_of_other_memories(chat.variant.memory)
         return chat
 

@@ -1,4 +1,4 @@
-"""What a session is built on: the shapes of a model, an embedder, an index, a memory, a tool and stored history.
+"""What a session is built on: the shapes of a model, an embedder, an index, a memory and a tool.
 
 Each is as narrow as its double in a test allows; implementations live in their own rooms and do not know each other.
 """
@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agentlab.core.events import Phase
-from agentlab.core.messages import Added, Citation, Completion, Fact, Message, Passage, Request, ToolSpec
+from agentlab.core.messages import Added, Completion, Fact, Message, Passage, Request, ToolSpec
 from agentlab.core.slot import Slot
 
 if TYPE_CHECKING:
@@ -196,23 +196,6 @@ class Tool(Protocol):
     def run(self, arguments: dict[str, Any], context: ToolContext, /) -> Awaitable[str] | str:
         """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
         ...
-
-
-class History(Protocol):
-    """Stored conversations, each message pointing at the one it replies to."""
-
-    def save(
-        self,
-        conversation: str,
-        role: str,
-        text: str,
-        *,
-        reply_to: int | None = None,
-        speaker: str | None = None,
-        citations: Sequence[Citation] = (),
-        created: datetime | None = None,
-    ) -> int: ...
-    def chain(self, message_id: int, limit: int | None = None) -> tuple[Message, ...]: ...
 
 
 @dataclass(frozen=True)

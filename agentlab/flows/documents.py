@@ -132,7 +132,7 @@ def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
     with session.step("send_and_persist"):
         session.notify("reply", shown)
         session.save_message("user", turn.text, speaker=turn.speaker_name)
-        session.save_message("agent", text, citations=citations)
+        session.save_message("agent", text)
     session.notify("info", f"answered with {len(citations)} citation{'' if len(citations) == 1 else 's'}")
     return Reply(text=text, citations=citations, data={"shown": shown})
 

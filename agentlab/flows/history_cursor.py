@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from agentlab.core.messages import Message
 from agentlab.core.slot import Slot
@@ -12,24 +11,24 @@ from agentlab.session.session import Session
 
 @dataclass
 class HistoryCursor:
-    """Where in the stored conversation the flow is: `position` messages into the session's `chapter`."""
+    """Where in the stored conversation the flow is: `position` messages into the history's `chapter`."""
 
     chapter: int
     position: int = 0
 
     def catch_up(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
         """Whether the session has forgotten what was said before; what was stored without the flow since it looked."""
-        begins_anew = self.chapter != session.chapter
+        begins_anew = self.chapter != session.history.chapter
         if begins_anew:
-            self.chapter, self.position = session.chapter, 0
+            self.chapter, self.position = session.history.chapter, 0
         stored = session.load_conversation()
         unseen, self.position = stored[self.position :], len(stored)
         return begins_anew, unseen
 
-    def save_known(self, session: Session, role: str, text: str, **about: Any) -> None:
-        """Store a message that the flow knows already; `about` it is what `Session.save_message` takes."""
-        session.save_message(role, text, **about)
+    def save_known(self, session: Session, role: str, text: str, speaker: str | None = None) -> None:
+        """Store a message that the flow knows already."""
+        session.save_message(role, text, speaker=speaker)
         self.position += 1
 
 
-CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.chapter))
+CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.history.chapter))

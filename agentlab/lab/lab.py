@@ -78,8 +78,8 @@ class Lab(RunningBench):
         from agentlab.lab.chat import Chat
 
         variant = self.variant(flow or self.variants[0].label)
-        chat = Chat(self, dataclasses.replace(variant, model=model or variant.model), **options)
-        chat.on_close = lambda: self._chats.discard(chat)
+        variant = dataclasses.replace(variant, model=model or variant.model)
+        chat = Chat(self, variant, on_close=self._chats.discard, **options)
         self._chats.add(chat)
         return chat
 

@@ -1,23 +1,32 @@
-"""Writes a live conversation down: as a data set with its documents, recorded calls and a spec, or a turn as a test."""
+"""Writes a live conversation down: turn by turn in a chat's folder, as a data set that replays, or a turn as a test."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import shutil
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import yaml
+from pydantic import Field
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import append_whole
+from agentlab.core.files import append_whole, replace_file
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import Conversation, Turn
+from agentlab.core.messages import Message
+from agentlab.core.scratch import folder_of
+from agentlab.data.conversations import Conversation, Strict, Turn
 from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document
+from agentlab.session.history import History
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
+log = logging.getLogger(__name__)
 CONVERSATION = "chat"
 """What live conversations are called in traces and stored histories; their randomness depends on it."""
 BROKEN_OFF = "broken_off"
@@ -27,17 +36,127 @@ STORED, RECORDED = "conversations", "recordings"
 _NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
 
 
-def keep_row(file: Path, row: Turn) -> None:
-    """Add a turn to those that a conversation has had so far; raises ConfigError where it cannot be kept."""
+class StoredMessage(Strict):
+    role: Literal["user", "agent", "system"]
+    text: str
+    name: str | None = None
+
+
+class ToldTurn(Strict):
+    """A turn of a chat as a row of a data set, and the messages that the flow stored in it."""
+
+    turn: Turn
+    stored: list[StoredMessage] = Field(default_factory=list)
+    reply: str | None = None
+
+
+class Told:
+    """The turns of a chat since its conversation began, in earlier chats too: a row each in a file, if there is one."""
+
+    def __init__(self, database: Path | None, memory: Path, begins_with: Sequence[Turn]) -> None:
+        """Raises DatasetError, with file and line, and ConfigError for files that cannot be used."""
+        self.memory = memory
+        """The folder of what is remembered."""
+        self._file = None if database is None else database.with_suffix(".jsonl")
+        self.began = folder_of(self) / "memory" if database is None else database.with_suffix(".began")
+        """What was in memory when the conversation began."""
+        self.rows: list[ToldTurn] = []
+        if database is not None and self._file is not None and not begins_with:
+            if self._file.exists():
+                self.rows = [row for _, row in read_rows(self._file, ToldTurn)]
+            elif database.exists():
+                beside = database.with_suffix(".turns.jsonl")
+                self.rows = _older(database, beside)
+                self._write(replace_file, self.rows)
+                database.unlink()
+                beside.unlink(missing_ok=True)
+        self.is_new = not self.rows
+        self.rows += [_told_without_the_flow(turn) for turn in begins_with]
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that is stored, oldest first."""
+        return [Message(role=m.role, text=m.text, name=m.name) for row in self.rows for m in row.stored]
+
+    def begin(self) -> None:
+        """What is told so far takes the place of what the file held, and what is remembered that of `began`."""
+        self._write(replace_file, self.rows)
+        try:
+            shutil.rmtree(self.began, ignore_errors=True)
+            names = [file.name for file in self.memory.iterdir()] if self.memory.is_dir() else []
+            if set(names) - _NO_MEMORY(str(self.memory), names):
+                shutil.copytree(self.memory, self.began, ignore=_NO_MEMORY, symlinks=True)
+        except OSError as problem:
+            log.warning("what is saved will begin with an empty memory: %s", problem.strerror or problem)
+
+    def add(self, turn: Turn, stored: Sequence[Message], reply: str | None) -> None:
+        """Note a turn, which came to no end where there is no `reply`: that is kept as far as later ones could read it.
+
+        Raises ConfigError where it cannot be kept.
+        """
+        if reply is None:
+            texts = {message.role: message.text for message in stored}
+            replies = [texts["agent"]] if "agent" in texts else []
+            read = {"user": texts.get("user", turn.user), "reference_answers": replies}
+            turn = turn.model_copy(update={"scored": False, **read, "metadata": {**turn.metadata, BROKEN_OFF: True}})
+        if reply is not None or stored:
+            self.rows.append(_told(turn, stored, reply))
+            self._write(append_whole, self.rows[-1:])
+
+    def forget(self) -> None:
+        self.rows.clear()
+        self._write(replace_file, [])
+
+    def _write(self, write: Callable[[Path, bytes], None], rows: Sequence[ToldTurn]) -> None:
+        if self._file is None:
+            return
+        try:
+            write(self._file, _lines(rows))
+        except OSError as problem:
+            raise ConfigError(f"{self._file}: cannot be kept here ({problem.strerror or problem})") from None
+
+
+def _lines(rows: Iterable[ToldTurn]) -> bytes:
+    return "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows).encode()
+
+
+def _told(turn: Turn, stored: Iterable[Message], reply: str | None) -> ToldTurn:
+    messages = [StoredMessage.model_validate({"role": m.role, "text": m.text, "name": m.name}) for m in stored]
+    said = [message.text for message in messages if message.role == "agent"]
+    return ToldTurn(turn=turn, stored=messages, reply=said[-1] if said else reply)
+
+
+def _told_without_the_flow(turn: Turn) -> ToldTurn:
+    history = History()
+    history.save("user", turn.user)
+    for reply in turn.reference_answers[:1]:
+        history.save("agent", reply)
+    return _told(turn, history.messages, None)
+
+
+def _older(database: Path, beside: Path) -> list[ToldTurn]:
+    """What a chat before this version kept: its messages in SQLite, and rows of its turns in a file beside."""
     try:
-        append_whole(file, f"{row.model_dump_json(exclude_defaults=True)}\n".encode())
-    except OSError as problem:
-        raise ConfigError(f"{file}: the turn cannot be kept here ({problem.strerror or problem})") from None
-
-
-def kept_rows(file: Path) -> list[Turn]:
-    """The turns that a conversation had in earlier chats; raises DatasetError, with file and line."""
-    return [row for _, row in read_rows(file, Turn)] if file.exists() else []
+        with contextlib.closing(sqlite3.connect(database)) as kept:
+            found = kept.execute("SELECT id, reply_to, role, text, speaker FROM messages").fetchall()
+    except sqlite3.Error as problem:
+        raise ConfigError(f"{database}: the stored conversation cannot be used ({problem})") from None
+    links = {number: (before, Message(role=role, text=text, name=name)) for number, before, role, text, name in found}
+    chain: list[Message] = []
+    at = max(links, default=None)
+    while at in links:
+        at, message = links[at]
+        chain.insert(0, message)
+    said: list[list[Message]] = []
+    for message in chain:
+        if message.role == "user" or not said:
+            said.append([])
+        said[-1].append(message)
+    turns = [row for _, row in read_rows(beside, Turn)] if beside.exists() else []
+    # The messages may begin before the rows do, or the other way round; the last ones are of the same turn.
+    turns = [Turn(user=messages[0].text, scored=False) for messages in said[: max(0, len(said) - len(turns))]] + turns
+    said = [[] for _ in range(len(turns) - len(said))] + said
+    return [_told(turn, messages, None) for turn, messages in zip(turns, said, strict=True)]
 
 
 def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document], folder: Path) -> str:
@@ -48,24 +167,16 @@ def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document
     return add_conversation(folder, turns, documents, source="a live conversation").id
 
 
-def keep_memory(memory: Path, began: Path) -> None:
-    """Copy what is in memory as a conversation begins to the folder `began`, which is not there if nothing is."""
-    shutil.rmtree(began, ignore_errors=True)
-    names = [file.name for file in memory.iterdir()] if memory.is_dir() else []
-    if set(names) - _NO_MEMORY(str(memory), names):
-        shutil.copytree(memory, began, ignore=_NO_MEMORY, symlinks=True)
-
-
 def save_chat(
     bench: Workbench,
     variant: Variant,
-    said: Sequence[Turn],
+    told: Told,
     documents: Sequence[Document],
-    began: Path,
     mcp: Path | None,
     folder: Path,
 ) -> str:
-    """See `Chat.save`. A turn that was broken off is kept, but not asked again; `began` is of `keep_memory`."""
+    """See `Chat.save`. A turn that was broken off is kept, but not asked again."""
+    said = [row.turn for row in told.rows]
     if not any(turn.scored for turn in said):
         raise ConfigError("nothing was answered in this conversation yet, so there is nothing to save")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -85,12 +196,12 @@ def save_chat(
     }
     if mcp is not None:
         spec["mcp"] = str(mcp)
-    memory = "memory" if began.is_dir() else None
-    conversation = Conversation(id=CONVERSATION, turns=list(said), source="a live conversation", memory=memory)
+    memory = "memory" if told.began.is_dir() else None
+    conversation = Conversation(id=CONVERSATION, turns=said, source="a live conversation", memory=memory)
     try:
         (folder / "recordings").mkdir(parents=True)
         if memory is not None:
-            shutil.copytree(began, folder / memory, symlinks=True)
+            shutil.copytree(told.began, folder / memory, symlinks=True)
         line = conversation.model_dump_json(exclude_defaults=True)
         (folder / "conversations.jsonl").write_text(f"{line}\n", encoding="utf-8")
         if documents:

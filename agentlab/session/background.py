@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from agentlab.core.errors import ENDS_RUN
 from agentlab.core.names import BACKGROUND_FAILED
-from agentlab.session.clock import Clock, Scope
+from agentlab.session.clock import Scope
+from agentlab.session.traced import Traced
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -19,18 +19,14 @@ WOULD_END_ALL = (SystemExit, KeyboardInterrupt, GeneratorExit)
 """What a task must not raise: the event loop ends with it. Whoever is really interrupted is cancelled instead."""
 
 
-class BackgroundWork(ABC):
+class BackgroundWork(Traced):
     """Side by side with `parallel`; with `background` one piece after the other, once the reply is there."""
 
-    _clock: Clock
-
-    def __init__(self) -> None:
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
         self._background: list[_Piece] = []
         self._doing: tuple[_Piece, asyncio.Task[None]] | None = None
         self._pieces = 0
-
-    @abstractmethod
-    def notify(self, name: str, text: str = "", **data: Any) -> None: ...
 
     def background(self, work: Coroutine[Any, Any, None], name: str, *, only_here: bool = False) -> None:
         """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.

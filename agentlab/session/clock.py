@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -110,9 +111,7 @@ class Clock:
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """The first fields of an event that begins now."""
-        return self._open(phase, self.scope)
-
-    def _open(self, phase: Phase | None, scope: Scope) -> dict[str, Any]:
+        scope = self.scope
         event_id = self.trace.next_id()
         self._began[event_id] = start = self._reached(scope)
         return {
@@ -130,14 +129,12 @@ class Clock:
         self.stream.emit(StepBegun(event.turn, event))
 
     def close(self, event: Event) -> None:
-        self._take(event)
-        self.set_predecessors((event.id,))
-
-    def _take(self, event: Event) -> None:
+        """Write the event down; what comes next comes after it."""
         if event.parent is not None:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = end = event.start + event.seconds
         self._latest = max(self._latest, end)
+        self.set_predecessors((event.id,))
         self.trace.append(event)
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
@@ -146,12 +143,28 @@ class Clock:
             ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
             self.stream.emit(ended)
 
-    def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> _Timed:
+    @contextmanager
+    def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
         """Make the block one event; what the block puts into the dict it is given becomes fields of the event."""
-        return _Timed(self, kind, phase, facts)
+        outer = self.scope
+        opened = self.open(phase)
+        if self.stream.is_heard and kind not in (Decision, Notice):
+            self.begun(kind(**opened, **facts))
+        self.scope = Scope(outer.turn, opened["id"], (), outer.background, outer.path)
+        began = time.perf_counter()
+        try:
+            yield facts
+        except BaseException as failure:
+            interrupted = isinstance(failure, asyncio.CancelledError)
+            facts["error"] = "interrupted" if interrupted else f"{type(failure).__name__}: {failure}"
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            self.scope = outer
+            self.close(self._ended_event(kind, opened | facts, seconds))
 
-    def close_timed(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> None:
-        """End a block that took so many seconds: of a whole its longest path counts, of a part what was recorded."""
+    def _ended_event(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> Event:
+        """A block that took so many seconds: of a whole its longest path counts, of a part what was recorded."""
         parts = self._parts.pop(fields["id"], None)
         if parts:
             parts.sort(key=lambda part: part.id)
@@ -161,36 +174,7 @@ class Clock:
         if not parts and event.work is not None:
             took, origin = self._recorded_duration(event.work, seconds)
             event = replace(event, seconds=took, origin=origin)
-        self._take(event)
-
-
-class _Timed:
-    """The block of `Clock.timed`; not a generator, of which a run of a million events would feel the cost."""
-
-    __slots__ = ("_began", "_clock", "_facts", "_kind", "_opened", "_outer", "_phase")
-
-    def __init__(self, clock: Clock, kind: type[Event], phase: Phase | None, facts: dict[str, Any]) -> None:
-        self._clock, self._kind, self._phase, self._facts = clock, kind, phase, facts
-
-    def __enter__(self) -> dict[str, Any]:
-        clock, kind = self._clock, self._kind
-        self._outer = outer = clock.scope
-        self._opened = clock._open(self._phase, outer)
-        if clock.stream.is_heard and kind not in (Decision, Notice):
-            clock.begun(kind(**self._opened, **self._facts))
-        clock.scope = Scope(outer.turn, self._opened["id"], (), outer.background, outer.path)
-        self._began = time.perf_counter()
-        return self._facts
-
-    def __exit__(self, kind: object, failure: BaseException | None, traceback: object) -> None:
-        seconds = time.perf_counter() - self._began
-        if failure is not None:
-            interrupted = isinstance(failure, asyncio.CancelledError)
-            self._facts["error"] = "interrupted" if interrupted else f"{type(failure).__name__}: {failure}"
-        # What comes next comes after it.
-        outer = self._outer
-        self._clock.scope = Scope(outer.turn, outer.parent, (self._opened["id"],), outer.background, outer.path)
-        self._clock.close_timed(self._kind, self._opened | self._facts, seconds)
+        return event
 
 
 def _running_task() -> asyncio.Task[Any] | None:

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import Any
 
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.events import MemoryOp, Phase
 from agentlab.core.messages import Added, Fact
 from agentlab.core.protocols import DUPLICATE_AT, Memory
-from agentlab.core.trace import Trace
-from agentlab.session.clock import Clock
+from agentlab.session.traced import Traced
 
 
-class MemoryVerbs(ABC):
+class MemoryVerbs(Traced):
     """What a session can do with its memory; nothing, and no event, where it has none."""
 
-    memory: Memory | None
-    memory_min_score: float | None
-    """Cosine similarity from which a fact is relevant enough to be brought; None: whatever is nearest is brought."""
-    now: datetime
-    speaker: str
-    """Who speaks in this turn; "" where nobody said so."""
-    trace: Trace
     _last_fact: tuple[str, int] = ("", 0)
-    _clock: Clock
-
-    @abstractmethod
-    def step(self, name: str, text: str = "") -> AbstractContextManager[object]: ...
-    @abstractmethod
-    async def _embed(self, text: str, phase: Phase, model: str) -> Any: ...
 
     async def recall(
         self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"
     ) -> tuple[Fact, ...]:
         """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
 
-        `min_score`: None takes the session's `memory_min_score`.
+        `min_score`: None takes that of what the session has, `memory_min_score`.
 
         Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
         """
@@ -48,7 +31,7 @@ class MemoryVerbs(ABC):
         with self.step("recall"):
             vector = await self._embed_for(self.memory, text, phase)
             with self._clock.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
-                least = self.memory_min_score if min_score is None else min_score
+                least = self.has.memory_min_score if min_score is None else min_score
                 facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=least)
         return tuple(facts["facts"])
 

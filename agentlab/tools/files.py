@@ -28,11 +28,12 @@ _DEEPEST = 32
 
 
 def _opened(session: Any) -> Path:
-    if session.files is not None and session.keeps_files:
-        return Path(session.files)
+    files = session.has.files
+    if files.workspace is not None and files.keeps:
+        return Path(files.workspace)
     folder = folder_of(session, "workspace-")
-    if session.files is not None:
-        shutil.copytree(session.files, folder, symlinks=True, dirs_exist_ok=True, ignore=_neither_files_nor_folders)
+    if files.workspace is not None:
+        shutil.copytree(files.workspace, folder, symlinks=True, dirs_exist_ok=True, ignore=_neither_files_nor_folders)
     return folder
 
 

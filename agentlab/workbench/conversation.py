@@ -50,6 +50,8 @@ class TurnDriver:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.turns = 0
+        """How many it has begun."""
         self._finishing: asyncio.Task[None] | None = None
         self._began = time.perf_counter()
 
@@ -59,8 +61,8 @@ class TurnDriver:
         Raises what ends a run (ENDS_RUN), and CancelledError where it is the caller that is cancelled.
         """
         await self.finish()
-        self.session.now = now or self.session.now
-        self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "")
+        self.turns += 1
+        self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
         began = time.perf_counter()
         stream = self.session.stream
         if stream.is_heard:
@@ -87,7 +89,7 @@ class TurnDriver:
 
     def _time_left(self) -> tuple[float | None, str]:
         """Seconds for the turn that begins, None for any number, and the key of the spec that says so."""
-        of_turn, of_all = self.session.turn_seconds, self.session.conversation_seconds
+        of_turn, of_all = self.session.has.bounds.turn, self.session.has.bounds.conversation
         left = None if of_all is None else max(0.0, of_all - (time.perf_counter() - self._began))
         if left is not None and (of_turn is None or left < of_turn):
             return left, f"timeouts.conversation: {of_all:g} s"

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import os
 import string
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,13 @@ class Variant:
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
     calls_per_turn: float | None
+
+    def check_tools(self, there: Iterable[str]) -> None:
+        """ConfigError where the setting `tools` names one that neither the flow nor anything found has."""
+        known = {*there, *(tool.spec.name for tool in self.tools)}
+        for name in getattr(self.settings, "tools", None) or ():
+            if name not in known:
+                raise ConfigError(f"flow {self.label!r}: tools: {plugins.unknown('tool', name, known)}")
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:

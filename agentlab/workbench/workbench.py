@@ -11,32 +11,29 @@ import fnmatch
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
 from agentlab.core.prices import PriceTable, load_prices
-from agentlab.core.protocols import Embedder, Index, Memory, Tool
+from agentlab.core.protocols import Embedder, Index, Memory
 from agentlab.core.scratch import folder_of, scratch
-from agentlab.core.stream import Stream
-from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, load_dataset, stamp
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.weights import home
-from agentlab.session.history import ConversationDatabase, ConversationList
-from agentlab.session.session import Generation, Session
+from agentlab.session.session import Session
+from agentlab.session.traced import Bounds, Files, Generation, Has
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.limits import Limits
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
+from agentlab.workbench.seat import Seat
 from agentlab.workbench.spec import RetrievalSpec, Spec
 from agentlab.workbench.variants import Variant, check_consistency, make_variant
 
@@ -245,86 +242,54 @@ class Workbench:
         backend = plugins.resolve("memory", variant.memory)
         return await open_or_unavailable(variant.memory, lambda: backend.connect(str(folder), self._queries))
 
-    async def session(
-        self,
-        variant: Variant,
-        trace: Trace,
-        *,
-        index: Index | None,
-        tools: Sequence[Tool] = (),
-        memory: Memory | None = None,
-        folder: Path | None = None,
-        database: ConversationDatabase | None = None,
-        now: datetime | None = None,
-        stream: Stream | None = None,
-        mcp: Path | None = None,
-        live: bool = False,
-        recorder: Recorder | None = None,
-    ) -> Session:
-        """A session for one conversation. `tools` that a data set brings replace the flow's own, but for look-ups and,
-        where there is a memory, what works on it. `mcp` is a file of servers whose tools come on top, in place of the
-        spec's. A `live` one, of a chat, takes up what servers change, tells what is odd about them, and works in the
-        folder `files` of the spec itself."""
-
-        def offered(name: str) -> bool:
-            if name == LOOKUP_DOCUMENTS:
-                return index is not None
-            # What a conversation brings answers in place of ours, the memory tools too; their steps stay.
-            return memory is not None and name not in given if name in MEMORY_TOOLS else not tools
-
-        given = {tool.spec.name for tool in tools}
-        managers = [] if tools else await self.tool_managers(variant, mcp, live=live)
-        built_in = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
-        brought = [tool for tool in tools if tool.spec.name not in built_in]
-        history = database or ConversationList()
-        generation = variant.generation
-        seed = None if generation.seed is None else generation.seed + trace.epoch
+    async def session(self, variant: Variant, seat: Seat) -> Session:
+        """A session in which the flow answers; raises ConfigError where its setting `tools` names one nobody has."""
+        managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, live=seat.live)
+        seconds = self.spec.timeouts
         gateway = Gateway(
-            recorder or self.recorder,
+            seat.recorder or self.recorder,
             await self.model(variant.model),
             self._queries,
-            flow=trace.flow,
-            conversation=trace.conversation,
-            epoch=trace.epoch,
-            call_seconds=self.spec.timeouts.call,
+            flow=seat.trace.flow,
+            conversation=seat.trace.conversation,
+            epoch=seat.trace.epoch,
+            call_seconds=seconds.call,
         )
-        session = Session(
-            trace=trace,
-            gateway=gateway,
-            history=history,
-            reply_to=history.last_message(trace.conversation),
-            now=now or self.spec.today,
-            generation=Generation(temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens),
-            index=index,
-            top_k=variant.retrieval.top_k,
-            memory=memory,
-            memory_min_score=getattr(variant.settings, "memory_min_score", None),
-            folder=folder,
-            files=None if self.spec.files is None else Path(self.spec.files),
-            keeps_files=live,
-            tools=[*built_in.values(), *brought],
-            tools_are_brought=bool(tools),
+        sampling = variant.generation
+        seed = None if sampling.seed is None else sampling.seed + seat.trace.epoch
+        workspace = None if self.spec.files is None else Path(self.spec.files)
+        has = Has(
             settings=variant.settings,
             prompts=variant.prompts,
+            generation=Generation(temperature=sampling.temperature, seed=seed, max_tokens=sampling.max_tokens),
+            tools=seat.tools_of(variant),
+            tools_are_brought=bool(seat.tools),
+            index=seat.index,
+            top_k=variant.retrieval.top_k,
+            memory=seat.memory,
+            memory_min_score=getattr(variant.settings, "memory_min_score", None),
+            files=Files(workspace=workspace, keeps=seat.live, folder=seat.folder),
+            bounds=Bounds(
+                turn=seconds.turn,
+                conversation=seconds.conversation,
+                tokens=getattr(variant.settings, "token_limit", None),
+            ),
             price=self.prices.cost,
-            stream=stream,
         )
-        session.turn_seconds = self.spec.timeouts.turn
-        session.conversation_seconds = self.spec.timeouts.conversation
+        session = Session(
+            trace=seat.trace,
+            gateway=gateway,
+            now=seat.now or self.spec.today,
+            has=has,
+            history=seat.history,
+            stream=seat.stream,
+        )
         for manager in managers:
             manager.offer_to(session)
-            for problem in manager.problems if live else ():
+            for problem in manager.problems if seat.live else ():
                 session.notify("systemError", problem, title="tools")
-        self._check_tools(variant, session.tools)
+        variant.check_tools(session.tools)
         return session
-
-    @staticmethod
-    def _check_tools(variant: Variant, there: Iterable[str]) -> None:
-        """ConfigError where the flow's setting `tools` names one that neither it nor anything found has."""
-        known = {*there, *(tool.spec.name for tool in variant.tools)}
-        for name in getattr(variant.settings, "tools", None) or ():
-            if name not in known:
-                raise ConfigError(f"flow {variant.label!r}: tools: {plugins.unknown('tool', name, known)}")
 
     async def tool_managers(
         self, variant: Variant, mcp: Path | None = None, *, live: bool = False

@@ -44,7 +44,7 @@ async def connected(stack: AsyncExitStack, adapter: str, openai_answer: Any, gem
             model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
     stack.push_async_callback(model.close)
     session = session_over(rag_only, model)
-    session._price = PRICES.cost
+    session.change(price=PRICES.cost)
     session.begin_turn(0)
     return session
 

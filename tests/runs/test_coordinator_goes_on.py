@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_used_leaves_what_was_said(folder, content):
 
 def test_the_history_of_another_conversation_is_not_taken_up(folder):
     talk(folder, ["Hello, Ann."], "I am Ann.")
-    (folder / "chat.sqlite").unlink()
+    (folder / "chat.jsonl").unlink()
     model = talk(folder, ["Hi."], "Hello")
     assert len(seen(model)) == 1
 

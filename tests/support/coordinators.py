@@ -120,4 +120,4 @@ class Slow:
 
 
 def stored(session):
-    return [(m["role"], m["text"]) for m in session._history.messages("conversation")]
+    return [(m.role, m.text) for m in session.history.messages]

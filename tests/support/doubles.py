@@ -12,8 +12,8 @@ import numpy as np
 from agentlab.core.messages import Passage
 from agentlab.core.trace import Trace
 from agentlab.models.scripted import Scripted
-from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
+from agentlab.session.traced import Bounds, Has
 from agentlab.tools.documents import lookup_documents
 from agentlab.wire.gateway import Gateway
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
@@ -94,14 +94,15 @@ def session_over(
     """A session as the Lab would make it for `flow`, with a scripted model and a flat index."""
     own = [lookup_documents] if "lookup_documents" in getattr(flow, "TOOLS", ()) and index is not None else []
     trace = Trace("test", "conversation")
-    return Session(
-        trace=trace,
-        gateway=gateway_to(model, trace, (memory or index).embedder if memory or index else None, retries=retries),
-        memory=memory,
-        history=ConversationDatabase(),
-        now=datetime(2026, 1, 1),
-        index=index,
-        tools=own if tools is None else tools,
-        settings=flow.Settings(**settings) if hasattr(flow, "Settings") else None,
+    made = flow.Settings(**settings) if hasattr(flow, "Settings") else None
+    has = Has(
+        settings=made,
         prompts=getattr(flow, "PROMPTS", {}),
+        tools={tool.spec.name: tool for tool in (own if tools is None else tools)},
+        index=index,
+        memory=memory,
+        bounds=Bounds(tokens=getattr(made, "token_limit", None)),
     )
+    embedder = (memory or index).embedder if memory or index else None
+    gateway = gateway_to(model, trace, embedder, retries=retries)
+    return Session(trace=trace, gateway=gateway, now=datetime(2026, 1, 1), has=has)

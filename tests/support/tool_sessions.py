@@ -10,8 +10,8 @@ from agentlab.core.messages import ToolCall
 from agentlab.core.trace import Trace
 from agentlab.models.embedders import hashing
 from agentlab.models.scripted import Scripted
-from agentlab.session.history import ConversationDatabase
 from agentlab.session.session import Session
+from agentlab.session.traced import Has
 from agentlab.wire.recorder import Recorder
 from support.doubles import gateway_to
 
@@ -23,7 +23,8 @@ def session_with(*tools: Any, model: Any = None, recorder: Recorder | None = Non
     trace = Trace("test", "conversation")
     model = model or Scripted([])
     gateway = gateway_to(model, trace, EMBEDDER, recorder)
-    return Session(trace=trace, gateway=gateway, history=ConversationDatabase(), now=NOW, memory=memory, tools=tools)
+    has = Has(memory=memory, tools={tool.spec.name: tool for tool in tools})
+    return Session(trace=trace, gateway=gateway, now=NOW, has=has)
 
 
 async def call(session: Session, name: str, **arguments: Any) -> str:

@@ -36,6 +36,7 @@ from agentlab.evals.store.rows import TurnRow, encode
 from agentlab.evals.store.run import StoredRun
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver
+from agentlab.workbench.seat import Seat
 from agentlab.workbench.workbench import Workbench
 
 STRESS = ""
@@ -155,7 +156,7 @@ async def judge(
         for item in waiting:
             trace = Trace(f"judge {rubric.name}", f"{item.flow or 'known'}/{item.conversation}", item.epoch)
             trace.listeners.append(folder.ledger_of(trace))
-            session = await bench.session(variant, trace, index=None)
+            session = await bench.session(variant, Seat(trace=trace))
             played = await TurnDriver(session).play(
                 partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
             )

@@ -19,6 +19,7 @@ from agentlab.core.protocols import Memory
 from agentlab.evals.play.memories import Assignment
 from agentlab.session.session import Session
 from agentlab.wire.recorder import Recorder
+from agentlab.workbench.seat import Seat
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -45,15 +46,16 @@ class Fork:
         return Recorder("replay", bench.recorder.recordings)
 
     async def go_on(
-        self, bench: Workbench, play: Assignment, session: Session, opened: contextlib.AsyncExitStack, **others: Any
+        self, bench: Workbench, play: Assignment, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
     ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
         """Hand the session over to the variant of now, and return what answers from here on.
 
-        `others` are parts of a session that do not depend on the variant; what is opened for it ends with `opened`.
+        `seat` is that of the first turns; what is opened for the others ends with `opened`.
         """
         memory = await self._memory(bench, play, session, opened)
         index = await bench.index(play.dataset.documents, play.variant.retrieval)
-        session.go_on_as(await bench.session(play.variant, session.trace, index=index, memory=memory, **others))
+        now = replace(seat, index=index, memory=memory, recorder=None)
+        session.go_on_as(await bench.session(play.variant, now))
         return play.variant.respond
 
     async def _memory(

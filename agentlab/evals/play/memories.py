@@ -23,6 +23,7 @@ from agentlab.evals.store.rows import Play
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver, log_failure
+from agentlab.workbench.seat import Seat
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -151,7 +152,7 @@ class Memories:
         await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
-        session = await self._bench.session(variant, trace, index=None, memory=memory)
+        session = await self._bench.session(variant, Seat(trace=trace, memory=memory))
         driver = TurnDriver(session)
         number = 0
         for part in sessions:

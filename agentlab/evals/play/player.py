@@ -39,6 +39,7 @@ from agentlab.evals.store.writing import KEPT
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import PlayedTurn, Respond, TurnDriver, log_failure
+from agentlab.workbench.seat import Seat
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -212,9 +213,8 @@ class Player:
         today = conversation.metadata.get("today")
         async with contextlib.AsyncExitStack() as opened:
             memory, folder = await opened.enter_async_context(self._memories.memory(first))
-            session = await self._bench.session(
-                first.variant,
-                self.account.begin(play.key),
+            seat = Seat(
+                trace=self.account.begin(play.key),
                 index=index,
                 tools=stub.tools,
                 memory=memory,
@@ -222,13 +222,12 @@ class Player:
                 now=datetime.fromisoformat(today) if today else None,
                 recorder=None if self._fork is None else self._fork.recorder(self._bench),
             )
+            session = await self._bench.session(first.variant, seat)
             if self._on_event is not None:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
             go_on = None
             if self._fork is not None:
-                go_on = functools.partial(
-                    self._fork.go_on, self._bench, play, session, opened, tools=stub.tools, folder=folder
-                )
+                go_on = functools.partial(self._fork.go_on, self._bench, play, session, seat, opened)
             await self._turns(play, session, stub, first.variant.respond, go_on)
         self.account.conversation_ended(play.key)
 
@@ -243,6 +242,7 @@ class Player:
         """`go_on` says who answers from the turn of the fork on."""
         driver = TurnDriver(session)
         part: str | None = None
+        now: datetime | None = None
         for number, turn in enumerate(play.conversation.turns):
             if go_on is not None and self._fork is not None and number == self._fork.turn:
                 respond = await go_on()
@@ -253,7 +253,7 @@ class Player:
             part = turn.session
             if part:
                 with contextlib.suppress(ValueError):  # not every session is named by its date
-                    session.now = datetime.fromisoformat(part)
+                    now = datetime.fromisoformat(part)
             if not turn.scored:
                 session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                 continue
@@ -266,7 +266,7 @@ class Player:
                 session=turn.session,
             )
             moment = turn.metadata.get("now")
-            now = datetime.fromisoformat(moment) if moment else None
+            now = datetime.fromisoformat(moment) if moment else now
             played = await driver.play(respond, number, asked, now=now)
             await driver.finish()
             self._check_room(session, played)

@@ -25,19 +25,19 @@ COORDINATOR: Slot[LLMCoordinator] = Slot(lambda session: LLMCoordinator(session.
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     coordinator, cursor = session.kept(COORDINATOR), session.kept(CURSOR)
-    history = coordinator.history
+    history, folder = coordinator.history, session.has.files.folder
     begins_anew, unseen = cursor.catch_up(session)
     if begins_anew:
         history.clear()
         coordinator.episodes.reset()
-    elif session.folder is not None and cursor.position == len(unseen):
+    elif folder is not None and cursor.position == len(unseen):
         # The first turn of a session: nothing of what is stored was seen before.
-        unseen = () if take_up(session.folder, coordinator, unseen) else unseen
+        unseen = () if take_up(folder, coordinator, unseen) else unseen
     for message in unseen:
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
     wanted, tools = session.settings.tools, session.tool_specs()
-    if wanted is not None and not session.tools_are_brought:
+    if wanted is not None and not session.has.tools_are_brought:
         tools = tuple(tool for tool in tools if tool.name in wanted)
     text = ""
     cursor.save_known(session, "user", turn.text, speaker=turn.speaker_name)
@@ -49,8 +49,8 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         text = text or history.newest_reply()
         if text:
             cursor.save_known(session, "agent", text, speaker=history.agent)
-        if session.folder is not None:
-            session.background(_keep(session.folder, coordinator, session), "keep the coordinator's state")
+        if folder is not None:
+            session.background(_keep(folder, coordinator, session), "keep the coordinator's state")
     return Reply(text=text)
 
 

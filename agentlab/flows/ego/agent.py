@@ -81,7 +81,6 @@ class EgoSettings:
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     settings: EgoSettings = session.settings
-    session.token_limit = settings.token_limit
     memory, cursor = session.kept(MEMORY), session.kept(CURSOR)
     memory.catch_up(session)
     text = turn.text
@@ -98,7 +97,7 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     own += [memory_maintenance] if tidy and operation != "maintenance" else []
     session.background(_afterwards(session, own), "after response")
     citations = cite(whole, session.passages_of_turn())
-    cursor.save_known(session, "agent", whole, citations=citations)
+    cursor.save_known(session, "agent", whole)
     return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
 
 

@@ -171,7 +171,7 @@ class EgoMemory:
 
 def _open_memory(session: Session) -> EgoMemory:
     """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
-    folder = session.folder or folder_of(session)
+    folder = session.has.files.folder or folder_of(session)
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
     memory = EgoMemory(short, long, uuid.uuid4().hex[:12])
     if earlier := short.entries():

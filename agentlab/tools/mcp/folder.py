@@ -48,7 +48,8 @@ FORMAT = 1
 class HoldsTools(Protocol):
     """What tools are offered to."""
 
-    tools: dict[str, Tool]
+    @property
+    def tools(self) -> dict[str, Tool]: ...
 
 
 class ToolManager:

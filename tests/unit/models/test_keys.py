@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
 
 def session_with(model, **options):
     trace = Trace("f", "c")
-    return Session(trace=trace, gateway=gateway_to(model, trace, **options), history=None, now=None)
+    return Session(trace=trace, gateway=gateway_to(model, trace, **options), now=None)
 
 
 def write(folder, content):

@@ -1,71 +1,35 @@
-"""Stored conversations: chains follow the replies, survive a restart, and are kept apart."""
+"""Stored messages: in their order, as many as are asked for, until they are forgotten."""
 
 from __future__ import annotations
-
-from datetime import datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.core.errors import ConfigError
-from agentlab.core.messages import Citation
-from agentlab.session.history import ConversationDatabase, ConversationList
+from agentlab.session.history import History
+
+SAID = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text())
 
 
-def test_a_chain_follows_replies_and_survives_a_restart(tmp_path: Path):
-    path = tmp_path / "chats.sqlite"
-    database = ConversationDatabase(path)
-    first = database.save("c", "user", "Hi", speaker="Ann", created=datetime(2026, 1, 1))
-    second = database.save(
-        "c", "agent", "Hello", reply_to=first, citations=[Citation(doc_id="d", passage_id="d#0", title="D")]
-    )
-    database.save("c", "user", "an aside", reply_to=first)
-    third = database.save("c", "user", "'; DROP TABLE messages; --", reply_to=second)
-    database.close()
-    database = ConversationDatabase(path)
-    assert [(m.role, m.text, m.name) for m in database.chain(third)] == [
-        ("user", "Hi", "Ann"),
-        ("agent", "Hello", None),
-        ("user", "'; DROP TABLE messages; --", None),
-    ]
-    assert [m.text for m in database.chain(third, limit=2)] == ["Hello", "'; DROP TABLE messages; --"]
-    stored = database.messages("c")
-    assert len(stored) == 4 and stored[1]["citations"] == [{"doc_id": "d", "passage_id": "d#0", "title": "D"}]
-    assert stored[0]["created"] == "2026-01-01T00:00:00"
-    assert database.messages("another") == []
-    database.close()
+@given(st.lists(SAID, max_size=12), st.none() | st.integers(0, 15))
+def test_a_chain_is_the_last_messages_in_their_order(said, limit):
+    """Half a surrogate pair may stand in a message; it is stored as what a file takes."""
+    history = History()
+    for role, text in said:
+        history.save(role, text, "Ann")
+    stored = [(role, text.encode("utf-8", "replace").decode(), "Ann") for role, text in said]
+    chain = [(message.role, message.text, message.name) for message in history.chain(limit)]
+    assert chain == (stored if limit is None else stored[max(0, len(stored) - limit) :])
 
 
-SAID = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text(), st.integers(0, 12))
+def test_what_is_forgotten_is_no_longer_read_and_begins_a_chapter():
+    history = History()
+    history.save("user", "Hi")
+    history.forget()
+    history.save("agent", "Hello")
+    assert ([message.text for message in history.chain()], history.chapter) == (["Hello"], 1)
 
 
-@given(st.lists(SAID, min_size=1, max_size=12), st.none() | st.integers(0, 15))
-def test_a_list_and_a_database_give_back_the_same_chains(said, limit):
-    """Each message replies to one of those before it, or to none; half a surrogate pair may stand in it."""
-    database, listed = ConversationDatabase(), ConversationList()
-    assert listed.last_message("c") is database.last_message("c") is None
-    for number, (role, text, back) in enumerate(said):
-        reply_to = number + 1 - back if 0 < back <= number else None
-        ids = [history.save("c", role, text, reply_to=reply_to, speaker="Ann") for history in (database, listed)]
-        assert ids == [number + 1] * 2
-        assert listed.chain(ids[0], limit) == database.chain(ids[0], limit)
-    assert listed.last_message("c") == database.last_message("c") == len(said)
-    database.close()
-
-
-def test_a_chain_in_a_list_follows_the_replies_to_the_last_of_them():
-    listed, tip = ConversationList(), None
-    for number in range(5):
-        tip = listed.save("c", "user", str(number), reply_to=tip)
-    assert [message.text for message in listed.chain(tip, 3)] == ["2", "3", "4"]
+def test_a_message_of_a_tool_is_not_stored():
     with pytest.raises(ValueError, match="tool"):
-        listed.save("c", "tool", "a result")
-
-
-def test_a_database_that_cannot_be_opened_is_said_in_a_line(tmp_path):
-    (tmp_path / "notes.txt").write_text("no database " * 100)
-    for path in (tmp_path / "missing" / "chat.sqlite", tmp_path / "notes.txt"):
-        with pytest.raises(ConfigError, match="cannot be opened as a conversation database"):
-            ConversationDatabase(path)
+        History().save("tool", "a result")

@@ -170,7 +170,7 @@ async def test_memory_is_embedded_counted_and_charged_to_its_phases(tmp_path):
     session = session_over(FLOW, Scripted([]))
     assert (await session.recall("x"), await session.remember("x"), await session.revise("1", "x")) == ((), None, None)
     assert session.trace.events == []
-    session.memory = sqlite.connect(tmp_path, FlatEmbedder())
+    session.change(memory=sqlite.connect(tmp_path, FlatEmbedder()))
     added = await session.remember("Ann likes tea")
     again = await session.remember("Ann likes tea a lot")
     assert (added.is_new, again.is_new, again.fact.id) == (True, False, added.fact.id)

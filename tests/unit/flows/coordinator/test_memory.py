@@ -69,7 +69,8 @@ async def test_streamed_memories_are_searched_beside_the_reply_and_come_with_the
 
 async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
     session, model = setup(["Noted.", "Hm."], memory_read="stream", store_turns=False)
-    session.memory = memory = Slow()
+    memory = Slow()
+    session.change(memory=memory)
     session.begin_turn(0)
     turn = asyncio.create_task(coordinator.respond(UserTurn(text="Where do I live?"), session))
     await memory.asked.wait()
@@ -163,7 +164,7 @@ async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads)
 async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_off():
     memory = Slow(at_once=1)
     session, _ = setup(["Noted."], gate="all", memory_read="ahead", memory_facts=1)
-    session.memory = memory
+    session.change(memory=memory)
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
     joining = asyncio.create_task(session.join())

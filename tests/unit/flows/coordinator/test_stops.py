@@ -23,7 +23,7 @@ async def test_a_stop_in_mid_stream_keeps_what_was_said():
         await task
     assert heard == ["One ", "two "]
     assert said(session)[-1] == ("miyori", "One two ")
-    assert [m["text"] for m in session._history.messages("conversation")] == ["Count", "One two "]
+    assert [m.text for m in session.history.messages] == ["Count", "One two "]
     assert await say(session, "Go on?") == ["Yes."]
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "user"]
 
@@ -70,7 +70,7 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     memory = Slow()
     session, model = setup(["First reply.", "Third reply."], gate="all")
     await say(session, "First")
-    session.memory = memory
+    session.change(memory=memory)
     session.begin_turn(1)
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Second"), session))
     await memory.asked.wait()
@@ -82,7 +82,7 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     session.begin_turn(2)
     with pytest.raises(ServerFault):
         await coordinator.respond(UserTurn(text="Third"), session)
-    session.memory = None
+    session.change(memory=None)
     session.begin_turn(3)
     await coordinator.respond(UserTurn(text="Fourth"), session)
     prompts = [m.text.split("\n\n")[-1] for m in model.requests[-1].messages if m.role == "user"]

@@ -54,7 +54,7 @@ async def test_calls_without_ids_get_their_own():
 
 async def test_only_the_tools_that_are_set_are_offered():
     session = session_over(coordinator, model := Scripted(["Hi."]), tools=[Tool("weather"), Tool("dates")])
-    session.settings = coordinator.Settings(tools=("dates",))
+    session.change(settings=coordinator.Settings(tools=("dates",)))
     await say(session, "Hello")
     assert [t.name for t in model.requests[0].tools] == ["dates"]
 
@@ -62,7 +62,7 @@ async def test_only_the_tools_that_are_set_are_offered():
 async def test_a_tool_that_is_not_offered_does_not_run():
     weather = Tool("weather")
     session = session_over(coordinator, Scripted([call("weather"), "Hi."]), tools=[weather, Tool("dates")])
-    session.settings = coordinator.Settings(tools=("dates",))
+    session.change(settings=coordinator.Settings(tools=("dates",)))
     await say(session, "Hello")
     assert weather.asked == []
     assert said(session)[2] == ("tool", "Error: not run, this tool is not offered here.")
@@ -78,7 +78,7 @@ async def test_a_bad_argument_is_told_and_the_turn_goes_on():
 
 async def test_brought_tools_are_offered_whatever_is_set():
     session = session_over(coordinator, model := Scripted(["Hi."]), tools=[Tool("weather"), Tool("dates")])
-    session.settings = coordinator.Settings(tools=("dates",))
-    session.tools_are_brought = True
+    session.change(settings=coordinator.Settings(tools=("dates",)))
+    session.change(tools_are_brought=True)
     await say(session, "Hello")
     assert [t.name for t in model.requests[0].tools] == ["weather", "dates"]

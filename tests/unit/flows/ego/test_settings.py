@@ -79,7 +79,7 @@ async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(tex
     session, model = agent(question, token_limit=4000, replies={"step": step("question", question=text)})
     session.begin_turn(0)
     await ego.respond(UserTurn(text="Go"), session)
-    session.settings = replace(session.settings, planning=False)
+    session.change(settings=replace(session.settings, planning=False))
     session.begin_turn(1)
     await session.join()
     await ego.respond(UserTurn(text="Go on"), session)
