@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -27,30 +28,25 @@ HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "loo
 """The measure each kind of data set is about; between 0 and 1."""
 
 
+@dataclass(frozen=True, repr=False)
 class Shown:
     """One conversation: its turns as they were played, each with its costs, its scores, and what was expected."""
 
-    def __init__(
-        self,
-        conversation: str,
-        played: Sequence[TurnRow],
-        gold: Conversation | None,
-        causes: Mapping[tuple[str, int, int], str],
-    ) -> None:
-        self.conversation = conversation
-        self._played = played
-        self._gold = gold
-        self._causes = causes
+    conversation: str
+    played: Sequence[TurnRow]
+    gold: Conversation | None
+    causes: Mapping[tuple[str, int, int], str]
+    """By flow, turn and epoch."""
 
     def print_to(self, console: Console) -> None:
-        gold, played = self._gold, {row.turn for row in self._played}
-        turns = dict(enumerate(gold.turns)) if gold else dict.fromkeys(sorted(played))
-        if not gold:
+        numbers = {row.turn for row in self.played}
+        turns = dict(enumerate(self.gold.turns)) if self.gold else dict.fromkeys(sorted(numbers))
+        if not self.gold:
             print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
         for number, turn in turns.items():
-            if turn and turn.scored and number not in played:
+            if turn and turn.scored and number not in numbers:
                 continue  # the run ended before
-            answers = [row for row in self._played if row.turn == number]
+            answers = [row for row in self.played if row.turn == number]
             print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
@@ -61,7 +57,7 @@ class Shown:
     def _figures(self, row: TurnRow) -> list[str]:
         spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
-        cause = self._causes.get((row.flow, row.turn, row.epoch))
+        cause = self.causes.get((row.flow, row.turn, row.epoch))
         why = [f"cause: {cause}"] if cause else []
         return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
