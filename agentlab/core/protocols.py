@@ -210,8 +210,10 @@ class Place:
 class Gateway(Protocol):
     """A conversation's one way out of the process. What goes wrong is in the answer; nothing here raises."""
 
-    name: str
-    """The model that answers."""
+    @property
+    def name(self) -> str:
+        """The model that answers."""
+        ...
 
     def go_on_as(self, other: Any) -> None:
         """Ask as `other` does from here on; how often each request was made before still counts."""

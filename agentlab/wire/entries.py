@@ -1,4 +1,4 @@
-"""The lines of a recording as types: what anybody may have sealed anew is held against them before it is replayed."""
+"""The entries of a recording as types: what anybody may have sealed anew is held against them before it is replayed."""
 
 from __future__ import annotations
 
@@ -8,72 +8,76 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct
 
+from agentlab.core import errors
 from agentlab.core.errors import RecordingError
-from agentlab.core.messages import Completion, Message, ToolSpec, from_json
+from agentlab.core.messages import Completion, from_json
+from agentlab.core.vectors import pack, unpack
 from agentlab.wire.keys import Row
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class _Message(Struct):
-    id: str
-    message: Message
+class Parts(Struct):
+    """Of a request, by their hash; the rest of it stands beside them."""
 
-
-class _Tool(Struct):
-    id: str
-    tool: ToolSpec
-
-
-class _Request(Struct):
     messages: list[str]
     tools: list[str]
 
 
-class _Refusal(Struct):
+class Refusal(Struct):
     error: Literal["BadRequest", "ContextOverflow"]
     text: str
     model: str
 
 
-class _Completion(Struct):
+class Completed(Struct, tag_field="kind", tag="completion"):
     key: str
-    request: _Request
+    request: dict[str, Any]
     repeat: int | list[int]
     seconds: Seconds
     completion: Completion | None = None
-    refusal: _Refusal | None = None
+    refusal: Refusal | None = None
     at: tuple[str, str, int] | None = None
 
     def __post_init__(self) -> None:
+        from_json(Parts, self.request)
         if (self.completion is None) == (self.refusal is None):
             raise ValueError("it has either a `completion` or a `refusal`")
 
+    def answer(self) -> Completion:
+        """The completion; raises the refusal that was recorded in its place."""
+        if self.refusal is not None:
+            raise getattr(errors, self.refusal.error)(self.refusal.text, self.refusal.model)
+        assert self.completion is not None
+        return self.completion
 
-class _Vector(Struct):
+
+class Vector(Struct, tag_field="kind", tag="vector"):
     key: str
     model: str
     text: str
-    vector: str
+    vector: bytes
     endpoint: str = ""
 
     def __post_init__(self) -> None:
-        packed = base64.b64decode(self.vector, validate=True)
-        if not packed or len(packed) % 2 or not np.isfinite(np.frombuffer(packed, dtype="<f2")).all():
+        if not self.vector or len(self.vector) % 2 or not np.isfinite(np.frombuffer(self.vector, dtype="<f2")).all():
             raise ValueError("`vector` is not base64 of float16 numbers")
 
+    def array(self) -> np.ndarray:
+        return unpack(np.frombuffer(self.vector, dtype="<f2"))
 
-class _Embedding(_Vector, kw_only=True):
+
+class Embedding(Vector, kw_only=True, tag="embedding"):
     seconds: Seconds
 
 
-class _Duration(Struct):
+class Duration(Struct, tag_field="kind", tag="duration"):
     key: str
     work: Any
     seconds: Seconds
 
 
-class _Result(Struct):
+class Result(Struct, tag_field="kind", tag="result"):
     key: str
     of: str
     facts: Any
@@ -82,23 +86,19 @@ class _Result(Struct):
     error: str | None = None
 
 
-KINDS: dict[str, type[Struct]] = {
-    "message": _Message,
-    "tool": _Tool,
-    "completion": _Completion,
-    "embedding": _Embedding,
-    "vector": _Vector,
-    "duration": _Duration,
-    "result": _Result,
-}
+Entry = Completed | Vector | Embedding | Duration | Result
+PARTS = {"message": "messages", "tool": "tools"}
+KINDS = {*PARTS, "completion", "vector", "embedding", "duration", "result"}
 
 
-def check_entry(row: Row, where: str) -> None:
-    """Raise RecordingError unless the row is one of format 1, with the types that it has there."""
-    kind = KINDS.get(row["kind"]) if isinstance(row["kind"], str) else None
-    if kind is None:
-        raise RecordingError("not an entry that format 1 knows", where)
+def entry_of(row: Row, where: str = "") -> Any:
+    """The entry of a row; raises RecordingError unless it is one of format 1, with the types that it has there."""
     try:
-        from_json(kind, row)
+        return from_json(Entry, row)  # type: ignore[arg-type]
     except ValueError as problem:
         raise RecordingError(f"not an entry that format 1 knows: {problem}", where) from None
+
+
+def packed(vector: np.ndarray) -> str:
+    """A vector as recordings keep it: base64 of little-endian float16."""
+    return base64.b64encode(pack(vector).tobytes()).decode("ascii")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from agentlab.core.events import shorten
 from agentlab.core.messages import Message, Request, ToolSpec
+from agentlab.wire.entries import Completed
 from agentlab.wire.keys import Row
 from agentlab.wire.recordings import Recordings
 
@@ -48,12 +49,11 @@ class Nearest:
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
-        self._by_conversation: dict[str, list[Row]] = defaultdict(list)
-        self._all: list[Row] = []
-        for row in recordings.completions():
-            self._all.append(row)
-            if row.get("at"):
-                self._by_conversation[row["at"][1]].append(row)
+        self._by_conversation: dict[str, list[Completed]] = defaultdict(list)
+        self._all = [*recordings.completions()]
+        for entry in self._all:
+            if entry.at:
+                self._by_conversation[entry.at[1]].append(entry)
 
     def explain(self, request: Request, fields: Row, place: RecordedAt) -> Explanation | None:
         """None where nothing is recorded at all."""
@@ -61,21 +61,21 @@ class Nearest:
         if not candidates:
             return None
         if self._by_conversation and place[1] not in self._by_conversation:
-            known = self._recordings.line_of(self._all[-1]["key"])
+            known = self._recordings.line_of(self._all[-1].key)
             return Explanation(known, (Difference("new conversation", f"nothing of {place[1]} is recorded"),))
         wanted = set(fields["messages"])
-        best = max(candidates, key=lambda row: _likeness(row, fields, wanted, place))
-        told = tuple(differences(self._recordings.request_of(best), request, best["request"], fields))
+        best = max(candidates, key=lambda entry: _likeness(entry, fields, wanted, place))
+        told = tuple(differences(self._recordings.request_of(best), request, best.request, fields))
         if not told:
-            same = best["request"] == fields
+            same = best.request == fields
             again = Difference("asked more often", "the same request was asked fewer times, or in another order")
             told = (again if same else Difference("details", "it differs in details such as the order of keys"),)
-        return Explanation(self._recordings.line_of(best["key"]), told)
+        return Explanation(self._recordings.line_of(best.key), told)
 
 
-def _likeness(row: Row, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
-    recorded = row["request"]
-    at = row.get("at") or ("", "", -1)
+def _likeness(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
+    recorded = entry.request
+    at = entry.at or ("", "", -1)
     shared = len(wanted & set(recorded["messages"]))
     settings = sum(recorded.get(name) == fields.get(name) for name in ("model", "endpoint", "output_schema", "epoch"))
     return (

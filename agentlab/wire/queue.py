@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from agentlab.core.errors import CannotAnswer, ConfigError, RateLimited
+from agentlab.core.errors import CannotAnswer, ConfigError, RateLimited, Unreachable
 from agentlab.core.protocols import Embedder, Model
 from agentlab.wire.limits import Limits
 from agentlab.wire.retries import Attempts
@@ -29,51 +28,36 @@ class Flights:
     """Work that is under way, by key; each is done by whoever came first, within its own task."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[asyncio.Future[tuple[Any, Exception | None] | None]]] = {}
+        self._under_way: dict[str, asyncio.Future[Any]] = {}
 
     async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
         """The result of `work`, or of the work that is under way for `key`; and whether it was the other's.
 
         Where the other one is broken off, who waited for it does the work.
         """
-        while (others := self._waiting.get(key)) is not None:
-            own = asyncio.get_running_loop().create_future()
-            others.append(own)
-            outcome = await own
-            if outcome is not None:
-                result, failure = outcome
-                if failure is not None:
-                    raise failure
-                return result, True
-        waiting = self._waiting[key] = []
-        outcome = None
+        while (other := self._under_way.get(key)) is not None:
+            await asyncio.wait([other])
+            if not other.cancelled():
+                return other.result(), True
+        flight = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             result = await work()
-            outcome = result, None
+            flight.set_result(result)
             return result, False
         except Exception as failure:
-            outcome = None, failure
+            flight.set_exception(failure)
+            flight.exception()  # it is raised here; nobody else has to wait for it
             raise
         finally:
-            del self._waiting[key]
-            for each in waiting:
-                if not each.done():
-                    each.set_result(outcome)
+            flight.cancel()  # nothing, where it has ended
+            del self._under_way[key]
 
 
-@dataclass(frozen=True)
-class Timed(Generic[T]):
+class Timed(NamedTuple, Generic[T]):
     result: T
     seconds: float
     """To the microsecond, as recordings keep it."""
     waited: float = 0.0
-
-
-async def timed(work: Awaitable[T], waited: float = 0.0) -> Timed[T]:
-    """What `work` brings, with the seconds it took."""
-    began = time.perf_counter()
-    result = await work
-    return Timed(result, round(time.perf_counter() - began, 6), waited)
 
 
 class Queued(Generic[C]):
@@ -119,26 +103,42 @@ class Queued(Generic[C]):
                 await start()
             self._started = True
 
-    async def ask(self, work: Callable[[C], Awaitable[T]], flow: str = "", tokens: int = 0) -> Timed[T]:
-        """What `work` brings of the thing itself, once it is the turn of a call of `flow`."""
+    async def ask(
+        self,
+        work: Callable[[C], Awaitable[T]],
+        flow: str = "",
+        tokens: int = 0,
+        sending: Callable[[], None] = lambda: None,
+        within: float | None = None,
+    ) -> Timed[T]:
+        """What `work` brings of the thing itself, in at most `within` seconds, once it is the turn of a call of `flow`.
+
+        `sending` is called at that moment.
+        """
         if not self._started:
             await self.start()
         queued = time.perf_counter()
+        outcome: dict[str, Any] = {}
         async with self._slots:
-            if self.limits is None:
-                return await timed(work(self.connect()), time.perf_counter() - queued)
-            await self.limits.enter(flow, tokens)
-            sent = self.limits.now
-            outcome: dict[str, Any] = {}
+            if self.limits is not None:
+                await self.limits.enter(flow, tokens)
+            sending()
+            sent, began = self.limits.now if self.limits is not None else 0.0, time.perf_counter()
             try:
-                answer = await timed(work(self.connect()), time.perf_counter() - queued)
+                async with asyncio.timeout(within) as timeout:
+                    result = await work(self.connect())
                 outcome = {"answered": True}
-                return answer
             except RateLimited as refusal:
                 outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0, "sent": sent}
                 raise
+            except TimeoutError:
+                if not timeout.expired():
+                    raise
+                raise Unreachable(f"no answer within {within:g} s (timeouts.call)", self.name) from None
             finally:
-                self.limits.leave(**outcome)
+                if self.limits is not None:
+                    self.limits.leave(**outcome)
+        return Timed(result, round(time.perf_counter() - began, 6), began - queued)
 
     async def close(self) -> None:
         """End what was connected, where it has an end."""

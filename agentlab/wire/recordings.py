@@ -33,11 +33,10 @@ from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.messages import Request, from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.wire.entries import KINDS, check_entry
+from agentlab.wire.entries import KINDS, PARTS, Completed, entry_of
 from agentlab.wire.keys import Row, digest
 
 FORMAT = 1
-_PARTS = {"message": "messages", "tool": "tools"}
 
 
 class _Line(NamedTuple):
@@ -46,17 +45,18 @@ class _Line(NamedTuple):
 
     text: bytes
     where: str
-    is_part: bool
+    kind: str
 
     def row(self) -> Row:
         try:
             row: Row = codec.loads(self.text)
+            return row
         except ValueError as problem:
             # Its check fits, so somebody made that anew.
             raise RecordingError(f"{problem}; was it edited by hand?", self.where) from None
-        del row["check"]
-        check_entry(row, self.where)
-        return row
+
+    def entry(self) -> Any:
+        return entry_of(self.row(), self.where)
 
 
 class Recordings:
@@ -98,31 +98,33 @@ class Recordings:
         return recordings
 
     def __len__(self) -> int:
-        return sum(not line.is_part for line in self._lines().values())
+        return sum(line.kind not in PARTS for line in self._lines().values())
 
     def _lines(self) -> dict[str, _Line]:
         return self._others | self._mine
 
-    def find(self, key: str) -> Row | None:
+    def find(self, key: str) -> Any:
+        """The entry (see `entries`) of a key; None where nothing is recorded."""
         line = self._mine.get(key) or self._others.get(key)
-        return None if line is None else line.row()
+        return None if line is None else line.entry()
 
-    def completions(self) -> Iterator[Row]:
-        return (line.row() for line in self._lines().values() if line.text.startswith(b'{"kind": "completion"'))
+    def completions(self) -> Iterator[Completed]:
+        return (line.entry() for line in self._lines().values() if line.kind == "completion")
 
-    def request_of(self, row: Row) -> Request:
-        """The request of a completion row, whole again; raises RecordingError where a part of it is not there."""
-        fields = {k: v for k, v in row["request"].items() if k not in ("model", "endpoint", "epoch")}
-        fields |= {plural: [self._part(kind, i, row) for i in fields[plural]] for kind, plural in _PARTS.items()}
+    def request_of(self, entry: Completed) -> Request:
+        """The request of a completion, whole again; raises RecordingError where a part of it is not there."""
+        where = self.line_of(entry.key)
+        fields = {k: v for k, v in entry.request.items() if k not in ("model", "endpoint", "epoch")}
+        fields |= {plural: [self._part(kind, i, where) for i in fields[plural]] for kind, plural in PARTS.items()}
         try:
             return from_json(Request, fields)
         except ValueError as problem:
-            raise RecordingError(f"not a request: {problem}", self.line_of(row["key"])) from None
+            raise RecordingError(f"not a request: {problem}", where) from None
 
-    def _part(self, kind: str, name: str, row: Row) -> Any:
+    def _part(self, kind: str, name: str, where: str) -> Any:
         line = self._mine.get(name) or self._others.get(name)
-        if line is None or not line.is_part:
-            raise RecordingError(f"message or tool {name} is not recorded", self.line_of(row["key"]))
+        if line is None or line.kind not in PARTS:
+            raise RecordingError(f"message or tool {name} is not recorded", where)
         content = line.row().get(kind)
         if digest(content) != name:
             raise RecordingError(f"the content of {name} does not fit the id", line.where)
@@ -132,8 +134,8 @@ class Recordings:
         """`file:line` of a row."""
         return (self._mine.get(key) or self._others[key]).where
 
-    def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Row:
-        """Write `row` under `key` and return what is recorded there: the row of another process, if that was first.
+    def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Any:
+        """Write `row` under `key` and return the entry that is recorded there: another process's, if that was first.
 
         Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
         """
@@ -149,7 +151,7 @@ class Recordings:
                     self._read_to = _take(self._own, text.encode("ascii"), self._read_to, self._mine)
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
-        return self._mine[key].row()
+        return self._mine[key].entry()
 
     def _prepare(self) -> None:
         """Make the file if it is not there, and cut off a last line that a killed run left unfinished."""
@@ -207,7 +209,7 @@ def _take(file: Path, content: bytes, start: tuple[int, int], lines: dict[str, _
         kind, name = (group.decode() for group in head.groups()) if head else ("", "")
         if kind not in KINDS:
             raise RecordingError(f"not an entry that format {FORMAT} knows", where)
-        line = _Line(text, where, kind in _PARTS)
+        line = _Line(text, where, kind)
         before = lines.setdefault(name, line)
         if before.text != text and _answer(before.row()) != _answer(line.row()):
             raise RecordingError(f"another answer to the same request is at {before.where}", where)

@@ -35,47 +35,46 @@ class Attempts:
         """Of the attempt that is under way."""
         self.lost = 0.0
         """Seconds spent in attempts that failed and in the pauses after them."""
-        self.is_pausing = False
+        self._began = 0.0
         self._sent: float | None = None
         self._retries_left = retries
         self._pauses = self._keys_tried = 0
-        self._began = self._asked_to_wait = 0.0
+        self._asked_to_wait = 0.0
 
-    @property
-    def spent(self) -> float:
-        """Seconds since the attempt or the pause that is under way began."""
-        return time.perf_counter() - self._began
+    def begin(self) -> None:
+        self._began, self._sent = time.perf_counter(), None
 
     def sending(self) -> None:
         """Now the attempt leaves the house; before, it stood in a queue."""
         self._sent = time.perf_counter()
 
-    @property
-    def asked(self) -> float | None:
-        """Seconds since the attempt that is under way was sent; None for one that was not, or during a pause."""
-        return None if self._sent is None or self.is_pausing else time.perf_counter() - self._sent
+    def broken_off(self) -> tuple[float, float | None]:
+        """Seconds waited so far, and those since the attempt that is under way was sent; None where none was."""
+        now = time.perf_counter()
+        asked = None if self._sent is None else now - self._sent
+        return self.lost + now - self._began - (asked or 0.0), asked
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of the first attempt that succeeds; raises what the last one raised."""
         while True:
-            self._began, self._sent = time.perf_counter(), None
+            self.begin()
             try:
                 return await work()
             except Exception as failure:
-                self.lost += self.spent
-                pause = self._pause_after(failure)
-                if pause is None:
-                    raise
-                log.warning("%s; attempt %d, again in %.1f s", failure, self.number, pause)
-            await self._pause(pause)
-            self.number += 1
+                await self.pause_after(failure)
 
-    async def _pause(self, seconds: float) -> None:
-        self._began, self.is_pausing = time.perf_counter(), True
+    async def pause_after(self, failure: Exception) -> None:
+        """Wait until it is time for another attempt; raises `failure` where there is none."""
+        self.lost += time.perf_counter() - self._began
+        seconds = self._pause_after(failure)
+        if seconds is None:
+            raise failure
+        log.warning("%s; attempt %d, again in %.1f s", failure, self.number, seconds)
+        self._began, self._sent = time.perf_counter(), None
         if seconds > 0:
             await asyncio.sleep(seconds)
         self.lost += seconds
-        self.is_pausing = False
+        self.number += 1
 
     def _pause_after(self, error: Exception) -> float | None:
         """Seconds to wait before the next attempt; None where there is none.

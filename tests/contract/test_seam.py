@@ -173,7 +173,7 @@ async def test_an_adapter_of_somebody_elses_hands_on_no_other_arguments(odd):
 async def test_an_adapter_that_hands_over_no_answer_fails_the_call_and_not_the_run(odd):
     async with AsyncExitStack() as stack:
         session = await connected(stack, "scripted", None, None, "unused")
-        session._gateway._model.connect().complete = lambda request, emit: _given(odd)
+        session._gateway.model.connect().complete = lambda request, emit: _given(odd)
         with pytest.raises(Retryable):
             await session.complete("?")
 

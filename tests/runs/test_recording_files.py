@@ -82,7 +82,7 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
         Recordings.open(folder, name, write=True).add(request.key(0), entry, request.parts)
     for name, also, text in (("a", ["b"], "Hello"), ("b", ["a"], "Good day"), ("c", ["b", "a"], "Good day")):
         row = Recordings.open(folder, name, also).find(request.key(0))
-        assert row["completion"]["message"]["text"] == text, "the spec's own file wins, then what it names first"
+        assert row.completion.message.text == text, "the spec's own file wins, then what it names first"
     both = (folder / "a.jsonl").read_text() + (folder / "b.jsonl").read_text().splitlines(True)[2]
     (folder / "a.jsonl").write_text(both)
     with pytest.raises(RecordingError, match=r"a\.jsonl:4: another answer to the same request is at .*a\.jsonl:3"):

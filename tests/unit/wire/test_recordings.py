@@ -28,7 +28,7 @@ def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request
     Recordings.open(folder, "a", write=True).add(recorded.key(0), entry, recorded.parts)
     read = Recordings.open(folder, "a")
     (row,) = read.completions()
-    assert key(read.request_of(row)) == recorded.key(0) == row["key"]
+    assert key(read.request_of(row)) == recorded.key(0) == row.key
 
 
 def test_recordings_of_format_1_can_still_be_read():
@@ -37,8 +37,8 @@ def test_recordings_of_format_1_can_still_be_read():
     assert len(rows) == 4
     for row in rows:
         request = recordings.request_of(row)
-        asked = row["request"]
-        assert key(request, asked["model"], asked["endpoint"], asked["epoch"], row["repeat"]) == row["key"]
+        asked = row.request
+        assert key(request, asked["model"], asked["endpoint"], asked["epoch"], row.repeat) == row.key
 
 
 def test_recordings_of_a_newer_format_are_refused(tmp_path):
