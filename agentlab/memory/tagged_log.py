@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import zip_longest
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -27,8 +26,11 @@ from filelock import FileLock, Timeout
 from agentlab.core.errors import MemoryUnavailable, ToolError
 from agentlab.core.files import LARGE, append_whole, read_bytes, replace_file
 
-_OPENING = re.compile(r"<MEMORY((?: [a-z_]+=\"[^\"\n]*\")*)>\n")
-_CLOSING = "\n</MEMORY>"
+_ATTRIBUTES = r"(?: [a-z_]+=\"[^\"\n]*\")*"
+# None reaches past the next opening tag: what does was never finished.
+_ENTRY = re.compile(
+    rf"<MEMORY({_ATTRIBUTES})>\n((?:[^<\n]++|\n(?!</MEMORY>)|<(?!MEMORY{_ATTRIBUTES}>\n))*+)\n</MEMORY>\n?"
+)
 _ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
 _TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
 _WRITTEN_TAG = re.compile(r"&lt;(?=/?\s*MEMORY)", re.IGNORECASE)
@@ -70,7 +72,7 @@ class TaggedLog:
     def entries(self) -> list[Entry]:
         """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
         with self.locked():
-            return [entry for _, entry in _read(self.text())]
+            return [_entry(found) for found in _ENTRY.finditer(self.text())]
 
     def remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Move these entries to the file of what was pruned, one for each that is given; returns those still there."""
@@ -124,7 +126,7 @@ def append(path: Path, content: bytes) -> None:
 
 def written(entries: Iterable[Entry]) -> bytes:
     """Entries as they stand in a file."""
-    texts = (f"<MEMORY{_attributes(entry)}>\n{_body(entry.text)}{_CLOSING}\n" for entry in entries)
+    texts = (f"<MEMORY{_attributes(entry)}>\n{_body(entry.text)}\n</MEMORY>\n" for entry in entries)
     # Half a surrogate pair, which a model may write, has no place in a file.
     return "".join(texts).encode("utf-8", "replace")
 
@@ -152,35 +154,29 @@ def _decoded(text: str) -> str:
     return _CODE.sub(character, text)
 
 
-def _read(text: str) -> Iterator[tuple[slice, Entry]]:
-    """The entries, each with its place. None reaches past the next opening tag: what does was never finished."""
-    tags = list(_OPENING.finditer(text))
-    for tag, following in zip_longest(tags, tags[1:]):
-        closing = text.find(_CLOSING, tag.end(), following.start() if following else None)
-        if closing >= 0:
-            yield slice(tag.start(), closing + len(_CLOSING)), _entry(tag[1], text[tag.end() : closing])
-
-
-def _entry(attributes: str, body: str) -> Entry:
-    facts = {name: html.unescape(_decoded(value)) for name, value in _ATTRIBUTE.findall(attributes)}
+def _entry(found: re.Match[str]) -> Entry:
+    facts = {name: html.unescape(_decoded(value)) for name, value in _ATTRIBUTE.findall(found[1])}
     module, moment = facts.pop("module", ""), facts.pop("time", "")
     try:
         time = datetime.fromisoformat(moment)
     except ValueError:
         time = datetime.min
-    text = re.sub(f"&amp;{_REFERENCE}", "&", _WRITTEN_TAG.sub("<", _decoded(body)))
+    text = re.sub(f"&amp;{_REFERENCE}", "&", _WRITTEN_TAG.sub("<", _decoded(found[2])))
     return Entry(module=module, time=time, text=text, facts=facts)
 
 
 def _taken_out(text: str, entries: Iterable[Entry]) -> tuple[list[Entry], str, str]:
     """The entries that are there, one for each that is given; their part of `text`; and what is left of it."""
-    wanted = list(entries)
-    gone, moved, left, end = [], [], [], 0
-    for place, entry in _read(text):
-        if entry in wanted:
-            wanted.remove(entry)
-            gone.append(entry)
-            left.append(text[end : place.start])
-            moved.append(f"{text[place]}\n")
-            end = place.stop + text.startswith("\n", place.stop)
-    return gone, "".join(moved), "".join([*left, text[end:]])
+    wanted, gone, moved = list(entries), [], []
+
+    def take(found: re.Match[str]) -> str:
+        entry = _entry(found)
+        if entry not in wanted:
+            return found[0]
+        wanted.remove(entry)
+        gone.append(entry)
+        moved.append(found[0].rstrip("\n") + "\n")
+        return ""
+
+    left = _ENTRY.sub(take, text)
+    return gone, "".join(moved), left
