@@ -17,7 +17,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.models.bounded_http import BoundedBody
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection, ServerSent
-from agentlab.models.provider import Provider, wired_tools
+from agentlab.models.provider import Provider, read_usage, wired_tools
 from agentlab.wire.limits import Limits
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
@@ -235,14 +235,3 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
         found = []
     # What msgspec refuses and servers send: NaN as a count, half a surrogate pair in a text.
     return found if len(found) == len(events) else (msgspec.convert(json.loads(data), Chunk) for data in events)
-
-
-def read_usage(usage: Any) -> Usage:
-    """The counts as they were sent; what of them cannot be is left out further up."""
-    prompt, output = (usage.get(f"{of}_tokens_details") or {} for of in ("prompt", "completion"))
-    return Usage(
-        input_tokens=usage.get("prompt_tokens"),
-        output_tokens=usage.get("completion_tokens"),
-        cached_tokens=prompt.get("cached_tokens"),
-        reasoning_tokens=output.get("reasoning_tokens"),
-    )

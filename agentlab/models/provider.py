@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault, Unreachable
-from agentlab.core.messages import Completion, Request
+from agentlab.core.messages import Completion, Request, Usage
 from agentlab.core.protocols import Emit
 
 Wired = TypeVar("Wired")
@@ -131,3 +131,14 @@ def seconds_in(headers: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         return None
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def read_usage(usage: Any) -> Usage:
+    """The counts as they were sent; what of them cannot be is left out further up."""
+    prompt, output = (usage.get(f"{of}_tokens_details") or {} for of in ("prompt", "completion"))
+    return Usage(
+        input_tokens=usage.get("prompt_tokens"),
+        output_tokens=usage.get("completion_tokens"),
+        cached_tokens=prompt.get("cached_tokens"),
+        reasoning_tokens=output.get("reasoning_tokens"),
+    )
