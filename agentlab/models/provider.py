@@ -134,7 +134,7 @@ def seconds_in(headers: Mapping[str, str], name: str) -> float | None:
 
 
 def read_usage(usage: Any) -> Usage:
-    """The counts as they were sent; what of them cannot be is left out further up."""
+    """The counts by OpenAI's names as they were sent; what of them cannot be is left out further up."""
     prompt, output = (usage.get(f"{of}_tokens_details") or {} for of in ("prompt", "completion"))
     return Usage(
         input_tokens=usage.get("prompt_tokens"),

@@ -78,9 +78,9 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
         except (httpx2.HTTPError, OSError) as problem:
             if getattr(problem, "errno", None) is not None:
                 raise  # the disk failed, not the hub
-            if (response := getattr(problem, "response", None)) is not None:
-                raise SourceFailed(f"HTTP {response.status_code}") from problem
-            raise SourceFailed(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}") from problem
+            response = getattr(problem, "response", None)
+            said = f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+            raise SourceFailed(said if response is None else f"HTTP {response.status_code}") from problem
         return partial
 
 

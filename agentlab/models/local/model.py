@@ -32,7 +32,7 @@ from agentlab.core.messages import Completion, FinishReason, Message, Request, U
 from agentlab.models import weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.provider import Provider, error_of_status
+from agentlab.models.provider import Provider, error_of_status, read_usage
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
@@ -173,7 +173,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
-                    read.usage = _usage(chunk["usage"])
+                    read.usage = read_usage(chunk["usage"])
                 for choice in chunk["choices"]:
                     read.finish = choice["finish_reason"] or read.finish
                     if visible := read.reader.feed(choice["delta"].get("content") or ""):
@@ -279,11 +279,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-
-
-def _usage(reported: dict[str, Any]) -> Usage:
-    return Usage(
-        input_tokens=reported.get("prompt_tokens"),
-        output_tokens=reported.get("completion_tokens"),
-        cached_tokens=(reported.get("prompt_tokens_details") or {}).get("cached_tokens"),
-    )

@@ -83,11 +83,8 @@ def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any])
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                if inspect.iscoroutinefunction(execute):
-                    result = await execute(arguments)
-                else:
-                    result = await _in_thread(execute, arguments)
-                    result = await result if inspect.isawaitable(result) else result
+                result = await _in_thread(execute, arguments)
+                result = await result if inspect.isawaitable(result) else result
         except TimeoutError:
             if not limit.expired():
                 raise
