@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from agentlab.core.messages import PLAIN, Completion, Fact, Passage, Request, ToolCall, from_json, to_json
+from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, from_json, to_json
 
 Phase = Literal[
     "rewrite",
@@ -79,12 +79,49 @@ class Event:
     @property
     def title(self) -> str:
         """What the event is called when a trace is printed as steps."""
-        return _title(self)
+        match self:
+            case ModelCall():
+                tools = ", ".join(tool.name for tool in self.request.tools)
+                return f"complete ({self.phase}; {f'tools: {tools}' if tools else 'no tools'})"
+            case EmbeddingCall():
+                return "embed"
+            case ToolRun():
+                return f"call_tool {self.call.name}"
+            case Fetch():
+                return self.source
+            case MemoryOp():
+                return self.op
+            case Decision(choice=choice):
+                return f"{self.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
+            case Notice():
+                return f"notify {self.name}"
+            case Step():
+                return self.name
+        return self.kind
 
     @property
     def detail(self) -> str:
         """What came of it, in a line."""
-        return _detail(self)
+        match self:
+            case ModelCall(completion=Completion(message=message, usage=usage)):
+                calls = ", ".join(call.name for call in message.tool_calls)
+                said = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
+                return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+            case Search():
+                return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
+            case ToolRun():
+                return shorten(self.output)
+            case Fetch():
+                return shorten(str(self.facts))
+            case MemoryOp(op="recall"):
+                return f"{len(self.facts)} fact{'' if len(self.facts) == 1 else 's'}"
+            case MemoryOp():
+                return f"written as {self.facts[0].id}" if self.written else "not written"
+            case Decision():
+                return self.why
+            case Notice() | Step():
+                return self.text
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +249,8 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
-    """An event as one JSON record, each value that is no plain one as `told` writes it; `revive` is the way back."""
-    row: dict[str, Any] = {"kind": event.kind}
-    for name, value in vars(event).items():
-        row[name] = value if type(value) in PLAIN else told(value) if value != () else []
-    return row
+    """An event as one JSON record, each value as `told` writes it; `revive` is the way back."""
+    return {"kind": event.kind} | {name: told(value) for name, value in vars(event).items()}
 
 
 def revive(row: Mapping[str, Any]) -> Event:
@@ -230,51 +264,6 @@ def revive(row: Mapping[str, Any]) -> Event:
 def shorten(text: str, width: int = 70) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def _title(event: Event) -> str:
-    match event:
-        case ModelCall():
-            tools = ", ".join(tool.name for tool in event.request.tools)
-            return f"complete ({event.phase}; {f'tools: {tools}' if tools else 'no tools'})"
-        case EmbeddingCall():
-            return "embed"
-        case ToolRun():
-            return f"call_tool {event.call.name}"
-        case Fetch():
-            return event.source
-        case MemoryOp():
-            return event.op
-        case Decision(choice=choice):
-            return f"{event.name}? {choice if isinstance(choice, str) else 'yes' if choice else 'no'}"
-        case Notice():
-            return f"notify {event.name}"
-        case Step():
-            return event.name
-    return event.kind
-
-
-def _detail(event: Event) -> str:
-    match event:
-        case ModelCall(completion=Completion(message=message, usage=usage)):
-            calls = ", ".join(call.name for call in message.tool_calls)
-            said = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
-            return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
-        case Search():
-            return f"{len(event.passages)} passages: {', '.join(p.id for p in event.passages)}"
-        case ToolRun():
-            return shorten(event.output)
-        case Fetch():
-            return shorten(str(event.facts))
-        case MemoryOp(op="recall"):
-            return f"{len(event.facts)} fact{'' if len(event.facts) == 1 else 's'}"
-        case MemoryOp():
-            return f"written as {event.facts[0].id}" if event.written else "not written"
-        case Decision():
-            return event.why
-        case Notice() | Step():
-            return event.text
-    return ""
 
 
 def _count(number: int | None) -> str:

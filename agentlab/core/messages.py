@@ -9,7 +9,6 @@ The model's own role is `agent`; each adapter translates it to its provider's wo
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
@@ -25,23 +24,21 @@ CHARACTERS_PER_TOKEN = 4
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
 
 
-PLAIN = frozenset({type(None), bool, int, float, str})
+_PLAIN = frozenset({type(None), bool, int, float, str})
 """Types whose values are JSON as they are."""
 
 
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
     cls: Any = type(value)
-    if cls in PLAIN:
+    if cls in _PLAIN:
         return value
-    if is_of_words(value):
-        return plain_row(value.role, value.text, value.name)
     if hasattr(cls, "__dataclass_fields__"):  # before what is dearer to ask
         row = {}
-        for name, default in defaults_of(cls):
+        for name, default in _defaults_of(cls):
             inner = getattr(value, name)
             if inner is not default and inner != default:
-                row[name] = inner if type(inner) in PLAIN else to_json(inner)
+                row[name] = to_json(inner)
         return row
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
@@ -58,20 +55,8 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
         raise ValueError(str(problem)) from None
 
 
-@functools.lru_cache(maxsize=1024)
-def plain_row(role: Role, text: str, name: str | None) -> dict[str, Any]:
-    """A message of words alone; every request of a conversation repeats most of the last one's. Not to be changed."""
-    return {"role": role} | ({"text": text} if text else {}) | ({} if name is None else {"name": name})
-
-
-@functools.lru_cache(maxsize=1024)
-def plain_json(role: Role, text: str, name: str | None) -> str:
-    """`plain_row` as `json.dumps` writes it, which is what messages are hashed by."""
-    return json.dumps(plain_row(role, text, name))
-
-
 @functools.cache
-def defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
+def _defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
     """The fields of a dataclass in order, each with its default; a field without one has MISSING."""
     return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
 
@@ -122,13 +107,9 @@ def as_messages(given: Any) -> tuple[Message, ...]:
     return messages
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Token counts as the provider reported them; None means not reported, and stays None in a sum.
+    """Token counts as the provider reported them; None means not reported.
 
     `input_tokens` includes `cached_tokens`; `output_tokens` includes `reasoning_tokens`.
     """
@@ -137,14 +118,6 @@ class Usage:
     output_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=_sum(self.input_tokens, other.input_tokens),
-            output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
-            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import PHASES, EmbeddingCall, Event, Fetch, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Completion
 from agentlab.core.shown import as_markdown, fenced, one_line, printable
 
@@ -49,13 +49,12 @@ class Totals(Struct, frozen=True, kw_only=True):
 
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
-        for mine, theirs in zip(_values(self), _values(other), strict=True):
-            if mine is None or theirs is None:
-                if mine is not theirs:
-                    return False
-            elif not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12):
-                return False
-        return True
+        return all(
+            mine is theirs
+            if mine is None or theirs is None
+            else math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12)
+            for mine, theirs in zip(_values(self), _values(other), strict=True)
+        )
 
 
 def add_up(numbers: Iterable[Any]) -> Any:
@@ -75,8 +74,6 @@ _id = attrgetter("id")
 def _price(event: Event, parents: set[int]) -> Totals:
     seconds = 0.0 if event.id in parents else event.seconds
     match event:
-        case ModelCall(completion=None):
-            return Totals(seconds=seconds)
         case ModelCall(completion=Completion(usage=usage)):
             return Totals(
                 llm_calls=1,
@@ -92,23 +89,12 @@ def _price(event: Event, parents: set[int]) -> Totals:
             return Totals(tool_calls=1, seconds=seconds)
         case MemoryOp():
             return Totals(memory_ops=1, seconds=seconds)
-        case Search() | Fetch():
-            return Totals(seconds=seconds)
-    return _NOTHING
-
-
-Priced = Sequence[tuple[Event, Totals]]
-"""Costed events of one trace, each with what it cost."""
-
-
-def priced(events: Sequence[Event]) -> Priced:
-    parents = {event.parent for event in events if event.parent is not None}
-    return [(event, _price(event, parents)) for event in events if event.costed]
+    return Totals(seconds=seconds)
 
 
 def fold(events: Iterable[Event]) -> Totals:
     """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
-    return Totals.sum(price for _, price in priced(list(events)))
+    return Costs.of(list(events)).totals
 
 
 def billed(events: Iterable[Event]) -> Totals:
@@ -229,10 +215,10 @@ def seconds(count: float | None) -> str:
     return "time unknown" if count is None else f"{count:.2f} s"
 
 
-def _grouped(names: Iterable[Any], costs: Priced) -> dict[Any, Totals]:
+def _sums(parts: Iterable[tuple[Any, Totals]]) -> dict[Any, Totals]:
     """The sum of each group."""
     groups: dict[Any, list[Totals]] = defaultdict(list)
-    for name, (_, price) in zip(names, costs, strict=True):
+    for name, price in parts:
         groups[name].append(price)
     return {name: Totals.sum(prices) for name, prices in groups.items()}
 
@@ -249,10 +235,11 @@ class Costs:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Costs:
-        costs = priced(events)
-        phases = _grouped([event.phase for event, _ in costs], costs)
+        parents = {event.parent for event in events if event.parent is not None}
+        costs = [(event, _price(event, parents)) for event in events if event.costed]
+        phases = _sums((event.phase, price) for event, price in costs)
         by_phase = {phase: phases[phase] for phase in PHASES if phase in phases}
-        turns = _grouped([event.turn for event, _ in costs], costs)
+        turns = _sums((event.turn, price) for event, price in costs)
         return cls(Totals.sum(price for _, price in costs), by_phase, turns)
 
     def of_turn(self, turn: int) -> Totals:

@@ -10,28 +10,17 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from agentlab.core.messages import (
-    PLAIN,
-    Message,
-    Request,
-    Role,
-    defaults_of,
-    is_of_words,
-    plain_json,
-    plain_row,
-    to_json,
-)
+from agentlab.core.messages import Message, Request, Role, is_of_words, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 
 _encode = msgspec.json.Encoder().encode
-_SETTINGS = tuple(field for field in defaults_of(Request) if field[0] not in ("messages", "tools"))
 
 Row = dict[str, Any]
 Repeat = int | list[int]
@@ -41,11 +30,7 @@ was faster changes no key."""
 
 def digest(value: Any) -> str:
     """32 hex digits of SHA-256 over `value` as JSON, in the order its keys have: a model reads them in that order."""
-    return _hashed(json.dumps(value))
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -80,13 +65,15 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
             parts[name] = part
             messages.append(name)
     tools = [intern("tool", to_json(tool)) for tool in request.tools]
-    rest = {}
-    for name, default in _SETTINGS:
-        value = getattr(request, name)
-        if value is not default and value != default:
-            rest[name] = value if type(value) in PLAIN else to_json(value)
-    who = {"model": model, "endpoint": endpoint, "epoch": epoch}
-    return RecordedRequest({**who, "messages": messages, "tools": tools, **rest}, parts)
+    named = {"model": model, "endpoint": endpoint, "epoch": epoch, "messages": messages, "tools": tools}
+    return RecordedRequest({**named, **settings_of(request)}, parts)
+
+
+def settings_of(request: Request) -> Row:
+    """All but the messages and the tools."""
+    row: Row = to_json(replace(request, messages=(), tools=()))
+    del row["messages"]
+    return row
 
 
 def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
@@ -100,8 +87,9 @@ def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
 @functools.lru_cache(maxsize=1024)
 def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
     # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
-    identity = _hashed(plain_json(role, text, name))
-    return identity, {"kind": "message", "id": identity, "message": plain_row(role, text, name)}
+    message = to_json(Message(role=role, text=text, name=name))
+    identity = digest(message)
+    return identity, {"kind": "message", "id": identity, "message": message}
 
 
 def _normalised(message: Message, rank: dict[str, str]) -> Row:

@@ -28,11 +28,12 @@ from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
 from agentlab.core.files import HeldFile, lines_of
-from agentlab.core.messages import Message, Request, ToolSpec, defaults_of, from_json, is_of_words, plain_json, to_json
+from agentlab.core.messages import Message, Request, ToolSpec, from_json, is_of_words, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.rows import Play, encode_line
 from agentlab.evals.store.seal import is_as_written
+from agentlab.wire.keys import settings_of
 
 Take = tuple[Play, int]
 _Row = TypeVar("_Row")
@@ -81,11 +82,7 @@ class LedgerRows:
             row: dict[str, Any] = {"messages": named("message", value.messages)}
             if value.tools:
                 row["tools"] = named("tool_spec", value.tools)
-            # Not of `vars`: a request that was read has no defaults there.
-            rest = (
-                (name, getattr(value, name), default) for name, default in defaults_of(Request) if name not in PARTS
-            )
-            return row | {name: told for name, told, default in rest if told != default}
+            return row | settings_of(value)
 
         row = to_row(event, told)
         return [*rows, {**self._where, **row}]
@@ -95,8 +92,7 @@ class LedgerRows:
         digest = self._said.get(words) if words else None
         if digest is None:
             value = to_json(part)
-            told = plain_json(*words) if words else json.dumps(value)
-            digest = hashlib.blake2b(f'["{kind}", {told}]'.encode(), digest_size=16).hexdigest()
+            digest = hashlib.blake2b(f'["{kind}", {json.dumps(value)}]'.encode(), digest_size=16).hexdigest()
             if digest not in self._written:
                 self._written.add(digest)
                 rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
