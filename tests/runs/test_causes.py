@@ -23,7 +23,6 @@ WEIGHT = {"user": "How heavy is the ball?", "reference_answers": ["450 grams"], 
 WIDTH = {"user": "How wide is a goal?", "reference_answers": ["7.32 metres"], "relevant_doc_ids": ["goal"]}
 OPEN = {"user": "Who won in 1871?", "unanswerable": True}
 TALK = {"user": "Which colour is the sky?", "reference_answers": ["blue"]}
-FORM = {"user": "Sky?", "reference_answers": ["blue"], "metadata": {"format": "json"}}
 
 
 def played(tmp_path: Path, turn: dict, flow, finish: str = "stop") -> Run:
@@ -33,7 +32,7 @@ def played(tmp_path: Path, turn: dict, flow, finish: str = "stop") -> Run:
     write_rows(folder / "corpus.jsonl", CORPUS)
     said = Completion(message=Message(role="agent", text="said"), usage=Usage(), finish_reason=finish)
     spec = {"datasets": [str(folder)], "embedder": "hashing/hashing-64", "retrieval": {"top_k": 1}}
-    scorers = ["answer", "correctness", "refusal", "reply_format"]
+    scorers = ["answer", "correctness", "refusal"]
     with al.Lab(model=Scripted([said], loop=True), flows=[flow], scorers=scorers, **spec) as lab:
         return lab.run_sync(out=tmp_path / "run")
 
@@ -57,7 +56,6 @@ CASES = {
     "evidence ignored": (WEIGHT, answering("100 grams", query="ball weighs grams kick-off")),
     "wrong refusal": (WEIGHT, answering("The documents do not say.", query="ball weighs grams kick-off")),
     "unsupported claim": (TALK, answering("green")),
-    "format": (FORM, answering("It is blue.")),
 }
 
 
@@ -100,7 +98,6 @@ def test_what_was_cut_off_is_called_that_where_the_reply_is_wrong(tmp_path, own_
     [
         (WEIGHT, answering("It weighs up to 450 grams.")),
         (OPEN, answering("The documents do not say.")),
-        (FORM, answering('"blue"')),
     ],
 )
 def test_a_turn_that_is_right_has_no_cause(turn, flow, tmp_path, own_home, capsys):

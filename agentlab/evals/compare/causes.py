@@ -29,7 +29,7 @@ from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
 POOR, POOR_PARAGRAPH = 0.5, 0.3
-LOW = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact", "format")
+LOW = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
 """Measures of which anything below 1 makes a turn poor."""
 LIMIT = "limit reached"
 """How the decisions of flows end that say they must answer now."""
@@ -218,10 +218,6 @@ def _needless_memory(case: Case) -> Found | None:
     return (case.last(MemoryOp), "wrote what nothing asked for") if case.low("memory_restraint") else None
 
 
-def _format(case: Case) -> Found | None:
-    return (case.answering, "the reply is not in the form asked for") if case.low("format") else None
-
-
 RULES: dict[str, tuple[tuple[Callable[[Case], Found | None], ...], str]] = {
     "error": ((_error,), "the turn failed"),
     "missed refusal": ((_missed_refusal,), "it answers where there is no answer"),
@@ -236,11 +232,10 @@ RULES: dict[str, tuple[tuple[Callable[[Case], Found | None], ...], str]] = {
     "evidence ignored": ((_cut_off, _evidence_ignored), "what answers was there, and the reply says something else"),
     "unsupported claim": ((_unsupported_claim,), "a wrong answer, and nothing was looked up that it could stand on"),
     "needless memory": ((_needless_memory,), "it wrote to memory what nothing asked for"),
-    "format": ((_format,), "the reply is not in the form asked for"),
     "not told": ((), "a poor answer of an imported run, which has no trace"),
 }
 """Cause -> its rules, in the order in which they are tried, and what it means."""
-WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal", "format")
+WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
 def cause_of(case: Case) -> tuple[str, Found] | None:

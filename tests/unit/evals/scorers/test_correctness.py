@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import correctness, groundedness, ranking, reply_format, rouge
+from agentlab.evals.scorers import correctness, groundedness, ranking, rouge
 from agentlab.evals.store.measures import primary_family
 from support.scoring import found, outcome, values
 
@@ -132,29 +132,3 @@ def test_ranking_knows_order_and_what_was_not_found():
     assert values(ranking.score(turn, outcome(events=(found("a", "b"),)))) == dict.fromkeys(first, 1)
     assert values(ranking.score(turn, outcome())) == dict.fromkeys(first, 0)
     assert ranking.metrics(Turn(user="?", relevant_doc_ids=[])) == ()
-
-
-@pytest.mark.parametrize(
-    ("form", "good", "bad"),
-    [
-        ("json", '```json\n{"a": 1}\n```', "a: 1"),
-        ("json", "null", "NaN"),
-        ("number", "$1,500.50", "about a thousand"),
-        ("number", "12,345", "12,34,5"),
-        ("date", "7 May 2023.", "on 7 May 2023 or so"),
-        ("yes/no", "No, never", "Not that I know"),
-        ("yes/no", "Yes, no player may.", "Yes and no."),
-        ("list", "- one\n- two", "one, two"),
-        ({"max_words": 2}, "two words", "rather more words"),
-        ({"choices": ["Red", "blue"]}, "red.", "green"),
-    ],
-)
-def test_a_form_that_was_asked_for_is_kept_or_not(form, good, bad):
-    turn = Turn(user="?", metadata={"format": form})
-    assert [values(reply_format.score(turn, outcome(said)))["format"] for said in (good, bad, "")] == [1, 0, 0]
-    assert reply_format.metrics(turn) == ("format",)
-
-
-@pytest.mark.parametrize("other", [None, "prose", 3, {"font": "bold"}])
-def test_a_form_that_is_somebody_elses_is_not_graded(other):
-    assert reply_format.metrics(Turn(user="?", metadata={"format": other})) == ()
