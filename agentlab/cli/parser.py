@@ -188,10 +188,6 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
 
-    convert = command("convert", storing.convert)
-    convert.add_argument("run", metavar="RUN", help="a run folder of any format, or one that was played in shards")
-    convert.add_argument("--out", metavar="DIR", help="the new folder (default: RUN-converted)")
-
     export = command("export", storing.export)
     export.add_argument("run", metavar="RUN", help="a run folder")
     export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")

@@ -20,7 +20,7 @@ def score(arguments: argparse.Namespace) -> None:
     from agentlab.lab.regrading import score
     from agentlab.lab.run import open_run
 
-    graders = open_run(arguments.run, regrade=True).header.get("graders", {})
+    graders = open_run(arguments.run, regrade=True).header["graders"]
     with CountDisplay() as display:
         run = score(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
     # What was asked for by name is shown.

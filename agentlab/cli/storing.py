@@ -1,4 +1,4 @@
-"""The commands that write a run in another form: `agentlab convert` and `agentlab export`."""
+"""The command that writes a run in another form: `agentlab export`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import argparse
 from pathlib import Path
 
 from agentlab.cli.say import say
-
-
-def convert(arguments: argparse.Namespace) -> None:
-    from agentlab.evals.play.convert import convert
-
-    run = Path(arguments.run)
-    made = convert(run, Path(arguments.out or f"{run.resolve()}-converted"))
-    say(f"{made.path} holds the run in today's format; {run} is as it was")
 
 
 def export(arguments: argparse.Namespace) -> None:

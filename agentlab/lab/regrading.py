@@ -15,7 +15,7 @@ from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
 from agentlab.evals.grade.grader import Grader
 from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
 from agentlab.evals.grade.regrade import regrade
-from agentlab.evals.store.folder import FORMAT, locked
+from agentlab.evals.store.folder import locked
 from agentlab.evals.store.measures import RETRIEVAL_STEPS, check_primary
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
@@ -36,13 +36,11 @@ def score(
     how many turns are graded, and of how many.
 
     A data set may have changed as long as it asks the same: what it expects now counts. Texts that need an embedding
-    are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where the run is of
-    an older format, or its data set is not here or asks something else.
+    are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where its data set
+    is not here or asks something else.
     """
     run = open_run(path, regrade=True)
     header = dict(run.header)
-    if header["format"] != FORMAT:
-        raise RunError(f"{run.path}: this is run format {header['format']}, which can only be read; run it again")
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
     given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}

@@ -11,10 +11,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
-from agentlab.evals.store.folder import RunFolder
 from agentlab.lab.run import open_run
 from support.full_disk import FullDisk
-from support.places import TESTS
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
 
@@ -52,7 +50,6 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         ["gate", run, "--baseline", str(tmp_path / "good.jsonl")],
         ["gate", run, "--baseline", str(tmp_path / "new.jsonl"), "--update"],
         ["report", run, "--out", str(tmp_path / "page.html")],
-        ["convert", run, "--out", str(tmp_path / "converted")],
         ["show", run],
         ["trace", run],
     ):
@@ -60,7 +57,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         told = capsys.readouterr().err.strip()
         assert told.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), told
         assert ("agentlab score" if name == "summary.json" else "from a copy") in told
-    assert not [name for name in ("new.jsonl", "page.html", "converted") if (tmp_path / name).exists()]
+    assert not [name for name in ("new.jsonl", "page.html") if (tmp_path / name).exists()]
 
 
 @pytest.mark.parametrize("name", ["turns.jsonl", "calls.jsonl", "run.json"])
@@ -108,35 +105,6 @@ def test_grading_anew_makes_an_edited_summary_anew_and_takes_no_edited_ledger(fi
         open_run(finished, regrade=True)
 
 
-def test_a_converted_run_is_sealed_whether_the_older_one_was_or_not(finished, tmp_path):
-    for number, older in enumerate((finished, TESTS / "data" / "run_format_1")):
-        new = tmp_path / f"converted-{number}"
-        assert main(["convert", str(older), "--out", str(new)]) == 0 and open_run(new).is_sealed
-        (new / "turns.jsonl").write_bytes((new / "turns.jsonl").read_bytes() + b" ")
-        with pytest.raises(RunError, match=r"turns\.jsonl was edited"):
-            open_run(new)
-
-
-def test_a_conversion_that_is_broken_off_leaves_nothing_and_says_so(finished, tmp_path, capsys, monkeypatch):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    out = tmp_path / "converted"
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "append_turn", interrupted)
-        assert main(["convert", str(finished), "--out", str(out)]) == 130
-    assert "--resume" not in capsys.readouterr().err
-    assert not [file.name for file in tmp_path.iterdir() if "converted" in file.name]
-    assert main(["convert", str(finished), "--out", str(out)]) == 0 and open_run(out).is_sealed
-
-
-@pytest.mark.parametrize("place", ["sub", "shards/0002", "judges/x"])
-def test_a_run_is_not_converted_into_itself(finished, place, capsys):
-    assert main(["convert", str(finished), "--out", str(finished / place)]) == 1
-    assert "choose another --out" in capsys.readouterr().err
-    assert open_run(finished).is_sealed and not (finished / place).exists()
-
-
 def test_a_header_written_after_the_end_is_sealed_too(finished):
     folder = open_run(finished).folder
     folder.write_json("run.json", {**folder.header, "note": "mine"})
@@ -144,10 +112,9 @@ def test_a_header_written_after_the_end_is_sealed_too(finished):
 
 
 def test_what_is_older_than_seals_is_read_and_says_so(finished, tmp_path, capsys):
-    older = str(TESTS / "data" / "run_format_1")
-    assert main(["compare", older]) == 0
-    assert f"{older} is older than seals" in capsys.readouterr().err
     unseal(finished)
+    assert main(["compare", str(finished)]) == 0
+    assert f"{finished} is older than seals" in capsys.readouterr().err
     edit(tmp_path / "good.jsonl", '"check": "', '"check": "", "was": "')
     assert main(["gate", str(finished), "--baseline", str(tmp_path / "good.jsonl"), "--margin", "answer_f1=1"]) != 1
     said = " ".join(capsys.readouterr().out.split())

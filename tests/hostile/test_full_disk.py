@@ -88,21 +88,6 @@ def test_a_flow_that_survives_whatever_happens_does_not_write_past_the_gap(spec,
     assert open_run(tmp_path / "cut").summary["flows"]["stubborn"]["llm_calls"] == 20
 
 
-@pytest.mark.parametrize("name", ["run.json", "turns.jsonl", "calls.jsonl", "summary.json"])
-def test_of_a_conversion_that_does_not_fit_nothing_is_left(spec, tmp_path, capsys, name):
-    out = tmp_path / "converted"
-    assert main(["run", str(spec), "--out", str(tmp_path / "whole")]) == 0
-    capsys.readouterr()
-    with pytest.MonkeyPatch.context() as patched:
-        FullDisk(patched, name)
-        assert main(["convert", str(tmp_path / "whole"), "--out", str(out)]) == 1
-    err = capsys.readouterr().err
-    assert "No space left" in err and "--resume" not in err and len(err.splitlines()) == 1
-    assert not out.exists()
-    assert main(["convert", str(tmp_path / "whole"), "--out", str(out)]) == 0
-    assert outcome(out) == outcome(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
 def test_of_an_import_that_does_not_fit_nothing_is_left(spec, tmp_path, capsys, name):
     rows = [{"system": "s", "conversation": c["id"], "turn": 0, "answer": "so"} for c in CONVERSATIONS[:2]]

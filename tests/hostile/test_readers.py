@@ -25,7 +25,6 @@ from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.play.convert import convert
 from agentlab.evals.published.predictions import read_predictions, unknown_keys
 from agentlab.evals.published.reproduce import read_claims
 from agentlab.lab.run import open_run
@@ -236,13 +235,6 @@ def test_nothing_is_written_through_a_link_in_a_run_folder(finished, tmp_path, n
     (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
     with pytest.raises(AgentlabError, match="it is a link"):
         play(finished / "colours", tmp_path / "run", resume=True)
-
-
-def test_a_log_that_never_ends_is_not_copied(finished, tmp_path):
-    shutil.copytree(finished / "run", tmp_path / "run")
-    (tmp_path / "run" / "run.log").unlink()
-    (tmp_path / "run" / "run.log").symlink_to("/dev/zero")
-    assert not (convert(tmp_path / "run", tmp_path / "new").path / "run.log").exists()
 
 
 def test_a_link_among_recordings_leads_nowhere(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,9 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.files import Appended
-from agentlab.lab.run import open_run
-from support.places import TESTS
 from support.rules_set import lab
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
-
-OLD = TESTS / "data" / "run_format_1"
 
 
 def lines(file: Path) -> list[dict]:
@@ -101,24 +96,6 @@ def test_tables_and_comparisons_read_turn_rows_alone(tmp_path, own_home, capsys)
     for command in (["show", str(run.path)], ["show", str(run.path), "c01"], ["compare", str(run.path)]):
         assert main(command) == 0
     assert "answer_f1 1 -> 0" in capsys.readouterr().out
-
-
-def test_an_older_run_is_converted_and_says_the_same(tmp_path, capsys):
-    old = tmp_path / "old"
-    shutil.copytree(OLD, old)
-    assert main(["convert", str(old)]) == 0
-    new, was = open_run(tmp_path / "old-converted"), open_run(old)
-    assert new.folder.header["format"] == 3 and not (new.path / "scores.jsonl").exists()
-    assert new.summary == was.summary and new.measured == was.measured
-    assert {play: trace.steps(full=True) for play, trace in new.traces.items()} == {
-        play: trace.steps(full=True) for play, trace in was.traces.items()
-    }
-    assert sorted(file.name for file in old.iterdir()) == sorted(file.name for file in OLD.iterdir())
-    capsys.readouterr()
-    assert main(["convert", str(old)]) == 1 and "is not empty" in capsys.readouterr().err
-    (old / "summary.json").unlink()
-    assert main(["convert", str(old), "--out", str(tmp_path / "x")]) == 1
-    assert "has not ended" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])

@@ -83,9 +83,6 @@ def test_shards_give_the_summary_and_the_rows_of_one_process(recorded, tmp_path,
         play: trace.steps() for play, trace in alone.traces.items()
     }
     assert len(list((run.path / "shards").glob("*/run.json"))) == workers
-    assert main(["convert", str(run.path), "--out", str(tmp_path / "one")]) == 0
-    assert summary(open_run(tmp_path / "one")) == summary(alone) and not (tmp_path / "one" / "shards").exists()
-    assert open_run(tmp_path / "one").measured == alone.measured
 
 
 def dying(dataset: Path, tmp_path: Path) -> tuple[list[str], Path]:

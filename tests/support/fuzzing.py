@@ -17,7 +17,7 @@ from support.readers import Read, readers
 
 BATCH = 4000
 """Inputs of one child."""
-SLOW, LESS_OFTEN = ("run folder", "older run"), 5
+SLOW, LESS_OFTEN = "run folder", 5
 """Readers that take tens of milliseconds get one input where the others get so many."""
 MOST_SECONDS = 2
 """Of the processor: others may be at work on this machine."""

@@ -40,7 +40,6 @@ from agentlab.tools.mcp.listing import accepted
 from agentlab.wire.keys import digest
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import load_spec
-from support.places import TESTS
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 from support.unsealing import uncheck, unseal
 
@@ -103,7 +102,6 @@ def readers(folder: Path) -> dict[str, Reader]:
     return {
         **_of_sets(folder, rules),
         **{f"run folder, {name}": (folder / "run" / name, reads_run) for name in OF_RUN},
-        **{f"older run, {name}": (folder / "older" / name, reads_run) for name in (*OF_RUN, "scores.jsonl")},
         "recordings": (recorded, reads_recordings),
         "recordings, sealed anew": (folder / "anew.jsonl", reads_sealed_anew),
         "baseline": (folder / "baseline.jsonl", read_baseline),
@@ -143,9 +141,7 @@ def _played(folder: Path) -> tuple[Path, Path]:
     (folder / "spec.yaml").write_text(json.dumps({**spec, "model": "openai/m", "generation": {"seed": 0}}, indent=1))
     write_baseline(run, folder / "baseline.jsonl")
     uncheck(folder / "baseline.jsonl")
-    shutil.copytree(TESTS / "data" / "run_format_1", folder / "older")
-    for sealed in (run.path, folder / "older"):
-        unseal(sealed)
+    unseal(run.path)
     (recorded,) = (folder / "rec").glob("*.jsonl")
     shutil.copyfile(recorded, folder / "anew.jsonl")
     return rules, recorded

@@ -19,7 +19,7 @@ from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.store.folder import FORMAT, RunFolder
+from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.measures import check_primary
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
@@ -127,8 +127,6 @@ def open_folder(
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
-    if before["format"] != FORMAT:
-        raise RunError(f"{path} was begun by an older version (run format {before['format']}); it can only be read")
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
         may_change = (
             ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded") if part == "spec" else ()

@@ -39,10 +39,6 @@ from agentlab.evals.store.seal import check_seal, sealed, with_check
 from agentlab.evals.store.writing import CannotWrite
 
 FORMAT = 3
-READABLE = (1, 2, 3)
-"""Older formats keep scores in a file of their own, latency only in the ledger, and whole requests in that. Format 1
-has no `graders` in its header and no `background` in its ledger: such a run can be opened and its flows be compared
-with each other, but not with those of another run. `agentlab convert` writes today's format."""
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
 MOST_WAITING = 256
@@ -94,9 +90,10 @@ class RunFolder:
                 raise RunError(f"{place} cannot be used: it is a link; put the folder itself in its place")
         header = folder.header
         form = header.get("format") if isinstance(header, dict) else None
-        if type(form) is int and form not in READABLE:
-            known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
-            raise RunError(f"{path / 'run.json'}: this is run format {form}, agentlab reads formats {known}")
+        if type(form) is int and form != FORMAT:
+            raise RunError(
+                f"{path / 'run.json'}: this is run format {form}, agentlab reads format {FORMAT}; run it again"
+            )
         try:
             from_json(Header, header)
         except ValueError as problem:
@@ -237,7 +234,7 @@ class RunFolder:
         return self.path / "summary.json"
 
     def _sealed_files(self) -> list[HeldFile]:
-        return [self._hold(self.path / "run.json"), *self.held(TURNS), *self.held(CALLS), *self.held("scores.jsonl")]
+        return [self._hold(self.path / "run.json"), *self.held(TURNS), *self.held(CALLS)]
 
     def check_seal(self, *, regrade: bool = False) -> bool:
         """Whether the run has ended and is sealed; raises RunError for a file that was edited since.
@@ -324,11 +321,6 @@ class RunFolder:
             yield from (turns[turn] for turn in sorted(turns) if turn != BEGUN_AGAIN)
 
     def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
-        if self.header["format"] < FORMAT:
-            from agentlab.evals.store.older import turn_rows
-
-            yield from turn_rows(kind, self.held(TURNS), self.held("scores.jsonl"), self.ledger)
-            return
         for file in self.held(TURNS):
             yield from rows_of(file, lambda content: from_json(kind, content), kind, checked=self._is_as_sealed)
 

@@ -40,7 +40,7 @@ def check_judges(run: StoredRun, deciding: Iterable[str]) -> None:
 
 def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
     """What is written down of the judges whose scores the run has, by measure."""
-    graders = run.header.get("graders", {})
+    graders = run.header["graders"]
     found = {}
     for file in sorted(Path(run.path, "judges").glob("*/judge.json")):
         content = run.folder.read_json(str(file.relative_to(run.path)), ": a judge's file is missing")

@@ -61,7 +61,7 @@ class Header(Struct):
     spec: _Spec
     datasets: dict[str, _Data]
     models: dict[str, str]
-    graders: dict[str, str] = {}
+    graders: dict[str, str]
     sealed: bool = False
     """Whether the summary that it gets at its end has a seal."""
 
@@ -210,7 +210,7 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     embedding_calls_per_turn: float | None
     tool_calls_per_turn: float | None
     memory_tokens_per_turn: float | None = None
-    """Of facts that were recalled, estimated; None in runs of format 1."""
+    """Of facts that were recalled, estimated."""
     memory_unavailable: int | None = 0
     """Turns that had to do without their memory."""
     fallback_rate: float | None

@@ -138,8 +138,6 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
     shorter = play(data, tmp_path / "shorter", limit=3)
     embedded = play(data, tmp_path / "embedded", embedder="hashing/hashing-32")
     stopped = play(data, tmp_path / "stopped", budget={"calls": 3})
-    old = play(data, tmp_path / "old")
-    edit_header(old, lambda header: header.pop("graders"))
     less = play(data, tmp_path / "less")
     unseal(less.path)
     lines = (less.path / "turns.jsonl").read_text().splitlines(keepends=True)
@@ -148,7 +146,6 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
         (shorter, "data sets differ (colours; another --limit counts too)"),
         (embedded, "graders differ (similarity)"),
         (stopped, "--resume"),
-        (old, "older run that does not say what graded it"),
         (open_run(less.path), "turns.jsonl holds 10 turns, the summary 12"),
     ):
         for pair in ((run, other), (other, run)):
