@@ -24,18 +24,18 @@ async def gate_while_running(bench: Workbench, baseline: str | Path, **options: 
 
     Raises RunError where the baseline is of other data, graders, flows, epochs or another family, before anything runs.
     """
-    stopping = Stopping(baseline, **{name: options.pop(name) for name in OF_THE_GATE if name in options})
     datasets = bench.datasets()
     mine = {
         "name": f"the spec {bench.spec.name}",
         "datasets": {dataset.name: dataset.digest for dataset in datasets},
         "graders": fingerprints(bench.scorers, bench.embedder.name),
     }
+    labels = [variant.label for variant in bench.variants]
+    given = {name: options.pop(name) for name in OF_THE_GATE if name in options}
+    stopping = Stopping(baseline, mine, bench.spec.primary, labels, bench.spec.mode, **given)
     if bench.spec.epochs < stopping.epochs:
         raise RunError(
             f"{baseline} has {stopping.epochs} epochs, the spec {bench.spec.epochs}; add --epochs or --update"
         )
-    labels = [variant.label for variant in bench.variants]
-    stopping.expect(mine, bench.spec.primary, labels, bench.spec.mode)
     done = await run(bench, watch=stopping, **options)
     return Run.of(done), stopping.verdict(done)

@@ -58,11 +58,20 @@ class Pair:
     """`flow`, or `flow (run)` where two runs are compared."""
     flows: tuple[str, str]
     differences: tuple[Judgement, ...]
-    gained: tuple[Flip, ...]
-    """From below .5 to .5 or more."""
-    lost: tuple[Flip, ...]
-    paired: dict[str, Paired]
-    """The columns of each measure."""
+
+    @cached_property
+    def paired(self) -> dict[str, Paired]:
+        """The columns of each measure."""
+        return {d.measure.name: d.paired for d in self.differences}
+
+    @cached_property
+    def gained(self) -> tuple[Flip, ...]:
+        """From below .5 to .5 or more."""
+        return tuple(flip for flip in flips(self.paired.values()) if flip.b > flip.a)
+
+    @cached_property
+    def lost(self) -> tuple[Flip, ...]:
+        return tuple(flip for flip in flips(self.paired.values()) if flip.b < flip.a)
 
     def __str__(self) -> str:
         """What was shown of what decides, in a sentence."""
@@ -209,55 +218,59 @@ def compare_sides(
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
     laid_out = dict(zip(sides, sheets(sides.values()), strict=True))
-    primary = primary_family(sides.values(), declared)
+    decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or seconds]
     columns: dict[tuple[int, str], Paired] = {}
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
-            if not_shared(name, pair.a, pair.b):
-                continue
-            columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
-    known = {place: paired for place, paired in columns.items() if len(paired.differences)}
-    means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
-    intervals = dict(zip(known, (interval for _, interval in means), strict=True))
-    decide = [name for name in primary if name != LATENCY or seconds]
-    families = [name in decide for _, name in columns]
-    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families)
-    tested = dict(zip(columns, found, strict=True))
-    pairs = []
-    for number, pair in enumerate(named):
-        own = {name: paired for (of, name), paired in columns.items() if of == number}
-        turned = flips(own.values())
-        differences = [
-            Judgement(
-                flow=pair.b_name,
-                paired=paired,
-                outcome=tested[number, name],
-                alpha=ALPHA,
-                advises="" if name in decide else "advice",
-                ci95=intervals.get((number, name)),
-            )
-            for name, paired in own.items()
-        ]
-        pairs.append(
-            Pair(
-                a=pair.a_name,
-                b=pair.b_name,
-                flows=pair.flows,
-                differences=tuple(differences),
-                gained=tuple(flip for flip in turned if flip.b > flip.a),
-                lost=tuple(flip for flip in turned if flip.b < flip.a),
-                paired=own,
-            )
-        )
+            if not not_shared(name, pair.a, pair.b):
+                columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
+    judged = _judged(named, columns, decide)
+    pairs = [
+        Pair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
+        for pair, own in zip(named, judged, strict=True)
+    ]
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
     among = None
     if len(flows) == len(named) + 1 > 2:
         among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
-        apart = any(d.is_shown and d.primary and d.measure not in COSTS for pair in pairs for d in pair.differences)
+        apart = any(d.is_shown and d.primary and d.measure not in COSTS for own in judged for d in own)
         among = among and dataclasses.replace(among, shown=apart)
-    family = max((outcome.family for (_, name), outcome in tested.items() if name in decide), default=0)
+    return Comparison(
+        pairs=tuple(pairs),
+        primary=tuple(decide),
+        family=max((d.family for own in judged for d in own if d.primary), default=0),
+        best=among,
+        slices=_slices(pairs, decide, places),
+    )
+
+
+def _judged(
+    named: Sequence[Sides], columns: Mapping[tuple[int, str], Paired], decide: Sequence[str]
+) -> list[list[Judgement]]:
+    """Of each pair all measures, tested as two families over all pairs: what decides, and what advises."""
+    known = {place: paired for place, paired in columns.items() if len(paired.differences)}
+    means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
+    intervals = dict(zip(known, (interval for _, interval in means), strict=True))
+    families = [name in decide for _, name in columns]
+    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families)
+    judged: list[list[Judgement]] = [[] for _ in named]
+    for ((number, name), paired), outcome in zip(columns.items(), found, strict=True):
+        judged[number].append(
+            Judgement(
+                flow=named[number].b_name,
+                paired=paired,
+                outcome=outcome,
+                alpha=ALPHA,
+                advises="" if name in decide else "advice",
+                ci95=intervals.get((number, name)),
+            )
+        )
+    return judged
+
+
+def _slices(pairs: Sequence[Pair], decide: Sequence[str], places: Mapping[Place, set[str]]) -> tuple[Slice, ...]:
+    """Where a part of the data differs in what decides, and the whole does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
-    slices = tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))
-    return Comparison(pairs=tuple(pairs), primary=tuple(decide), family=family, best=among, slices=slices)
+    return tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))

@@ -1,6 +1,6 @@
 """The gate that looks on while flows are run, and stops the run when it knows.
 
-    stopping = Stopping("evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
+    stopping = Stopping("evals/baselines/laws.jsonl", mine, declared, flows, mode, margins={"answer_f1": 0.1})
     run = await runner.run(bench, watch=stopping)
     verdict = stopping.verdict(run)
 
@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.core.trace import add_up
 from agentlab.evals.compare import gate
-from agentlab.evals.compare.baselines import read_baseline
+from agentlab.evals.compare.baselines import Header, read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
 from agentlab.evals.compare.gate import Member, Verdict, check_arguments, share_of
 from agentlab.evals.compare.judgement import Judgement
@@ -42,6 +42,13 @@ from agentlab.evals.store.measures import (
 from agentlab.evals.store.run import StoredRun
 
 LOOKS = 8
+
+
+class Baseline(NamedTuple):
+    path: Path
+    header: Header
+    held: dict[str, dict[Key, Values]]
+    """Of each flow its turns."""
 
 
 class _Column:
@@ -97,71 +104,73 @@ class _Column:
 class Stopping:
     """The gate of a run that goes on; a `Watch`.
 
-    `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for. Raises RunError where the baseline
-    cannot be read or an argument is none.
+    `mine` as of `fingerprints.check_comparable`, `declared` the primary measures of the run's spec, `flows` and `mode`
+    what it plays; `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for. Raises RunError where
+    the baseline cannot be read, the run cannot be held against it, or an argument is none.
     """
 
     def __init__(
         self,
         baseline: str | Path,
+        mine: Mapping[str, Any],
+        declared: Sequence[str],
+        flows: Sequence[str],
+        mode: str,
         *,
         margins: Mapping[str, float] | None = None,
         alpha: float = 0.05,
         looks: int = LOOKS,
     ) -> None:
-        self._path = Path(baseline)
-        self._header, self._held = read_baseline(self._path)
+        self._baseline = Baseline(Path(baseline), *read_baseline(Path(baseline)))
         self._margins, self._alpha = dict(margins or {}), alpha
-        check_arguments(self._held, self._margins, alpha)
+        header, held = self._baseline.header, self._baseline.held
+        check_arguments(held, self._margins, alpha)
         if looks < 1:
             raise RunError(f"looks is {looks}; it must be 1 or more")
-        names = sorted({key[0] for rows in self._held.values() for key in rows})
+        names = sorted({key[0] for rows in held.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
-        self._keys = {flow: sorted(rows) for flow, rows in self._held.items()}
         self._looks = planned_looks(len(names), looks, alpha)
+        gate.check_sides(str(baseline), header, mine, declared, flows, held)
+        self._primary, self._failures = gate.who_decides(header, held, declared)
+        self._seconds = seconds_agree(mode, header.mode)
+        self._columns = self._columns_of_the_baseline()
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
 
+    def _columns_of_the_baseline(self) -> list[_Column]:
+        columns = []
+        for flow, rows in self._baseline.held.items():
+            for name in (*self._primary, *self._failures):
+                given = [row[name] for row in rows.values() if name in row]
+                out = math.isinf(share_of(name, self._margins)) or (name == LATENCY and not self._seconds)
+                if given and None not in given and not out:
+                    columns.append(_Column(flow, name, rows, share_of(name, self._margins)))
+        if not any(column.measure.name in self._primary for column in columns):
+            raise RunError(f"nothing is left that decides: {', '.join(self._primary)} are left out, unknown or live")
+        return columns
+
     @property
     def epochs(self) -> int:
         """Of the baseline."""
-        return 1 + max(key[2] for rows in self._held.values() for key in rows)
+        return 1 + max(key[2] for rows in self._baseline.held.values() for key in rows)
 
     @property
     def plan(self) -> dict[str, Any]:
         return {
-            "baseline": hashlib.sha256(self._path.read_bytes()).hexdigest(),
+            "baseline": hashlib.sha256(self._baseline.path.read_bytes()).hexdigest(),
             "alpha": self._alpha,
             "margins": {name: repr(margin) for name, margin in sorted(self._margins.items())},
             "looks": self._looks,
             "order": self.order,
         }
 
-    def expect(self, mine: Mapping[str, Any], declared: Sequence[str], flows: Sequence[str], mode: str) -> None:
-        """Check, before it begins, that a run can be held against the baseline; raises RunError where it cannot.
-
-        `mine` as of `graders.check_comparable`, `declared` the spec's primary measures.
-        """
-        gate.check_sides(str(self._path), self._header, mine, declared, flows, self._held)
-        self._primary, self._failures = gate.who_decides(self._header, self._held, declared)
-        self._seconds = seconds_agree(mode, self._header.mode)
-        self._columns = []
-        for flow, rows in self._held.items():
-            for name in (*self._primary, *self._failures):
-                given = [row[name] for row in rows.values() if name in row]
-                out = math.isinf(share_of(name, self._margins)) or (name == LATENCY and not self._seconds)
-                if given and None not in given and not out:
-                    self._columns.append(_Column(flow, name, rows, share_of(name, self._margins)))
-        if not any(column.measure.name in self._primary for column in self._columns):
-            raise RunError(f"nothing is left that decides: {', '.join(self._primary)} are left out, unknown or live")
-
     def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
         """Of the run's next conversation; True where the verdict is in."""
         self._folded.append(conversation)
         for flow in dict.fromkeys(column.flow for column in self._columns):
-            held, played = self._held[flow], flows.get(flow, {})
-            keys = [key for key in self._keys[flow] if key[0] == conversation]
+            held, played = self._baseline.held[flow], flows.get(flow, {})
+            keys = sorted(key for key in held if key[0] == conversation)
             for key in keys:
                 if key not in played:
                     raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
@@ -205,13 +214,14 @@ class Stopping:
             raise RunError(f"{run.path}: the run ended before its first conversation did; --resume goes on")
         place = {name: number for number, name in enumerate(sorted(self._folded))}
         order = np.array([place[name] for name in self._folded])
-        held = {flow: {k: row for k, row in rows.items() if k[0] in place} for flow, rows in self._held.items()}
+        header, whole = self._baseline.header, self._baseline.held
+        held = {flow: {key: row for key, row in rows.items() if key[0] in place} for flow, rows in whole.items()}
         held = {flow: rows for flow, rows in held.items() if rows}
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
 
         def judged(member: Member, outcome: Outcome) -> Judgement:
             name = member.paired.measure.name
-            column = _Column(member.flow, name, self._held[member.flow], share_of(name, self._margins))
+            column = _Column(member.flow, name, whole[member.flow], share_of(name, self._margins))
             return member.judged(outcome, self._margins, self._alpha, bounds=partial(column.bound, order), is_cut=cut)
 
         def tested(members: Sequence[Member]) -> list[Judgement]:
@@ -225,11 +235,14 @@ class Stopping:
         judgements, notes = gate.judge(
             held, run.measured, self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
         )
-        if run.result.model != self._header.model:
-            notes = (*notes, f"the baseline was made with {self._header.model}, the run with {run.result.model}")
+        if run.result.model != self._baseline.header.model:
+            notes = (
+                *notes,
+                f"the baseline was made with {self._baseline.header.model}, the run with {run.result.model}",
+            )
         return Verdict(
             run_id=run.run_id,
-            baseline_id=self._header.run_id,
+            baseline_id=header.run_id,
             alpha=self._alpha,
             primary=self._deciding,
             judged=judgements,
@@ -247,7 +260,7 @@ class Stopping:
         played = {(*row.play, row.turn) for row in run.played()}
         left = [
             row
-            for flow, rows in self._held.items()
+            for flow, rows in self._baseline.held.items()
             for key, row in rows.items()
             if (flow, key[0], key[2], key[1]) not in played
         ]

@@ -53,7 +53,7 @@ def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
     data = write_set(tmp_path / "set", 1)
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), Answering("c", wrong=[("c00", 0)]))
     assert main(["compare", str(run.path), "--all", "--cheaper", "llm_calls"]) == 0
-    assert "no quality that decides tells the 3 flows apart; nothing beats a, b in all" in capsys.readouterr().out
+    assert "no quality that decides tells the 3 flows apart" in capsys.readouterr().out
 
 
 def test_what_a_scorer_does_not_know_is_unknown_and_no_pass(tmp_path, monkeypatch, capsys):
