@@ -96,7 +96,7 @@ def test_the_drawings_hold_every_phase_that_recorded_runs_went_through(generate,
     for name in ("laws", "morning", "assistant"):
         with contextlib.chdir(ROOT), Lab(f"evals/recorded/{name}.yaml", mode="replay", limit=2) as lab:
             run = lab.run_sync(out=tmp_path / name)
-            flows = {entry.name: entry.flow for entry in lab.spec.flows}
+            flows = {entry.name: entry.flow for entry in lab.bench.spec.flows}
         for label, summary in open_run(run.path).result.flows.items():
             drawn = {phase for phase, _, _ in generate.steps_of(flows[label])}
             assert set(summary.phases) <= drawn, label

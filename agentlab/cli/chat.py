@@ -73,7 +73,7 @@ class TerminalChat:
             # What is on its way to memory arrives, unless that takes the user too long.
             self._interrupts.forget()
             with contextlib.suppress(KeyboardInterrupt), self.screen.at_work(), self._interrupts.taken():
-                self._lab.wait(self._chat.close())
+                self._lab.loop.wait(self._chat.close())
 
     def _hear(self, text: str) -> None:
         self._interrupts.forget()
@@ -98,10 +98,10 @@ class TerminalChat:
             under_way = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
             try:
                 with self._interrupts.taken():
-                    reply = self._lab.wait_for(under_way)
+                    reply = self._lab.loop.wait_for(under_way)
             except KeyboardInterrupt:
                 # It may have come before anybody waited for the turn.
-                self._lab.break_off(under_way)
+                self._lab.loop.break_off(under_way)
                 raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, numbers(self._chat.trace, turn))
@@ -118,16 +118,17 @@ class TerminalChat:
 
     def _do_flow(self, name: str) -> None:
         if not name:
-            self.screen.dim(", ".join(variant.label for variant in self._lab.variants))
+            self.screen.dim(", ".join(variant.label for variant in self._lab.bench.variants))
             return
-        self._lab.variant(name)
+        self._lab.bench.variant(name)
         self._go_on(name)
 
     def _do_model(self, name: str) -> None:
         if name:
             if (local := name.removeprefix("local/")) in weights.names("chat") and not weights.is_present(local):
                 raise ConfigError(f"{name} is not on this machine: agentlab pull {local}")
-            self._lab.wait(self._lab.model(name))  # one that cannot be had is said now, and the chat stays as it is
+            # One that cannot be had is said now, and the chat stays as it is.
+            self._lab.loop.wait(self._lab.bench.model(name))
             self._model = name
             self._go_on(self._chat.variant.label)
         else:
@@ -172,7 +173,7 @@ class TerminalChat:
         if not turn.isdecimal():
             raise ConfigError("name the turn to go on after: /fork 2, or /fork 2 tools")
         flow = flow.strip() or self._chat.variant.label
-        self._lab.variant(flow)
+        self._lab.bench.variant(flow)
         self._go_on(flow, self._chat.turns_until(int(turn)))
 
     def _do_save(self, argument: str) -> None:
@@ -184,7 +185,7 @@ class TerminalChat:
             self.screen.dim(f"turn {broken[0]} was broken off: a replay knows its text alone, and may miss later calls")
 
     def _go_on(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
-        self._lab.wait(self._chat.close())
+        self._lab.loop.wait(self._chat.close())
         self._chat = self._opened(flow, begins_with)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
@@ -238,7 +239,7 @@ def chat(arguments: argparse.Namespace, overrides: dict[str, Any], prepare: Call
         # Recorded, so that /save can hand the calls on, those of earlier chats too.
         given = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
         lab = stack.enter_context(Lab(**given))
-        prepare(lab.local_weights())
+        prepare(lab.bench.local_weights())
         label = plugins.label_of(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
         if is_new:

@@ -31,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.spec is None and not arguments.dataset:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(arguments.spec, **spec_overrides(arguments)) as lab:
-        datasets = lab.datasets()
-        say(f"{lab.spec.name}: {estimate(lab, datasets)}")
-        for folder, dataset in zip(lab.spec.datasets, datasets, strict=True):
+        datasets = lab.bench.datasets()
+        say(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
+        for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
             if doubts := len(lint(dataset)):
                 say(f"{dataset.name}: {doubts} doubts about what its rows expect; agentlab lint {folder} names them")
-        fetch(lab.local_weights())
+        fetch(lab.bench.local_weights())
         with RunDisplay() as display:
             told: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
             told |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
@@ -169,7 +169,7 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
     if Path(arguments.run).is_dir():
         raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
     with Lab(arguments.run, **spec_overrides(arguments)) as lab:
-        fetch(lab.local_weights())
+        fetch(lab.bench.local_weights())
         with RunDisplay() as display:
             return lab.gate_sync(
                 arguments.baseline,

@@ -31,9 +31,10 @@ from agentlab.lab.saving import CONVERSATION, Told, save_case, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
 from agentlab.workbench.conversation import TurnDriver
-from agentlab.workbench.loop import RunningBench
+from agentlab.workbench.loop import Loop
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.variants import Variant
+from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS = 60
@@ -52,7 +53,8 @@ class Chat:
 
     def __init__(
         self,
-        bench: RunningBench,
+        bench: Workbench,
+        loop: Loop,
         variant: Variant,
         *,
         documents: Iterable[Document] | str | Path | None = None,
@@ -65,6 +67,7 @@ class Chat:
         on_close: Callable[[Chat], None] = lambda chat: None,
     ) -> None:
         self._bench = bench
+        self._loop = loop
         self._on_close = on_close
         self.variant = variant
         self.documents = self._read(documents)
@@ -112,12 +115,12 @@ class Chat:
         return await asyncio.wrap_future(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return self._bench.wait_for(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
+        return self._loop.wait_for(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def begin(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
         """As `say`, for whoever waits in a way of their own; `stop` breaks it off."""
         turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
-        self._talking = self._bench.start(self._say(turn))
+        self._talking = self._loop.start(self._say(turn))
         return self._talking
 
     def stop(self) -> None:
@@ -130,7 +133,7 @@ class Chat:
 
         Raises MemoryUnavailable.
         """
-        return self._bench.wait(self._facts())
+        return self._loop.wait(self._facts())
 
     async def _finished(self) -> None:
         async with self._one_at_a_time:
@@ -151,7 +154,7 @@ class Chat:
         Raises ConfigError where nothing was said, and where the folder has files already.
         """
         # What a turn does in the background is asked for in a replay, too.
-        self._bench.wait(self._finished())
+        self._loop.wait(self._finished())
         return save_chat(self._bench, self.variant, self.told, self.documents, self._seat.mcp, Path(folder))
 
     def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
@@ -182,7 +185,7 @@ class Chat:
 
         Long-term memory stays, and what is on its way there arrives.
         """
-        self._bench.wait(self._reset())
+        self._loop.wait(self._reset())
 
     async def _say(self, turn: UserTurn) -> Reply:
         # A turn that is being broken off still has its history to put in order.

@@ -46,8 +46,8 @@ def judge(
     file = Path(labels) if labels is not None else None
     told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
-        prepare(lab.local_weights())
-        judged = lab.wait(judging.judge(lab, run, asked, stress=stress, on_progress=on_progress))
+        prepare(lab.bench.local_weights())
+        judged = lab.loop.wait(judging.judge(lab.bench, run, asked, stress=stress, on_progress=on_progress))
     scores = score_rows(run, judged)
     standing = Standing(run, judged, scores, told)
     add_to_run(run, judged, scores)

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from agentlab.core.errors import ConfigError
+from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.gate import Verdict
 from agentlab.evals.play.runner import run
 from agentlab.lab.run import Run
-from agentlab.workbench.loop import RunningBench
+from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import FlowSpec, Spec, load_spec, make_spec
-from agentlab.workbench.workbench import close_each
+from agentlab.workbench.workbench import Workbench, close_each
 
 if TYPE_CHECKING:
     from agentlab.lab.chat import Chat
 
 
-class Lab(RunningBench):
+class Lab:
     """Everything a run or a chat needs, opened when first used and closed by `close` or a `with` block.
 
     `spec` is a file, a Spec or None; keywords are keys of the spec and win over it (`retrieval__top_k=8` is
@@ -44,19 +45,24 @@ class Lab(RunningBench):
             read = make_spec(spec.model_dump(exclude_unset=True), overrides)
         else:
             read = load_spec(spec, overrides)
-        super().__init__(read, objects)
+        self.bench = Workbench(read, objects)
+        self.loop = Loop()
         self._chats: set[Chat] = set()
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Those of the spec, cut to its limit; raises DatasetError."""
+        return self.bench.datasets()
 
     async def run(self, **options: Any) -> Run:
         """Replay the data sets through the flows; options are those of `agentlab.evals.play.runner.run`."""
-        return await asyncio.wrap_future(self.start(self._run(options)))
+        return await asyncio.wrap_future(self.loop.start(self._run(options)))
 
     def run_sync(self, **options: Any) -> Run:
         """`run` for scripts, and for cells that do not want to await."""
-        return self.wait(self._run(options))
+        return self.loop.wait(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> Run:
-        return Run.of(await run(self, **options))
+        return Run.of(await run(self.bench, **options))
 
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.
@@ -65,30 +71,30 @@ class Lab(RunningBench):
         """
         from agentlab.lab.gating import gate_while_running
 
-        return await asyncio.wrap_future(self.start(gate_while_running(self, baseline, **options)))
+        return await asyncio.wrap_future(self.loop.start(gate_while_running(self.bench, baseline, **options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """`gate` for scripts."""
         from agentlab.lab.gating import gate_while_running
 
-        return self.wait(gate_while_running(self, baseline, **options))
+        return self.loop.wait(gate_while_running(self.bench, baseline, **options))
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
         """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""
         from agentlab.lab.chat import Chat
 
-        variant = self.variant(flow or self.variants[0].label)
+        variant = self.bench.variant(flow or self.bench.variants[0].label)
         variant = dataclasses.replace(variant, model=model or variant.model)
-        chat = Chat(self, variant, on_close=self._chats.discard, **options)
+        chat = Chat(self.bench, self.loop, variant, on_close=self._chats.discard, **options)
         self._chats.add(chat)
         return chat
 
     def close(self) -> None:
         """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
-        if self.is_running:
-            self.wait(close_each(list(self._chats)))
-            self.wait(self.close_all())
-            self.end_loop()
+        if self.loop.is_running:
+            self.loop.wait(close_each(list(self._chats)))
+            self.loop.wait(self.bench.close_all())
+            self.loop.end()
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +103,8 @@ class Lab(RunningBench):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Lab {self.spec.name}: {', '.join(v.label for v in self.variants)} on {self.spec.model}>"
+        labels = ", ".join(variant.label for variant in self.bench.variants)
+        return f"<Lab {self.bench.spec.name}: {labels} on {self.bench.spec.model}>"
 
 
 def _named(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:

@@ -51,28 +51,28 @@ def score(
         else:
             given |= {"mode": "replay"}
         with Lab(None, flows=["rag_only"], model="scripted/none", **given) as lab:
-            datasets = lab.datasets()
+            datasets = lab.bench.datasets()
             _check_questions(run, datasets)
             decides = tuple(primary) or tuple(spec.get("primary", ()))
             mend = "; --primary names others"
-            check_primary(decides, lab.scorers, datasets, also=_stored(run), mend=mend)
+            check_primary(decides, lab.bench.scorers, datasets, also=_stored(run), mend=mend)
             described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
             header |= {"spec": {**spec, "scorers": chosen, "primary": list(decides)}, "datasets": described}
-            graders = fingerprints(lab.scorers, lab.embedder.name)
+            graders = fingerprints(lab.bench.scorers, lab.bench.embedder.name)
             # Whoever stops here leaves a run that nothing can be compared with, not one that says what is not so.
             run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
             if spec["mode"] == IMPORTED:
                 grade_rows(
                     run.folder,
                     datasets[0],
-                    lab.scorers,
-                    lambda texts: lab.wait(lab.embedder.embed(texts)),
+                    lab.bench.scorers,
+                    lambda texts: lab.loop.wait(lab.bench.embedder.embed(texts)),
                     on_progress,
                 )
             else:
                 missed = run.result.recordings is not None and run.result.recordings.missing > 0
                 ended = missed or run.result.status == "complete"
-                lab.wait(_grade(lab, run, datasets, ended, on_progress))
+                lab.loop.wait(_grade(lab, run, datasets, ended, on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
 
@@ -80,7 +80,7 @@ def score(
 async def _grade(
     lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool, on_progress: Callable[[int, int], None]
 ) -> None:
-    grader = Grader(lab.scorers, lab.embedder.embed, run.path)
+    grader = Grader(lab.bench.scorers, lab.bench.embedder.embed, run.path)
     try:
         await regrade(run.folder, datasets, grader, complete=complete, on_progress=on_progress)
     finally:

@@ -70,7 +70,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
         self._displays = False
         self._kept_name = f"agentlab-kept-{next(_WIDGETS)}"
-        first = lab.variants[0].label
+        first = lab.bench.variants[0].label
         self._seats = (Seat(lab, first), Seat(lab, first))
         self.flow, self.model = self._seats[0].flow, self._seats[0].model
         self.model_beside = self._seats[1].model
@@ -89,7 +89,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         )
         self.documents = ipywidgets.Combobox(
             value=AS_GIVEN,
-            options=(AS_GIVEN, NO_DOCUMENTS, *lab.spec.datasets),
+            options=(AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets),
             description="documents",
             placeholder="a folder, or a corpus.jsonl",
             continuous_update=False,
@@ -196,7 +196,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
     def _enter(self, content: dict[str, Any]) -> None:
         # The browser says that Enter was pressed before it sends the text.
         if content.get("event") == "submit":
-            self.lab.start(self._send_soon())
+            self.lab.loop.start(self._send_soon())
 
     async def _send_soon(self) -> None:
         await asyncio.sleep(BEFORE_ENTER)
@@ -210,7 +210,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
             self._go_to_end()
 
     def _open_form(self, turn: TurnView) -> None:
-        form = CaseForm(turn.answer, self._cases, self.lab.spec.datasets, partial(self._save_case, turn))
+        form = CaseForm(turn.answer, self._cases, self.lab.bench.spec.datasets, partial(self._save_case, turn))
         turn.form.children = () if turn.form.children else (form,)
 
     def _save_case(self, turn: TurnView, corrected: str, folder: str) -> str:
@@ -230,7 +230,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         asked = ipywidgets.HTML(html_text(text, ASKED))
         self.transcript.children += (ipywidgets.VBox([asked, columns], layout={"margin": "0 0 14px 0"}),)
         self._show_busy(True)
-        self.answering = self.lab.start(self._answer(seats, turns, text))
+        self.answering = self.lab.loop.start(self._answer(seats, turns, text))
         return self.answering
 
     async def _answer(self, seats: Sequence[Seat], turns: Sequence[TurnView], text: str) -> Reply | None:
@@ -277,7 +277,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
 
     def _flow_chosen(self, seat: Seat, change: Any) -> None:
         self._begin_anew()
-        seat.model.value = self.lab.variant(change["new"]).model
+        seat.model.value = self.lab.bench.variant(change["new"]).model
 
     def _beside_chosen(self, change: Any) -> None:
         self._begin_anew()
@@ -285,7 +285,7 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         self.model_beside.layout.display = "none" if alone else "flex"
         if not alone:
             self._seats[1].flow.value = change["new"]
-            self.model_beside.value = self.lab.variant(change["new"]).model
+            self.model_beside.value = self.lab.bench.variant(change["new"]).model
 
     def _begin_anew(self) -> None:
         if self._leave():

@@ -145,7 +145,7 @@ class FlowQuestion:
     def __init__(self, lab: Lab, question: str) -> None:
         self._lab = lab
         self.question = question
-        self.answers = [FlowAnswer(flow=v.label, model=v.model, trace=Trace(v.label, "")) for v in lab.variants]
+        self.answers = [FlowAnswer(flow=v.label, model=v.model, trace=Trace(v.label, "")) for v in lab.bench.variants]
         self._at = 0
         self._running: dict[int, tuple[Event, float]] = {}
         self._said = ""
@@ -216,7 +216,7 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
     In a notebook the columns fill while the flows work, with a button that stops them.
     """
     asked = FlowQuestion(lab, question)
-    answering = asyncio.wrap_future(lab.start(asked.ask()))
+    answering = asyncio.wrap_future(lab.loop.start(asked.ask()))
     live = _Live(asked)
     try:
         while not (await asyncio.wait([answering], timeout=BETWEEN_DRAWINGS))[0]:
@@ -231,7 +231,7 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
 
 def show_flows_sync(lab: Lab, question: str) -> FlowComparison:
     """`show_flows` for scripts, and for cells that do not want to await; it shows nothing before the end."""
-    return lab.wait(FlowQuestion(lab, question).ask())
+    return lab.loop.wait(FlowQuestion(lab, question).ask())
 
 
 class _Live:

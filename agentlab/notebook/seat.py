@@ -29,15 +29,15 @@ class Seat:
     def __init__(self, lab: Lab, flow: str) -> None:
         self._lab = lab
         self.flow = ipywidgets.Dropdown(
-            options=[variant.label for variant in lab.variants],
+            options=[variant.label for variant in lab.bench.variants],
             value=flow,
             description="flow",
             layout={"flex": "1 1 220px", "max_width": "320px"},
         )
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
         self.model = ipywidgets.Combobox(
-            options=tuple(dict.fromkeys([*(variant.model for variant in lab.variants), *present])),
-            value=lab.variant(flow).model,
+            options=tuple(dict.fromkeys([*(variant.model for variant in lab.bench.variants), *present])),
+            value=lab.bench.variant(flow).model,
             description="model",
             placeholder="provider/model",
             tooltip="any model: provider/model; empty the field to see those at hand",
@@ -98,8 +98,8 @@ class Seat:
         """End the conversation; False where there is none."""
         chat, self.chat = self.chat, None
         # A lab that is closed has closed its chats.
-        if chat is not None and self._lab.is_running:
-            self._lab.start(chat.close())
+        if chat is not None and self._lab.loop.is_running:
+            self._lab.loop.start(chat.close())
         return chat is not None
 
     def fork(self, turn: TurnView) -> Sequence[Turn]:

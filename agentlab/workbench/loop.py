@@ -6,24 +6,21 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from agentlab.core.errors import Terminated
 from agentlab.core.garbage import collect_seldom
-from agentlab.workbench.spec import Spec
-from agentlab.workbench.workbench import Workbench
 
 T = TypeVar("T")
 ENDING_SECONDS = 10
 """How long what was cancelled may take to put its things in order."""
 
 
-class RunningBench(Workbench):
-    """A workbench with a loop that its sessions live on, started when it is first needed."""
+class Loop:
+    """Where the sessions of a bench live; started when it is first needed."""
 
-    def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any], sharers: int = 1) -> None:
-        super().__init__(spec, objects, sharers)
+    def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._beginning = threading.Lock()
@@ -68,7 +65,7 @@ class RunningBench(Workbench):
         future.cancel()
         self._ended[future].wait(ENDING_SECONDS)
 
-    def end_loop(self) -> None:
+    def end(self) -> None:
         """Cancel what is still under way, wait for it and for its threads, and end the loop."""
         if self._loop is None or self._thread is None:
             return

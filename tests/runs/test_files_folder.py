@@ -76,9 +76,9 @@ def test_a_link_out_of_the_folder_is_not_followed(files):
 def test_the_environment_names_it_too_and_a_spec_wins(files, monkeypatch):
     monkeypatch.setenv("AGENTLAB_FILES", str(files))
     with lab(["-"], flows=["chatbox"]) as opened:
-        assert opened.spec.files == str(files)
+        assert opened.bench.spec.files == str(files)
     with lab(["-"], flows=["chatbox"], files=None) as opened:
-        assert opened.spec.files is None
+        assert opened.bench.spec.files is None
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path):

@@ -24,14 +24,14 @@ def test_a_lab_that_is_closed_lets_go_of_its_embedder(dataset, tmp_path):
 
     embedder = Embedder()
     with al.Lab(model=Scripted(["yes"], loop=True), datasets=[str(dataset)], embedder=embedder) as opened:
-        index = opened.wait(opened.index(opened.datasets()[0].documents, opened.spec.retrieval))
-        assert opened.wait(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
+        index = opened.loop.wait(opened.bench.index(opened.bench.datasets()[0].documents, opened.bench.spec.retrieval))
+        assert opened.loop.wait(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
     assert embedder.closed
 
 
 def test_a_lab_takes_paths_and_says_what_is_no_model(dataset, own_home):
     with al.Lab(model=Scripted(["x"]), datasets=dataset, flows=["rag_only"]) as opened:
-        assert opened.spec.datasets == (str(dataset),)
+        assert opened.bench.spec.datasets == (str(dataset),)
     for wrong in ({"model": 3}, {"embedder": object()}):
         with pytest.raises(ConfigError, match="neither a name nor an object that has one"):
             al.Lab(datasets=[dataset], **wrong)

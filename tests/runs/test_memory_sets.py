@@ -115,14 +115,14 @@ def writing(request: Any) -> str:
 def test_only_a_flow_with_a_memory_is_told_anything(dataset):
     flows = ["chatbox", {"flow": "chatbox", "label": "bare", "memory": "none"}]
     with lab(dataset, *flows, model=Scripted([writing], loop=True), ingest="flow") as laboratory:
-        guessed = estimate(laboratory, laboratory.datasets())
+        guessed = estimate(laboratory.bench, laboratory.bench.datasets())
     assert guessed.llm_calls == 2 * 4 * 4 + 2 * 5
 
 
 def test_a_flow_fills_its_memory_itself_with_its_memory_step_alone(dataset, tmp_path):
     model = Scripted([writing], loop=True)
     with lab(dataset, {"flow": "chatbox", "memory_min_score": -1}, model=model, ingest="flow") as laboratory:
-        guessed = estimate(laboratory, laboratory.datasets())
+        guessed = estimate(laboratory.bench, laboratory.bench.datasets())
         run = laboratory.run_sync(out=tmp_path / "run")
     flow = run.summary["flows"]["chatbox"]
     # Four things were said by people: two choices of nothing, two of save_memory with its arguments.

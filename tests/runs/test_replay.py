@@ -80,7 +80,7 @@ def test_recording_asks_once_for_what_two_flows_ask_and_both_cite_one_latency(da
 def test_chat_and_replay_need_no_key_and_no_weights(dataset, tmp_path):
     for model in ("openai/gpt-x", "local/qwen2.5-coder-0.5b"):
         with al.Lab(datasets=[str(dataset)], model=model, mode="auto", recordings=str(tmp_path / "r")) as laboratory:
-            assert laboratory.local_weights() == []
+            assert laboratory.bench.local_weights() == []
     with pytest.raises(ConfigError, match="there are no recordings in"), lab(dataset, "replay") as laboratory:
         laboratory.run_sync(out=tmp_path / "x")
 

@@ -89,10 +89,10 @@ def test_backends_keep_their_own_times(dataset, tmp_path):
     flow = Flow()
     with lab(dataset, "record", flows=[flow], limit=1) as laboratory:
         entries = [{"flow": "remembering", "label": name, "memory": name} for name in ("sqlite", "textfile")]
-        spec = laboratory.spec.model_dump() | {"flows": entries}
-        laboratory.spec = type(laboratory.spec).model_validate(spec)
-        laboratory.variants = tuple(
-            variants.make_variant(laboratory.spec, entry, flow) for entry in laboratory.spec.flows
+        spec = laboratory.bench.spec.model_dump() | {"flows": entries}
+        laboratory.bench.spec = type(laboratory.bench.spec).model_validate(spec)
+        laboratory.bench.variants = tuple(
+            variants.make_variant(laboratory.bench.spec, entry, flow) for entry in laboratory.bench.spec.flows
         )
         run = laboratory.run_sync(out=tmp_path / "a")
     assert set(run.calls.loc[run.calls["kind"] == "memory", "origin"]) == {"live"}

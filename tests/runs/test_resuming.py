@@ -84,7 +84,7 @@ def test_a_price_table_of_ones_own(dataset, tmp_path):
     usage = Usage(input_tokens=1000, cached_tokens=400, output_tokens=100)
     reply = Completion(message=Message(role="agent", text="yes"), usage=usage)
     with lab(dataset, [reply], flows=["rag_only"], prices=str(table), budget={"usd": 1}) as laboratory:
-        guessed = estimate(laboratory, laboratory.datasets())
+        guessed = estimate(laboratory.bench, laboratory.bench.datasets())
         flow = laboratory.run_sync(out=tmp_path / "run").summary["flows"]["rag_only"]
     assert flow["cost_usd"] == pytest.approx(6 * (600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
     assert (guessed.turns, guessed.llm_calls) == (6, 6)
@@ -112,8 +112,8 @@ def test_turns_that_wait_for_nothing_can_be_broken_off(tmp_path, scorers):
             if progress.done == 10:
                 began.set()
 
-        playing = lab.start(runner.run(lab, out=tmp_path / "run", on_progress=tell))
+        playing = lab.loop.start(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
         assert began.wait(30)
-        lab.break_off(playing)
+        lab.loop.break_off(playing)
     played = (tmp_path / "run" / "turns.jsonl").read_bytes().count(b"\n")
     assert 10 <= played < 3000

@@ -33,7 +33,7 @@ from agentlab.evals.store.folder import CALLS, RunFolder, locked
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.evals.store.rows import place_of
-from agentlab.workbench.loop import RunningBench
+from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
 
@@ -67,15 +67,15 @@ class Shard:
 
 def play_shard(shard: Shard) -> Played:
     """Play a shard, or what is left of it; runs in a worker."""
-    bench = RunningBench(shard.spec, shard.objects, shard.parts)
+    bench, loop = Workbench(shard.spec, shard.objects, shard.parts), Loop()
     try:
-        return bench.wait(_play(bench, shard))
+        return loop.wait(_play(bench, shard))
     except AgentlabError as problem:
         return Played(flows={}, is_complete=False, problem=str(problem))
     finally:
-        if bench.is_running:
-            bench.wait(bench.close_all())
-            bench.end_loop()
+        if loop.is_running:
+            loop.wait(bench.close_all())
+            loop.end()
 
 
 async def _play(bench: Workbench, shard: Shard) -> Played:

@@ -67,7 +67,7 @@ def talking(own_home):
 
 
 async def on(lab: al.Lab, event: asyncio.Event) -> None:
-    await asyncio.wrap_future(lab.start(event.wait()))
+    await asyncio.wrap_future(lab.loop.start(event.wait()))
 
 
 async def test_who_speaks_again_at_once_waits_for_the_turn_that_was_stopped(talking):
@@ -90,7 +90,7 @@ async def test_a_stop_does_not_lose_what_the_last_turn_left_to_be_done(talking):
     chat.stop()
     with pytest.raises(asyncio.CancelledError):
         await second
-    lab.start(_set(flow.may_store)).result()
+    lab.loop.start(_set(flow.may_store)).result()
     await chat.say("third")
     assert flow.stored[0] == "slow"
 
@@ -135,7 +135,7 @@ def test_a_chat_that_cannot_be_closed_does_not_keep_the_lab_open(talking):
     _, chat, lab = talking
     chat.say_sync("unwritable")
     lab.close()
-    assert not lab.is_running
+    assert not lab.loop.is_running
 
 
 def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
@@ -155,16 +155,16 @@ def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
             closed.append(self.name)
 
     with al.Lab(flows=[Flow()], model=Broken(["x"]), embedder=Embedder()) as lab:
-        lab.wait(lab.model(lab.spec.model))
+        lab.loop.wait(lab.bench.model(lab.bench.spec.model))
         lab.chat(documents=()).say_sync("hello")
     lab.close()
-    assert closed == ["mine"] and not lab.is_running
+    assert closed == ["mine"] and not lab.loop.is_running
 
 
 def test_a_chat_that_is_closed_is_let_go(talking):
     flow, chat, lab = talking
     chat.say_sync("told")
-    lab.wait(chat.close())
+    lab.loop.wait(chat.close())
     assert flow.stored == ["told"] and not lab._chats
 
 
@@ -175,7 +175,7 @@ def interrupt():
     def when(lab: al.Lab, event: asyncio.Event) -> None:
         def press() -> None:
             try:
-                lab.start(event.wait()).result(10)
+                lab.loop.start(event.wait()).result(10)
             finally:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
@@ -233,7 +233,7 @@ def test_threads_that_are_first_at_once_share_one_loop(own_home):
 
         def ask() -> None:
             together.wait()
-            found.append(lab.wait(loop()))
+            found.append(lab.loop.wait(loop()))
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:

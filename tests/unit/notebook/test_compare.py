@@ -44,7 +44,7 @@ async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_ov
     model = Slow("one two three", pause="three")
     lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
     asked = FlowQuestion(lab, "Count")
-    answering = asyncio.wrap_future(lab.start(asked.ask()))
+    answering = asyncio.wrap_future(lab.loop.start(asked.ask()))
     await until(lambda: "two" in asked.html())
     page = asked.html()
     assert "agentlab-running" in page and "waits for its turn" in page and "three" not in page

@@ -106,7 +106,7 @@ def test_environment_variables_stand_below_the_spec(monkeypatch):
     assert make_variant(Spec(), FlowSpec(flow="chatbox", model="a/b", max_tool_calls=4)).settings.max_tool_calls == 4
     assert make_variant(Spec(), FlowSpec(flow="discord")).settings.master_id == "7"
     with al.Lab(Spec(flows=("chatbox",), mode="replay", name="x")) as lab:
-        assert lab.variants[0].model == "openai/gpt-x", "a spec that was read already does not name a model either"
+        assert lab.bench.variants[0].model == "openai/gpt-x", "a spec that was read already names no model either"
     monkeypatch.setenv("CHATBOX_MAX_TOOL_CALLS", "many")
     with pytest.raises(ConfigError, match="max_tool_calls"):
         make_variant(Spec(), FlowSpec(flow="chatbox"))
