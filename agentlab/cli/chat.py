@@ -140,7 +140,7 @@ class TerminalChat:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:
             variant = self._chat.variant
-            has_memory = variant.memory is not None or variant.facts is not None
+            has_memory = variant.memory is not None or variant.says("facts") is not None
             found = f"nothing is remembered{f' that has {argument!r} in it' if argument else ''}"
             self.screen.dim(found if has_memory else f"{variant.label} has no memory")
 

@@ -144,8 +144,8 @@ class Chat:
         async with self._one_at_a_time:
             driver = await self._opened()
             await driver.finish()
-            if self.variant.facts is not None:
-                return tuple(self.variant.facts(driver.session))
+            if (facts := self.variant.says("facts")) is not None:
+                return tuple(facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
 
     def save(self, folder: str | Path) -> str:

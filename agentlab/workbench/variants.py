@@ -9,7 +9,7 @@ import string
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,7 +17,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.core.jsonl import explain
-from agentlab.core.messages import Fact, Reply, UserTurn
+from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
 from agentlab.session.session import Session
@@ -30,11 +30,8 @@ class Variant:
     """A flow with all its settings filled in, under the label that results carry."""
 
     label: str
-    respond: Callable[[UserTurn, Session], Awaitable[Reply]]
-    write_memory: Callable[[UserTurn, Session], Awaitable[None]] | None
-    """The flow's step that writes to memory, alone; None for a flow without one."""
-    facts: Callable[[Session], Sequence[Fact]] | None
-    """What is remembered, of a flow that keeps a memory of its own; None for the others."""
+    flow: Any
+    """The plug-in, or the object in its place."""
     settings: Any
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]
@@ -44,13 +41,19 @@ class Variant:
     model: str
     retrieval: RetrievalSpec
     generation: GenerationSpec
-    needs: tuple[str, ...]
     tools: tuple[Tool, ...]
     tool_folder: Path | None
     """Where an agent's own scripts and MCP servers are described; None where it has none."""
     memory: str | None
     """The backend of its long-term memory; None for a flow without one."""
-    calls_per_turn: float | None
+
+    @property
+    def respond(self) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
+        return cast("Callable[[UserTurn, Session], Awaitable[Reply]]", getattr(self.flow, "respond", self.flow))
+
+    def says(self, name: str, otherwise: Any = None) -> Any:
+        """What the flow says of itself, such as NEEDS; its docs stand in `agentlab.flows`."""
+        return getattr(self.flow, name, otherwise)
 
     def check_tools(self, there: Iterable[str]) -> None:
         """ConfigError where the setting `tools` names one that neither the flow nor anything found has."""
@@ -64,8 +67,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     """Resolve the flow (or take the object `given`) and lay its keys over the spec's; raises ConfigError."""
     found = given if given is not None else plugins.resolve("flows", flow.flow)
     where = f"flow {flow.name!r}"
-    respond = getattr(found, "respond", found)
-    if not inspect.iscoroutinefunction(respond):
+    if not inspect.iscoroutinefunction(getattr(found, "respond", found)):
         raise ConfigError(
             f"{where}: it has no `async def respond(turn, session)`; another name is written as file.py:name"
         )
@@ -82,9 +84,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     from_files = {name: read_file(file) for name, file in files.items()}
     return Variant(
         label=flow.name,
-        respond=respond,
-        write_memory=getattr(found, "write_memory", None),
-        facts=getattr(found, "facts", None),
+        flow=found,
         settings=settings,
         prompts=_prompts(getattr(found, "PROMPTS", {}), {**from_files, **overrides}, where),
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
@@ -92,11 +92,9 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         model=_model(spec, flow, set_outside),
         retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, where),
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, where),
-        needs=tuple(getattr(found, "NEEDS", ())),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings, flow, where) if getattr(found, "DATA_TOOLS", False) else None,
         memory=_memory(spec, flow, getattr(found, "MEMORY", False), where),
-        calls_per_turn=getattr(found, "CALLS_PER_TURN", None),
     )
 
 

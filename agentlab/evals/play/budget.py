@@ -67,10 +67,7 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
     if bench.spec.ingest == "flow":
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
         writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
-    calls = [
-        (1.0 if v.calls_per_turn is None else v.calls_per_turn) * turns + (writes if v.memory else 0)
-        for v in bench.variants
-    ]
+    calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in bench.variants]
 
     def total(per_call: Iterable[float | None]) -> float | None:
         sums = zip(calls, per_call, strict=True)
@@ -82,7 +79,7 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
         conversations=conversations,
         turns=turns * len(bench.variants),
         llm_calls=sum(calls),
-        at_least=any(v.calls_per_turn is None for v in bench.variants),
+        at_least=any(v.says("CALLS_PER_TURN") is None for v in bench.variants),
         seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
         usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
         mode=bench.spec.mode,

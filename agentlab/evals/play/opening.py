@@ -49,7 +49,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
 
 def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
     has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
-    for need in variant.needs:
+    for need in variant.says("NEEDS", ()):
         if not set(need.split(" or ")) <= set(has):
             raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
         # What is replayed was answered without it: a chat needs no documents.
@@ -70,7 +70,7 @@ def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) ->
             f"no flow of this run has a long-term memory, and {dataset.name!r} asks for what was told before"
         )
     for variant in remembering:
-        if ingest == "flow" and variant.write_memory is None:
+        if ingest == "flow" and variant.says("write_memory") is None:
             raise ConfigError(
                 f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
             )
