@@ -9,17 +9,16 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import yaml
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import append_whole, replace_file
 from agentlab.core.jsonl import read_rows
 from agentlab.core.messages import Message
 from agentlab.core.scratch import folder_of
-from agentlab.data.conversations import Conversation, Strict, Turn
+from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document
 from agentlab.session.history import History
@@ -36,17 +35,13 @@ STORED, RECORDED = "conversations", "recordings"
 _NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
 
 
-class StoredMessage(Strict):
-    role: Literal["user", "agent", "system"]
-    text: str
-    name: str | None = None
-
-
-class ToldTurn(Strict):
+class ToldTurn(BaseModel):
     """A turn of a chat as a row of a data set, and the messages that the flow stored in it."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     turn: Turn
-    stored: list[StoredMessage] = Field(default_factory=list)
+    stored: list[Message] = Field(default_factory=list)
     reply: str | None = None
 
 
@@ -76,7 +71,7 @@ class Told:
     @property
     def messages(self) -> list[Message]:
         """All that is stored, oldest first."""
-        return [Message(role=m.role, text=m.text, name=m.name) for row in self.rows for m in row.stored]
+        return [message for row in self.rows for message in row.stored]
 
     def begin(self) -> None:
         """What is told so far takes the place of what the file held, and what is remembered that of `began`."""
@@ -120,10 +115,9 @@ def _lines(rows: Iterable[ToldTurn]) -> bytes:
     return "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows).encode()
 
 
-def _told(turn: Turn, stored: Iterable[Message], reply: str | None) -> ToldTurn:
-    messages = [StoredMessage.model_validate({"role": m.role, "text": m.text, "name": m.name}) for m in stored]
-    said = [message.text for message in messages if message.role == "agent"]
-    return ToldTurn(turn=turn, stored=messages, reply=said[-1] if said else reply)
+def _told(turn: Turn, stored: Sequence[Message], reply: str | None) -> ToldTurn:
+    said = [message.text for message in stored if message.role == "agent"]
+    return ToldTurn(turn=turn, stored=list(stored), reply=said[-1] if said else reply)
 
 
 def _told_without_the_flow(turn: Turn) -> ToldTurn:

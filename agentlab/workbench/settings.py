@@ -54,13 +54,9 @@ def _docstrings(kind: type) -> dict[str, str]:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     except (OSError, TypeError, SyntaxError):
         return {}
-    found = {}
-    for field, text in pairwise(getattr(body, "body", ())):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+    return {
+        field.target.id: " ".join(str(text.value.value).split())
+        for field, text in pairwise(getattr(body, "body", ()))
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }

@@ -80,7 +80,7 @@ def test_a_fork_takes_the_place_of_what_the_file_held(lab, tmp_path):
     [
         ("chat.sqlite", "no database " * 100, "chat.sqlite: the stored conversation cannot be used"),
         ("chat.jsonl", '{"stored": []}\n', "chat.jsonl:1: turn"),
-        ("chat.jsonl", '{"turn": {"user": "x"}, "stored": [{"role": "tool", "text": ""}]}\n', "chat.jsonl:1: stored"),
+        ("chat.jsonl", '{"turn": {"user": "x"}, "stored": [{"role": "robot", "text": ""}]}\n', "chat.jsonl:1: stored"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said_in_a_line(lab, tmp_path, name, content, told):

@@ -33,7 +33,7 @@ def test_a_spec_object_is_checked_like_a_file(overrides, said):
 
 
 def test_dotted_keys_reach_into_a_spec_object():
-    assert al.Lab(Spec(), model=Scripted([]), retrieval__top_k=8).spec.retrieval.top_k == 8
+    assert al.Lab(Spec(), model=Scripted([]), retrieval__top_k=8).bench.spec.retrieval.top_k == 8
 
 
 @pytest.mark.parametrize("name", ["flows", "published"])
