@@ -145,6 +145,8 @@ def add_conversation(
     Lines that are there stay to the byte. Raises DatasetError where the folder holds anything else or is not writable.
     """
     file, corpus = folder / "conversations.jsonl", folder / "corpus.jsonl"
+    if folder.is_file():
+        raise DatasetError("this is a file; a data set is a folder", folder)
     if any((folder / name).exists() for name in MEMORY_SET):
         raise DatasetError("this is a memory set, whose two files are written by hand", folder)
     is_new = not file.exists()

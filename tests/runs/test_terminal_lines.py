@@ -114,8 +114,9 @@ def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_o
 def test_what_is_odd_about_tools_is_told_of_a_later_flow_of_the_chat_too(typed):
     """It was told only where the flow was the first of the chat."""
     Path("agent/tools").mkdir(parents=True)
-    tool = f"DESCRIPTION = {'x' * 3_000!r}\nPARAMETERS = {{'type': 'object'}}\ndef execute(arguments): return 'x'\n"
-    Path("agent/tools/long.py").write_text(tool)
+    tool = "DESCRIPTION = 'x'\nPARAMETERS = {'type': 'object'}\ndef execute(arguments): return 'x'\n"
+    for number in range(129):
+        Path(f"agent/tools/tool_{number}.py").write_text(tool)
     with_data = ["--set", EGO[1].replace('"ego"', '"ego", "data": "agent"')]
     shown = typed("rag_only", ["Hello", "/flow ego", "Hello"], ["Hi.", *EGO_REPLIES], *with_data, loop=False)
-    assert "its description is cut" in shown and "Fine." in shown.splitlines()
+    assert "only the first 128 tools count" in shown and "Fine." in shown.splitlines()
