@@ -12,7 +12,6 @@ from agentlab.core.messages import Usage
 from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
-from agentlab.evals.store.fold import Sum
 from agentlab.workbench.spec import BudgetSpec
 from agentlab.workbench.workbench import Workbench
 
@@ -103,7 +102,7 @@ class Budget:
         """Whether anything has to be counted."""
         self._cost = cost
         self._word = word
-        self._sum = Sum()
+        self._paid = Totals()
         self._began = time.monotonic()
         self._has_told = False
 
@@ -127,7 +126,7 @@ class Budget:
         )
 
     def pay(self, totals: Totals) -> None:
-        self._sum.add(totals)
+        self._paid = Totals.sum((self._paid, totals))
 
     @property
     def is_spent(self) -> bool:
@@ -143,7 +142,7 @@ class Budget:
         if not self.is_limited:
             return False
         usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
-        totals = self._sum.totals
+        totals = self._paid
         paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))
         if usd is not None and paid is None:
             self._tell("a reply reported no tokens, so dollars can no longer be counted; the run stops here")

@@ -1,7 +1,8 @@
 """Running sums of a run: each conversation is folded in when it ends, and is not needed any more.
 
-What comes out does not depend on the order in which conversations end, nor on how they were shared out: sums are exact
-until they are read, and values whose order matters to the last bit are put in the order of their turns first.
+What comes out does not depend on the order in which conversations end, nor on how they were shared out: the parts of a
+sum are kept, and rounded once when they are added up; values whose order matters to the last bit are put in the order
+of their turns first.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict, astuple
+from msgspec import UnsetType
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
@@ -24,73 +25,6 @@ from agentlab.evals.store.rows import Play, TurnRow
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
 _TURN_BITS, _EPOCH_BITS = 24, 16
-
-
-class Exact:
-    """A sum that is rounded once, when it is read; None once a part of it is unknown.
-
-    Partial sums that do not overlap (Shewchuk, Adaptive Precision Floating-Point Arithmetic, 1997), as in `math.fsum`.
-    """
-
-    __slots__ = ("_floats", "_is_float", "_known", "_whole")
-
-    def __init__(self, start: float = 0) -> None:
-        """`start` is 0 or 0.0: what the sum is as long as nothing was added."""
-        self._floats: list[float] = []
-        self._whole = 0
-        self._is_float, self._known = isinstance(start, float), True
-
-    def add(self, number: float | None) -> None:
-        if number is None:
-            self._known = False
-        elif isinstance(number, float):
-            self._is_float = True
-            if number:
-                self._add(number)
-        else:
-            self._whole += number
-
-    def _add(self, number: float) -> None:
-        left = []
-        for part in self._floats:
-            large, small = (number, part) if abs(number) >= abs(part) else (part, number)
-            number = large + small
-            if rest := small - (number - large):
-                left.append(rest)
-        self._floats = [*left, number]
-
-    def merge(self, other: Exact) -> None:
-        self._whole += other._whole
-        self._is_float |= other._is_float
-        self._known &= other._known
-        for part in other._floats:
-            self._add(part)
-
-    @property
-    def value(self) -> Any:
-        if not self._known:
-            return None
-        return math.fsum([*self._floats, self._whole]) if self._is_float else self._whole
-
-
-class Sum:
-    """Of totals, field by field."""
-
-    def __init__(self) -> None:
-        self._fields = {name: Exact(start) for name, start in asdict(Totals()).items()}
-
-    def add(self, totals: Totals) -> None:
-        for exact, number in zip(self._fields.values(), astuple(totals), strict=True):
-            if number != 0:
-                exact.add(number)
-
-    def merge(self, other: Sum) -> None:
-        for name, exact in self._fields.items():
-            exact.merge(other._fields[name])
-
-    @property
-    def totals(self) -> Totals:
-        return Totals(**{name: exact.value for name, exact in self._fields.items()})
 
 
 class Column:
@@ -123,19 +57,22 @@ class FlowFold:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Of turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`; of calls `reused`, `new`."""
-        self.totals, self.billed = Sum(), Sum()
-        self.phases: defaultdict[str, Sum] = defaultdict(Sum)
-        self.filled = 0
-        """Memories that the flow filled itself; what that took is part of all sums, and stands apart in these."""
-        self.ingest, self.ingest_counts = Sum(), Counter[str]()
+        """Of turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `untold` latencies; of calls
+        `reused`, `new`, `untimed`; scores that are `ungraded`; memories that the flow `filled` itself."""
+        self.totals: list[Totals] = []
+        self.billed: list[Totals] = []
+        self.phases: defaultdict[str, list[Totals]] = defaultdict(list)
+        self.ingest: list[Totals] = []
+        """What filling memories took, which is part of all sums, and stands apart here."""
+        self.ingest_counts: Counter[str] = Counter()
+        self.steps: list[int | UnsetType | None] = []
+        """Of retrieval, as the source of imported answers says."""
         self.latencies = Column()
         self.scores: defaultdict[str, Column] = defaultdict(Column)
         self.first_scored: dict[str, tuple[int, int]] = {}
         """Where a metric first appears: the place of the turn, and the metric's in its row."""
         self.missed: list[tuple[Play, list[str], dict[str, Any]]] = []
         """Conversations with calls that were not recorded: the causes, and the first of them."""
-        self.untimed = self.ungraded = 0
 
     def take(self, trace: Trace, rows: Sequence[TurnRow], rank: int, costs: Costs | None = None) -> None:
         """A conversation, or what there is of it: its events, and the turns that came to an end.
@@ -143,42 +80,42 @@ class FlowFold:
         `costs` are those of its events, where they are known.
         """
         costs = costs or Costs.of(trace.events)
-        self.totals.add(costs.totals)
+        self.totals.append(costs.totals)
         for phase, part in costs.phases.items():
-            self.phases[phase].add(part)
+            self.phases[phase].append(part)
         if "fallback" in costs.phases:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
-        if {event.origin for event in trace.events} == {"live"}:
-            self.billed.add(costs.totals)
-        else:
-            self.bill(trace.events)
+        live = {event.origin for event in trace.events} == {"live"}
+        self.billed.append(costs.totals if live else billed(trace.events))
         self._take_reuse(trace)
         if trace.conversation.startswith(INGEST):
             self._take_ingest(trace)
         for row in rows:
-            self._take_turn(row, (rank << _EPOCH_BITS | row.epoch) << _TURN_BITS | row.turn)
+            self._take_turn(row, rank)
 
-    def bill(self, events: Iterable[Event]) -> None:
-        """What was paid for: all that was asked for just now."""
-        self.billed.add(billed(events))
+    def take_imported(self, row: TurnRow, rank: int) -> None:
+        """A turn that has no events: its totals are what its source says."""
+        self.totals.append(row.totals)
+        self.steps.append(row.retrieval_steps)
+        self._take_turn(row, rank)
 
     def abandon(self, events: Sequence[Event]) -> None:
         """A take that a later one replaced: nothing counts it but the bill."""
-        self.bill(events)
-        self.counts["new"] += billed(events).llm_calls or 0
+        self.billed.append(billed(events))
+        self.counts["new"] += self.billed[-1].llm_calls or 0
 
-    def _take_turn(self, row: TurnRow, place: int) -> None:
+    def _take_turn(self, row: TurnRow, rank: int) -> None:
+        place = (rank << _EPOCH_BITS | row.epoch) << _TURN_BITS | row.turn
         self.counts["turns"] += 1
         self.counts["errors"] += row.error is not None
         self.counts["memory_tokens"] += row.memory_tokens or 0
         self.counts["memory_unavailable"] += row.memory_unavailable or 0
+        self.counts["untold"] += row.latency_s is None
         self.latencies.add(place, row.latency_s or 0.0)
         for position, (metric, score) in enumerate((row.scores or {}).items()):
             self.scores[metric].add(place, math.nan if score.value is None else score.value)
-            first = self.first_scored.get(metric)
-            if first is None or place < first[0]:
-                self.first_scored[metric] = place, position
-            self.ungraded += score.reason.startswith(UNGRADED)
+            self.first_scored[metric] = min(self.first_scored.get(metric, (place, position)), (place, position))
+            self.counts["ungraded"] += score.reason.startswith(UNGRADED)
 
     def _take_reuse(self, trace: Trace) -> None:
         parents = {event.parent for event in trace.events}
@@ -188,39 +125,34 @@ class FlowFold:
                     self.counts["reused" if event.origin == "replay" else "new"] += event.origin in ("replay", "live")
             # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
             elif event.origin == "live" and event.work is not None and event.id not in parents:
-                self.untimed += 1
+                self.counts["untimed"] += 1
         if missed := missed_calls(trace):
             first = min(missed, key=lambda notice: notice.id)
-            where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "turn": first.turn}
-            causes = [str(notice.data["cause"]) for notice in missed]
             place = trace.flow, trace.conversation, trace.epoch
-            self.missed.append((place, causes, {**where, "cause": first.data["cause"], "why": first.text}))
+            where = dict(zip(("flow", "conversation", "epoch"), place, strict=True))
+            told = {**where, "turn": first.turn, "cause": first.data["cause"], "why": first.text}
+            self.missed.append((place, [str(notice.data["cause"]) for notice in missed], told))
 
     def _take_ingest(self, trace: Trace) -> None:
         notices = [event for event in trace.events if isinstance(event, Notice)]
-        self.filled += 1
-        self.ingest.add(trace.totals())
-        self.ingest_counts["turns"] += len(trace.turns())
-        self.ingest_counts["errors"] += sum(notice.name == INGEST_FAILED for notice in notices)
         away = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}
-        self.ingest_counts["memory_unavailable"] += len(away)
+        failed = sum(notice.name == INGEST_FAILED for notice in notices)
+        self.counts["filled"] += 1
+        self.ingest.append(trace.totals())
+        self.ingest_counts.update(turns=len(trace.turns()), errors=failed, memory_unavailable=len(away))
 
     def merge(self, other: FlowFold) -> None:
         self.counts.update(other.counts)
         self.ingest_counts.update(other.ingest_counts)
-        for name in ("totals", "billed", "ingest", "latencies"):
-            getattr(self, name).merge(getattr(other, name))
-        for phase, part in other.phases.items():
-            self.phases[phase].merge(part)
+        for name in ("totals", "billed", "ingest", "steps", "missed"):
+            getattr(self, name).extend(getattr(other, name))
+        self.latencies.merge(other.latencies)
+        for phase, parts in other.phases.items():
+            self.phases[phase] += parts
         for metric, column in other.scores.items():
             self.scores[metric].merge(column)
-            self.first_scored[metric] = min(
-                self.first_scored.get(metric, other.first_scored[metric]), other.first_scored[metric]
-            )
-        self.missed += other.missed
-        self.filled += other.filled
-        self.untimed += other.untimed
-        self.ungraded += other.ungraded
+            first = other.first_scored[metric]
+            self.first_scored[metric] = min(self.first_scored.get(metric, first), first)
 
 
 class Fold:

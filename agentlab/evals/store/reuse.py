@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
-from agentlab.core.trace import Trace
-from agentlab.evals.store.fold import FlowFold, Sum, missed_calls
+from agentlab.core.names import IMPORTED
+from agentlab.core.trace import Totals, Trace
+from agentlab.evals.store.fold import FlowFold, missed_calls
 from agentlab.evals.store.rows import Billed, Reuse
 
 SHOWN = 5
@@ -19,25 +21,23 @@ SHOWN = 5
 
 def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
     """The `recordings` part of `summary.json`; None for a live run."""
-    if mode == "live":
+    if mode in ("live", IMPORTED):
         return None
     causes: Counter[str] = Counter()
     missed = sorted((each for flow in flows for each in flow.missed), key=lambda each: each[0])
     for _, why, _ in missed:
         causes.update(why)
-    causes += Counter({"text to be graded": sum(flow.ungraded for flow in flows)})
+    causes += Counter({"text to be graded": sum(flow.counts["ungraded"] for flow in flows)})
     if mode == "replay":
-        causes += Counter({"outcome of a search or tool": sum(flow.untimed for flow in flows)})
-    paid = Sum()
-    for flow in flows:
-        paid.merge(flow.billed)
+        causes += Counter({"outcome of a search or tool": sum(flow.counts["untimed"] for flow in flows)})
+    paid = Totals.sum(chain.from_iterable(flow.billed for flow in flows))
     return Reuse(
         reused=sum(flow.counts["reused"] for flow in flows),
         new=sum(flow.counts["new"] for flow in flows),
         billed=Billed(
-            input_tokens=paid.totals.input_tokens,
-            output_tokens=paid.totals.output_tokens,
-            cost_usd=paid.totals.cost_usd,
+            input_tokens=paid.input_tokens,
+            output_tokens=paid.output_tokens,
+            cost_usd=paid.cost_usd,
         ),
         missing=causes.total() if mode == "replay" else 0,
         causes=dict(causes.most_common()),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from agentlab.core.events import PHASES, Event, MemoryOp, Notice
@@ -17,7 +17,9 @@ from agentlab.core.trace import Costs, Totals, add_up, critical_path
 from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.reuse import reuse
-from agentlab.evals.store.rows import FlowSummary, MetricSummary, ScoreRow, Summary, Sums
+from agentlab.evals.store.rows import FlowSummary, Latency, MetricSummary, ScoreRow, Summary, Sums
+
+PER_TURN = ("llm_calls", "embedding_calls", "tool_calls")
 
 
 def summarise(
@@ -63,26 +65,36 @@ def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
 
 def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
     n = flow.counts["turns"]
-    sums = asdict(flow.totals.totals)
-    paid = flow.billed.totals
+    sums, paid = asdict(Totals.sum(flow.totals)), Totals.sum(flow.billed)
+    told: dict[str, Any] = {
+        "memory_tokens_per_turn": flow.counts["memory_tokens"] / n,
+        "memory_unavailable": flow.counts["memory_unavailable"],
+        "fallback_rate": flow.counts["fallbacks"] / n,
+        "billed": {name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
+    }
+    if flow.steps:  # an import: nothing of that is known
+        told = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": add_up(flow.steps)}
     latencies, _ = flow.latencies.in_order()
+    latency: Latency = {"mean": None, "p50": None, "p95": None}
+    if not flow.counts["untold"]:
+        mean, p50, p95 = float(np.mean(latencies)), quantile(latencies, 0.5), quantile(latencies, 0.95)
+        latency = {"mean": mean, "p50": p50, "p95": p95}
+    per_turn: dict[str, Any] = {
+        f"{name}_per_turn": None if (total := sums[name]) is None else total / n for name in PER_TURN
+    }
+    ingest: Sums | UnsetType = UNSET
+    if flow.counts["filled"]:
+        ingest = {**flow.ingest_counts, **asdict(Totals.sum(flow.ingest))}
     return FlowSummary(
         turns=n,
         errors=flow.counts["errors"],
         **{name: total for name, total in sums.items() if name != "seconds"},
-        **{f"{name}_per_turn": sums[name] / n for name in ("llm_calls", "embedding_calls", "tool_calls")},
-        memory_tokens_per_turn=flow.counts["memory_tokens"] / n,
-        memory_unavailable=flow.counts["memory_unavailable"],
-        fallback_rate=flow.counts["fallbacks"] / n,
-        billed={name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
-        latency_s={
-            "mean": float(np.mean(latencies)),
-            "p50": quantile(latencies, 0.5),
-            "p95": quantile(latencies, 0.95),
-        },
-        phases=phase_sums({phase: part.totals for phase, part in flow.phases.items()}),
+        **per_turn,
+        **told,
+        latency_s=latency,
+        phases=phase_sums({phase: Totals.sum(parts) for phase, parts in flow.phases.items()}),
         scores=scores,
-        ingest={**flow.ingest_counts, **asdict(flow.ingest.totals)} if flow.filled else UNSET,
+        ingest=ingest,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 
@@ -11,50 +10,17 @@ from hypothesis import strategies as st
 
 from agentlab.core.events import EmbeddingCall, Event, ModelCall
 from agentlab.core.messages import Completion, Message, Request, Usage
-from agentlab.core.trace import Totals, Trace
-from agentlab.evals.store.fold import Exact, Fold, Sum
+from agentlab.core.trace import Trace
+from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.rows import Graded, TurnRow, encode
 from agentlab.evals.store.summary import summarise
 
-NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda number: number == 0 or abs(number) > 1e-12)
 HEADER = {
     "run_id": "r",
     "datasets": {"d": {"conversations": 7}},
     "spec": {"flows": [{"flow": "f", "label": None}, {"flow": "g", "label": "G"}], "mode": "live", "model": "m"},
     "models": {},
 }
-
-
-def add_up(numbers: Sequence[float | None]) -> float | None:
-    total = Exact()
-    for number in numbers:
-        total.add(number)
-    found: float | None = total.value
-    return found
-
-
-@given(st.lists(NUMBERS, max_size=40), st.randoms())
-def test_a_sum_is_rounded_once(numbers: list[float], chance: random.Random) -> None:
-    assert add_up(numbers) == math.fsum(numbers)
-    chance.shuffle(numbers)
-    cut = chance.randrange(len(numbers) + 1)
-    one, other = Exact(), Exact()
-    for number in numbers[:cut]:
-        one.add(number)
-    for number in numbers[cut:]:
-        other.add(number)
-    one.merge(other)
-    assert one.value == math.fsum(numbers)
-
-
-def test_a_sum_with_an_unknown_part_is_unknown_and_one_of_whole_numbers_is_whole() -> None:
-    assert add_up([1, None, 2]) is None
-    assert isinstance(add_up([1, 2]), int) and isinstance(add_up([1, 2.0]), float)
-    unknown, known = Sum(), Sum()
-    unknown.add(Totals(cost_usd=None, llm_calls=1))
-    known.add(Totals(cost_usd=0.5, llm_calls=1))
-    known.merge(unknown)
-    assert (known.totals.cost_usd, known.totals.llm_calls, known.totals.seconds) == (None, 2, 0.0)
 
 
 def played(flow: str, name: str, chance: random.Random) -> tuple[Trace, list[TurnRow]]:
