@@ -64,6 +64,7 @@ def score(
             if spec["mode"] == IMPORTED:
                 grade_rows(
                     run.folder,
+                    [*read_turns(run.folder)],
                     datasets[0],
                     lab.bench.scorers,
                     lambda texts: lab.loop.wait(lab.bench.embedder.embed(texts)),
@@ -72,19 +73,12 @@ def score(
             else:
                 missed = run.result.recordings is not None and run.result.recordings.missing > 0
                 ended = missed or run.result.status == "complete"
-                lab.loop.wait(_grade(lab, run, datasets, ended, on_progress))
+                grader = Grader(
+                    lab.bench.scorers, lab.bench.embedder.embed, run.path, embeds_at_once=lab.bench.embeds_at_once
+                )
+                lab.loop.wait(regrade(run.folder, datasets, grader, complete=ended, on_progress=on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
-
-
-async def _grade(
-    lab: Lab, run: Run, datasets: Sequence[Dataset], complete: bool, on_progress: Callable[[int, int], None]
-) -> None:
-    grader = Grader(lab.bench.scorers, lab.bench.embedder.embed, run.path)
-    try:
-        await regrade(run.folder, datasets, grader, complete=complete, on_progress=on_progress)
-    finally:
-        grader.close()
 
 
 def _stored(run: Run) -> list[str]:

@@ -6,7 +6,7 @@ import base64
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct, json
+from msgspec import Meta, Struct
 
 from agentlab.core import errors
 from agentlab.core.errors import RecordingError
@@ -89,8 +89,6 @@ class Result(Struct, tag_field="kind", tag="result"):
 Entry = Completed | Vector | Embedding | Duration | Result
 PARTS = {"message": "messages", "tool": "tools"}
 KINDS = {*PARTS, "completion", "vector", "embedding", "duration", "result"}
-decode_entry = json.Decoder(Entry).decode
-"""Of a line; raises ValueError for what is none, and for little that is one."""
 
 
 def entry_of(row: Row, where: str = "") -> Any:

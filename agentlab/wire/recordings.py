@@ -33,7 +33,7 @@ from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.messages import Request, from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.wire.entries import KINDS, PARTS, Completed, decode_entry, entry_of
+from agentlab.wire.entries import KINDS, PARTS, Completed, entry_of
 from agentlab.wire.keys import Row, digest
 
 FORMAT = 1
@@ -56,11 +56,7 @@ class _Line(NamedTuple):
             raise RecordingError(f"{problem}; was it edited by hand?", self.where) from None
 
     def entry(self) -> Any:
-        try:
-            return decode_entry(self.text)
-        except (ValueError, RecursionError):
-            # Half a surrogate pair, a number beyond 64 bits, or no entry at all.
-            return entry_of(self.row(), self.where)
+        return entry_of(self.row(), self.where)
 
 
 class Recordings:

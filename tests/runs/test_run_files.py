@@ -62,19 +62,20 @@ def test_what_was_paid_for_is_written_at_once_and_a_turn_when_the_loop_comes_rou
     assert (paid, ended) == ([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]) and len(run.played()) == 6
 
 
-def test_rows_of_turns_that_end_together_are_written_together(tmp_path, monkeypatch):
-    writes, added = [], Appended.add
+def test_a_row_is_written_when_its_turn_has_ended_after_its_events(tmp_path, monkeypatch):
+    written, added = [], Appended.add
 
     def add(self, data):
-        writes.append(data.splitlines() if data.startswith(b'{"flow"') else [b"{}"])
+        written.extend(data.splitlines() if data.startswith(b'{"flow"') else ())
         added(self, data)
 
     monkeypatch.setattr(Appended, "add", add)
-    data = write_set(tmp_path / "colours", 20)
-    run = play(data, tmp_path / "run", Answering())
-    rows = [[json.loads(line) for line in lines] for lines in writes]
-    assert [row for each in rows for row in each if "reply" in row] == lines(run.path / "turns.jsonl")
-    assert len([each for each in rows if "reply" in each[0]]) < len(run.played())
+    run = play(write_set(tmp_path / "colours", 20), tmp_path / "run", Answering())
+    rows = [json.loads(line) for line in written]
+    assert [row for row in rows if "reply" in row] == lines(run.path / "turns.jsonl")
+    turns = {(row["conversation"], row["turn"]): place for place, row in enumerate(rows) if "reply" in row}
+    events = [(place, row) for place, row in enumerate(rows) if row.get("kind") == "model_call"]
+    assert events and all(place < turns[row["conversation"], row["turn"]] for place, row in events)
 
 
 def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, capsys):

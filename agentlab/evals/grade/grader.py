@@ -1,7 +1,7 @@
 """The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
 
-A turn is graded when it has ended, beside the loop where that takes long: a scorer may compute, and the turns of other
-conversations go on meanwhile. What it says does not depend on what comes later.
+A turn is graded when it has ended: in place by scorers of ours, in a thread by others, which may wait, while the turns
+of other conversations go on. What it says does not depend on what comes later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from agentlab.core.events import Event
 from agentlab.core.trace import Costs, Trace, check_conservation
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
-from agentlab.evals.grade.grading_threads import GradingThreads
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.store.fold import UNGRADED
 from agentlab.evals.store.rows import Graded, TurnRow
@@ -107,9 +106,8 @@ class Grader:
         self._scorers = scorers
         self._embed = embed
         self._embeds_at_once = embeds_at_once
-        self._only_compute = embeds_at_once and all(map(_is_own, scorers))
+        self._only_computes = embeds_at_once and all(map(_is_own, scorers))
         self._path = path
-        self._threads = GradingThreads[dict[str, Graded]]()
         self.failure: RunError | None = None
 
     async def grade(
@@ -141,17 +139,12 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        # Ctrl-C in the main thread is the run's, and `grade` would take it for a scorer's failure.
-        at_hand = self._only_compute and threading.current_thread() is not threading.main_thread()
+        work = functools.partial(grade, self._path, row, turn, asked, outcome)
         try:
-            work = functools.partial(grade, self._path, row, turn, asked, outcome)
-            return await self._threads.run(work, only_computes=at_hand)
+            return work() if self._only_computes else await asyncio.to_thread(work)
         except RunError as failure:
             self.failure = failure
             return None
-
-    def close(self) -> None:
-        self._threads.close()
 
 
 def _graded(score: Score) -> Graded:

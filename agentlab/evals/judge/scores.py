@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from agentlab.core.names import IMPORTED
-from agentlab.evals.grade.imported import as_line
 from agentlab.evals.judge.judging import Judged
-from agentlab.evals.store.rows import SHARED, Graded, ScoreRow
+from agentlab.evals.store.rows import SHARED, Graded, ScoreRow, encode_line
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_scores
 
@@ -45,8 +44,8 @@ def add_to_run(run: StoredRun, judged: Judged, fresh: Sequence[ScoreRow]) -> Non
             scores[metric] = mine
         rows.append((row.scores, replace(row, scores=scores)))
     if run.result.mode == IMPORTED:
-        # Its rows are read one at a time: a turn has one.
-        run.folder.replace_lines("turns.jsonl", (as_line(row) for _, row in rows))
+        # They stay in the order of their source, one a turn.
+        run.folder.replace_lines("turns.jsonl", (encode_line(row) for _, row in rows))
     else:
         for before, row in rows:
             if row.scores != before:

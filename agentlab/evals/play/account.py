@@ -163,8 +163,7 @@ class Account:
             raise self._grader.failure
 
     def let_go(self) -> None:
-        """Write what was not written yet, and end the threads."""
-        self._grader.close()
+        """Write what was not written yet."""
         self._folder.flush()
 
     def _fold(self, play: Play, *, ended: bool) -> None:

@@ -1,13 +1,13 @@
-"""Predictions of other systems as a run folder like any other: one flow a system, streamed row by row.
+"""Predictions of other systems as a run folder like any other: one flow a system.
 
     import_predictions("../shared/published/locomo", "results/locomo")
 
-Of imported answers nothing is held in memory but which of them were there (a bit each) and sums a conversation, so ten
-million rows are a matter of time and disk.
+The rows are held in memory: a million of them take 1 to 2 GB.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -26,7 +26,7 @@ from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.grade.imported import as_line, grade_rows, stored_numbers
+from agentlab.evals.grade.imported import grade_rows, stored_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.store.folder import FORMAT, RunFolder
 from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS, check_primary
@@ -42,22 +42,18 @@ Named = dict[tuple[str, int], list[str]]
 
 
 class Seen:
-    """Which answers were there: a bit for each system, epoch and turn of the data set."""
+    """Which answers were there."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.size = 0
-        self.places: dict[str, tuple[int, Conversation]] = {}
-        for conversation in dataset.conversations:
-            self.places[conversation.id] = self.size, conversation
-            self.size += len(conversation.turns)
-        self.bits: dict[tuple[str, int], bytearray] = {}
+        self.conversations = {conversation.id: conversation for conversation in dataset.conversations}
+        self.answered: defaultdict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+        """By system and epoch the turns."""
 
     def add(self, row: Prediction) -> str | None:
         """What is wrong with the row, if anything."""
-        found = self.places.get(row.conversation)
-        if found is None:
-            return plugins.unknown("conversation of the data set", row.conversation, self.places)
-        begin, conversation = found
+        conversation = self.conversations.get(row.conversation)
+        if conversation is None:
+            return plugins.unknown("conversation of the data set", row.conversation, self.conversations)
         if row.turn >= len(conversation.turns):
             turns = f"{len(conversation.turns)} turn{'s' if len(conversation.turns) > 1 else ''}, counted from 0"
             return f"turn {row.turn} is out of range: {row.conversation} has {turns}"
@@ -65,30 +61,19 @@ class Seen:
             return f"turn {row.turn} of {row.conversation} is told, not asked (scored: false), so nothing answers it"
         if row.epoch >= EPOCHS_AT_MOST:
             return f"epoch {row.epoch} is out of range; there are {EPOCHS_AT_MOST} at the most"
-        bits = self.bits.setdefault((row.system, row.epoch), bytearray(self.size // 8 + 1))
-        place, bit = divmod(begin + row.turn, 8)
-        if bits[place] >> bit & 1:
+        answered = self.answered[row.system, row.epoch]
+        if (row.conversation, row.turn) in answered:
             where = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
             return f"{row.system} answers {where} twice; a second try has an epoch of its own"
-        bits[place] |= 1 << bit
+        answered.add((row.conversation, row.turn))
         return None
-
-    def begins_late(self) -> str | None:
-        """What is wrong with how epochs are counted, if anything."""
-        first = min(epoch for _, epoch in self.bits)
-        return f"no answer is of epoch 0, the first is of {first}; epochs are counted from 0" if first else None
 
     def missing(self) -> Iterator[str]:
         """Systems that did not answer every turn, a line each."""
-        asked = sum(len(conversation.scored_turns) for _, conversation in self.places.values())
-        for (system, epoch), bits in self.bits.items():
-            answered = int.from_bytes(bits).bit_count()
-            if answered < asked:
-                yield f"{system} answered {answered} of {asked} turns{f' in epoch {epoch}' if epoch else ''}"
-
-    @property
-    def epochs(self) -> int:
-        return 1 + max(epoch for _, epoch in self.bits)
+        asked = sum(len(conversation.scored_turns) for conversation in self.conversations.values())
+        for (system, epoch), answered in self.answered.items():
+            if len(answered) < asked:
+                yield f"{system} answered {len(answered)} of {asked} turns{f' in epoch {epoch}' if epoch else ''}"
 
 
 def import_predictions(
@@ -117,21 +102,21 @@ def import_predictions(
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
     seen, named = Seen(data), _named(data, home)
     with written_whole(path) as scratch:
-        with (scratch / "turns.jsonl").open("wb") as turns:
-            for row in _rows(files, data, seen, named, partial(on_progress, "bytes read")):
-                turns.write(as_line(row))
-        if not seen.bits:
+        rows = list(_rows(files, data, seen, named, partial(on_progress, "bytes read")))
+        if not rows:
             raise DatasetError("there is no answer in it", files[0])
-        if problem := seen.begins_late():
-            raise DatasetError(problem, files[0])
-        systems = list(dict.fromkeys(system for system, _ in seen.bits))
+        epochs = {epoch for _, epoch in seen.answered}
+        if first := min(epochs):
+            told = f"no answer is of epoch 0, the first is of {first}; epochs are counted from 0"
+            raise DatasetError(told, files[0])
+        systems = list(dict.fromkeys(row.flow for row in rows))
         folder = RunFolder(scratch)
-        chosen = {"epochs": seen.epochs, "scorers": list(scorers), "primary": list(primary)}
+        chosen = {"epochs": 1 + max(epochs), "scorers": list(scorers), "primary": list(primary)}
         header = _header(path, home, data, systems, chosen, files)
         folder.write_json(
             "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
         )
-        there = grade_rows(folder, data, modules, on_progress=partial(on_progress, "graded"))
+        there = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
     for line in seen.missing():
         note(line)
@@ -152,7 +137,7 @@ def _rows(
         for line, row in read_predictions(file, read_to):
             if problem := seen.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
-            conversation = seen.places[row.conversation][1]
+            conversation = seen.conversations[row.conversation]
             turn = conversation.turns[row.turn]
             passages = row.passages if row.passages is not None else named.get((row.conversation, row.turn))
             if documents and (strange := [name for name in passages or () if name not in documents]):

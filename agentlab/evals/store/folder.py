@@ -2,14 +2,12 @@
 
 A line is written whole or not at all, so a killed run loses at most the turns it was in and those that were ending, and
 one whose disk is full goes on from there with --resume. What a model was paid for is written at once, the rest of a
-turn's events with its row, and that together with all rows of this round of the event loop: a write costs as much as
-making a row.
+turn's events before its row.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import uuid
@@ -41,8 +39,6 @@ from agentlab.evals.store.writing import CannotWrite
 FORMAT = 3
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; take it from a copy, or run again"
-MOST_WAITING = 256
-"""Rows that are written together; who grades a whole run anew may not let the event loop come round."""
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
 _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 
@@ -56,9 +52,7 @@ class RunFolder:
         self._is_as_sealed = False
         """Whether its files were held against its seal, which says more than the hashes of single rows."""
         self._events: list[bytes] = []
-        self._rows: list[bytes] = []
         """What waits to be written."""
-        self._is_due = False
         self._files = {name: Appended(path / name) for name in ROWS}
         self._held: dict[Path, HeldFile] = {}
         """What was read since something was written."""
@@ -142,42 +136,24 @@ class RunFolder:
             self._check()
             self._events += rows.of(event)
             if isinstance(event, ModelCall) and event.origin == "live":
-                self._write_events()
+                self.flush()
 
         return append
 
     def append_turn(self, row: TurnRow) -> None:
-        self._check()
-        self._rows.append(encode_line(row))
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is None or len(self._rows) >= MOST_WAITING:
-            self.flush()
-        elif not self._is_due:
-            self._is_due = True
-            loop.call_soon(self._write_what_is_due)
-
-    def _write_what_is_due(self) -> None:
-        self._is_due = False
-        with contextlib.suppress(RunError):  # whoever writes next is told
-            self.flush()
+        """Write a turn's events, then its row, which says that they are there."""
+        self.flush()
+        self._write(TURNS, [encode_line(row)])
 
     def flush(self) -> None:
-        """Write what waits: events first, since a row says that those of its turn are there."""
-        self._write_events()
-        self._write(TURNS, self._rows)
+        """Write the events that wait."""
+        events, self._events = self._events, []
+        self._write(CALLS, events)
 
-    def _write_events(self) -> None:
-        self._write(CALLS, self._events)
-
-    def _write(self, name: str, waiting: list[bytes]) -> None:
+    def _write(self, name: str, lines: Sequence[bytes]) -> None:
         self._check()
-        if not waiting:
+        if not lines:
             return
-        lines = waiting.copy()
-        waiting.clear()
         self.unseal()
         try:
             clean = _lines_without_secrets(lines)
