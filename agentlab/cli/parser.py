@@ -225,10 +225,6 @@ def make_parser() -> argparse.ArgumentParser:
     memory.add_argument("run", metavar="RUN", help="a run folder")
     memory.add_argument("conversation", metavar="CONVERSATION", help="one of its conversations")
     memory.add_argument("--flow", metavar="F", help="the flow, where several remember something")
-    look = memory.add_mutually_exclusive_group()
-    look.add_argument("--turn", type=int, metavar="T", help="what this turn read and wrote, counted from 1")
-    look.add_argument("--find", metavar="WORDS", help="only facts that have these words in them")
-    look.add_argument("--history", metavar="FACT", help="what a fact replaced, and what replaced it")
 
     judging = command("judge", judge)
     judging.add_argument("run", metavar="RUN", help="a run folder")

@@ -77,17 +77,10 @@ def memory(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     view = run.memory(arguments.conversation, arguments.flow)
     say(repr(view).strip("<>").replace("MemoryView", "memory"))
-    if arguments.turn is not None:
-        for line in view.turn(arguments.turn) or [f"turn {arguments.turn} left memory alone"]:
-            say(line)
-        return
-    facts = view.search(arguments.find) if arguments.find else list(view.facts.values())
-    table = view.table_of(view.history(arguments.history) if arguments.history else facts)
+    table = view.table
     rows = [[printable(_shown(cell)) for cell in row] for row in table.itertuples(index=False)]
     if rows:
         print_table(new_console(), "", [*table.columns], rows)
-    else:
-        say("there is no such fact")
 
 
 def _shown(value: Any) -> str:

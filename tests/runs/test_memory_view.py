@@ -29,21 +29,15 @@ def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys
     ) as lab:
         run = lab.run_sync(out="run")
     view = run.memory("a")
-    first = view.search("bern dogs")[0]
+    first = next(iter(view.facts.values()))
+    assert "I live in Bern with two dogs" in first.fact.text
     assert (first.written, first.read, first.replaced_by) == (1, [2], None) and len(view.stored) == 2
-    assert any(line.startswith(f"reads {first.fact.id}") for line in view.turn(2))
-    assert [known.fact.id for known in view.history(first.fact.id)] == [first.fact.id]
-    assert "I live in Bern" in view._repr_html_() and not view.search("Basel")
-    assert main(["memory", "run", "a", "--turn", "1"]) == 0
-    assert f"writes {first.fact.id}" in capsys.readouterr().out
-    assert main(["memory", "run", "a", "--find", "dogs"]) == 0
+    assert "I live in Bern" in view._repr_html_()
+    assert main(["memory", "run", "a"]) == 0
     assert first.fact.id in capsys.readouterr().out
-    assert main(["memory", "run", "a", "--find", "zebra"]) == 0
-    assert capsys.readouterr().out.endswith("there is no such fact\n")
     for wrong, told in [
         (["b"], "unknown conversation of this run 'b'. Known: a"),
         (["a", "--flow", "nobody"], "unknown flow that played a 'nobody'"),
-        (["a", "--history", "x"], "'x'"),
     ]:
         assert main(["memory", "run", *wrong]) == 1
         assert told in capsys.readouterr().err

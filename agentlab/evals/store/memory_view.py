@@ -1,11 +1,6 @@
-"""What was remembered in a conversation, folded from its trace: what is stored, what a turn read and wrote, how a fact
-came to be.
+"""What was remembered in a conversation, folded from its trace: each fact, who wrote it, and which turns read it.
 
-    memory = run.memory("memory-007", "chatbox")
-    memory                      # in a notebook: every fact, when it was written and read, what replaced it
-    memory.search("Bern")
-    memory.turn(3)
-    memory.history("fact_1a2b3c4d")
+`run.memory("memory-007", "chatbox")` gives it; in a notebook it shows itself as a table.
 """
 
 from __future__ import annotations
@@ -14,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentlab.core import plugins
-from agentlab.core.errors import RunError
 from agentlab.core.events import Event, MemoryOp
 from agentlab.core.messages import Fact
 
@@ -30,7 +23,6 @@ class Remembered:
     fact: Fact
     written: int | None = None
     """The turn that wrote it; None for what was there before."""
-    replaces: str | None = None
     replaced_by: str | None = None
     read: list[int] = field(default_factory=list)
     """The turns that it was brought to."""
@@ -53,44 +45,17 @@ class MemoryView:
                 if op.op == "recall":
                     known.read.append(op.turn + 1)
                 elif op.written:
-                    known.written, known.replaces = op.turn + 1, op.replaces
+                    known.written = op.turn + 1
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
-
-    def __getitem__(self, fact: str) -> Remembered:
-        if fact not in self.facts:
-            raise RunError(plugins.unknown("fact of this conversation", fact, self.facts))
-        return self.facts[fact]
 
     @property
     def stored(self) -> list[Remembered]:
         """What is there in the end."""
         return [known for known in self.facts.values() if known.replaced_by is None]
 
-    def search(self, words: str) -> list[Remembered]:
-        """The facts, those that are gone too, that have each of `words` in them."""
-        wanted = words.lower().split()
-        return [known for known in self.facts.values() if all(word in known.fact.text.lower() for word in wanted)]
-
-    def turn(self, turn: int) -> list[str]:
-        """What a turn, counted from 1, read and wrote, a line each."""
-        return [line for op in self.operations if op.turn + 1 == turn for line in _told(op)]
-
-    def history(self, fact: str) -> list[Remembered]:
-        """A fact with all that it replaced and all that replaced it, oldest first."""
-        chain = [self[fact]]
-        while (before := chain[0].replaces) in self.facts and before is not None:
-            chain.insert(0, self.facts[before])
-        while (after := chain[-1].replaced_by) is not None:
-            chain.append(self.facts[after])
-        return chain
-
     @property
     def table(self) -> Frame:
-        return self.table_of(self.facts.values())
-
-    @staticmethod
-    def table_of(facts: Iterable[Remembered]) -> Frame:
         """One row a fact."""
         from agentlab.evals.store.frames import frame_of
 
@@ -103,7 +68,7 @@ class MemoryView:
                 "read in turns": ", ".join(map(str, dict.fromkeys(known.read))),
                 "replaced by": known.replaced_by or "",
             }
-            for known in facts
+            for known in self.facts.values()
         ]
         return frame_of(rows, ["fact", "text", "about", "written in turn", "read in turns", "replaced by"])
 
@@ -112,14 +77,3 @@ class MemoryView:
 
     def _repr_html_(self) -> str:
         return str(self.table.to_html(index=False))
-
-
-def _told(op: MemoryOp) -> list[str]:
-    if op.op == "recall":
-        return [f"reads {fact.id} ({fact.score}): {fact.text}" for fact in op.facts] or [f"finds nothing: {op.text}"]
-    if not op.written:
-        return [f"does not write, too near to {fact.id}: {op.text}" for fact in op.facts] or [
-            f"cannot write: {op.text}"
-        ]
-    instead = f" in place of {op.replaces}" if op.replaces else ""
-    return [f"writes {fact.id}{instead}: {fact.text}" for fact in op.facts]
