@@ -84,13 +84,11 @@ def _show_pair(console: Console, pair: Pair, everything: bool) -> None:
 
 def _row(d: Judgement) -> list[Cell]:
     """A measure of a pair; what was shown is green or red."""
-    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-    p, adjusted = ("-" if value is None else f"{value:.2g}" for value in (d.p, d.p_adjusted))
-    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
-    title = d.measure.title + (" *" if d.primary else "")
-    reading = Text(d.word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
+    *cells, word = d.cells
+    reading = Text(word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
+    p = "-" if d.p is None else f"{d.p:.2g}"
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-    return [title, str(d.n), *means, interval, adjusted, reading, p, d_z, brief(d.visible)]
+    return [d.measure.title + (" *" if d.primary else ""), *cells, reading, p, d_z, brief(d.visible)]
 
 
 def _turned(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:

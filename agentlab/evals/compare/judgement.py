@@ -210,6 +210,14 @@ class Judgement:
         return math.ceil(found) if found <= MOST_CONVERSATIONS else None
 
     @property
+    def cells(self) -> list[str]:
+        """Of a table of pairs: n, both means, their difference and its interval, p adjusted, and what was shown."""
+        interval = f"[{brief(self.ci95[0])}, {brief(self.ci95[1])}]" if self.ci95 else "-"
+        means = [self.measure.show(self.a), self.measure.show(self.b), brief(self.difference, "+")]
+        p = "-" if self.p_adjusted is None else f"{self.p_adjusted:.2g}"
+        return [str(self.n), *means, interval, p, self.word]
+
+    @property
     def moved(self) -> str:
         """From where to where."""
         return f"{self.measure.name} of {self.flow} {self.measure.show(self.a)} -> {self.measure.show(self.b)}"

@@ -12,7 +12,6 @@ from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
 from agentlab.evals.published.reproduce import Figure, Reproduction
 from agentlab.evals.published.unsaid import Difference, unsaid
-from agentlab.evals.store.measures import brief
 
 TOLD_AGAIN = 10
 """Figures that differ, below all tables."""
@@ -70,11 +69,7 @@ def _differences(found: Sequence[Difference]) -> Iterator[Table | str]:
 
 
 def _difference(difference: Difference) -> list[str]:
-    d = difference.found
-    interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-    p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}"
-    means = (d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+"))
-    return [f"{d.measure.name}, {difference.category}", str(d.n), *means, interval, p, d.word]
+    return [f"{difference.found.measure.name}, {difference.category}", *difference.found.cells]
 
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:

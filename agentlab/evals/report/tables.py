@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ from rich.text import Text
 
 from agentlab.core.shown import one_line, paragraph, printable
 
+JOINED = "\u00a0"
+"""A space at which no heading is broken."""
 Cell: TypeAlias = str | Text
 Grid: TypeAlias = list[list[Text]]
 """Rows of cells, all of one length; the first row is the heading, the first column names the rows."""
@@ -123,13 +126,9 @@ def _with_broken_headings(grid: Grid) -> Grid:
     broken = []
     for place, cell in enumerate(heading):
         widest = max((cell_len(row[place].plain) for row in rows), default=0)
-        lines: list[str] = []
-        for word in re.split("(?<![/-]) (?!-)", cell.plain):  # "/ turn" and "B - A" stay together
-            if lines and cell_len(f"{lines[-1]} {word}") <= widest:
-                lines[-1] += f" {word}"
-            else:
-                lines.append(word)
-        broken.append(Text("\n".join(lines), style=cell.style))
+        joined = re.sub("(?<=[/-]) | (?=-)", JOINED, cell.plain)  # "/ turn" and "B - A" stay together
+        lines = textwrap.wrap(joined, max(widest, 1), break_long_words=False, break_on_hyphens=False)
+        broken.append(Text("\n".join(lines).replace(JOINED, " "), style=cell.style))
     return [broken, *rows]
 
 

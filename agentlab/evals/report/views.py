@@ -25,7 +25,7 @@ from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content, Place
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
-from agentlab.evals.store.measures import brief, measure, summary_rows
+from agentlab.evals.store.measures import measure, summary_rows
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
@@ -192,10 +192,7 @@ def comparison_markdown(comparison: Comparison) -> str:
         rows = []
         for d in pair.differences:
             if d.primary:
-                interval = f"[{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else "-"
-                p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}"
-                means = [d.measure.show(d.a), d.measure.show(d.b), brief(d.difference, "+")]
-                rows.append([d.measure.title, str(d.n), *means, interval, p, d.word])
+                rows.append([d.measure.title, *d.cells])
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
         lines += [f"**{plain(str(pair))}**", "", *_table(heads, rows), ""]
     advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
