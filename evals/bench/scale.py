@@ -67,11 +67,13 @@ def write(folder: Path, conversations: int) -> None:
 class Watched:
     """A pool whose workers say at the end what CPU time each used."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, _: str | None = None) -> None:
         import multiprocessing
 
         self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-        self.busiest = 0.0
+
+    def __enter__(self) -> Watched:
+        return self
 
     def submit(self, function: Any, *arguments: Any) -> Any:
         return self._pool.submit(timed, function, *arguments)
@@ -91,6 +93,7 @@ def timed(function: Any, *arguments: Any) -> Any:
 def play(folder: Path, conversations: int, workers: int, out: str) -> None:
     """One run, in a process of its own; prints wall, CPU of the busiest process, and megabytes of it."""
     import agentlab as al
+    from agentlab.evals.play.executors import EXECUTORS
 
     spec = {
         "datasets": [str(folder / f"data-{conversations}")],
@@ -99,7 +102,8 @@ def play(folder: Path, conversations: int, workers: int, out: str) -> None:
     spec |= {"embedder": "hashing/hashing-64", "scorers": ["answer"], "concurrency": 32}
     began = time.perf_counter()
     with al.Lab(model=f"scripted/{folder / 'replies.yaml'}", **spec) as lab:
-        options = {"executor": Watched(workers), "workers": workers} if workers > 1 else {}
+        EXECUTORS["watched"] = Watched
+        options = {"executor": "watched", "workers": workers} if workers > 1 else {}
         lab.run_sync(out=folder / out, **options)
     wall = time.perf_counter() - began
     shards = [float(file.read_text()) for file in (folder / out).glob("cpu-*")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.messages import Completion, Message, Usage
 from support import fake_openai
+from support.executors import under_names
 from support.small_runs import Answering, play, write_set
 
 
@@ -58,8 +58,9 @@ async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(
 
     async with fake_openai.serving(answer) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
-        with al.Lab(model="openai/any", concurrency=4, **spec(data)) as lab, ThreadPoolExecutor(workers) as pool:
-            shared = {"executor": pool, "workers": workers} if workers > 1 else {}
+        with al.Lab(model="openai/any", concurrency=4, **spec(data)) as lab:
+            under_names(monkeypatch)
+            shared = {"executor": "threads", "workers": workers} if workers > 1 else {}
             found = await lab.run(out=tmp_path / "run", **shared)
     limits = found.summary["limits"]["openai/any"]
     assert (limits["answered"], limits["refused"]) == (8, 1)

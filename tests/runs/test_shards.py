@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.lab.run import Run, open_run
+from support.executors import AtOnce, under_names
 from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
 from support.small_runs import Answering, write_set
 from support.told_sets import write as write_told
@@ -43,19 +43,7 @@ async def respond(turn, session):
 """
 
 
-class AtOnce:
-    """An executor that does what it is given before it returns."""
-
-    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as failure:
-            future.set_exception(failure)
-        return future
-
-
-def shared(dataset: Path, out: Path, executor: object, workers: int = 2, resume: bool = False, **spec: Any) -> Run:
+def shared(dataset: Path, out: Path, executor: str, workers: int = 2, resume: bool = False, **spec: Any) -> Run:
     with lab(dataset, "replay", Never(), NeverEmbeds(), **{"flows": FLOWS, **spec}) as laboratory:
         return laboratory.run_sync(out=out, executor=executor, workers=workers, resume=resume)
 
@@ -67,6 +55,11 @@ def summary(run: Run) -> bytes:
     return said
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> AtOnce:
+    return under_names(monkeypatch)
+
+
 @pytest.fixture
 def recorded(dataset: Path, tmp_path: Path) -> Path:
     play(dataset, "record", tmp_path / "recorded", flows=FLOWS)
@@ -76,7 +69,7 @@ def recorded(dataset: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_shards_give_the_summary_and_the_rows_of_one_process(recorded, tmp_path, workers):
     alone = replay(recorded, tmp_path / "alone" / "run", flows=FLOWS)
-    run = shared(recorded, tmp_path / "shared" / "run", AtOnce(), workers)
+    run = shared(recorded, tmp_path / "shared" / "run", "at once", workers)
     assert summary(run) == summary(alone)
     assert run.measured == alone.measured
     assert {play: trace.steps() for play, trace in run.traces.items()} == {
@@ -139,7 +132,7 @@ def test_what_a_worker_sets_apart_and_waits_for_is_in_the_summary(tmp_path, own_
     spec |= {"embedder": "hashing/hashing-64", "model": f"scripted/{tmp_path / 'replies.yaml'}", "concurrency": 4}
     spec |= {"limits": {"scripted/*": {"requests": 6000}}}
     runs = {}
-    for name, options in (("alone", {}), ("shared", {"executor": AtOnce(), "workers": 2})):
+    for name, options in (("alone", {}), ("shared", {"executor": "at once", "workers": 2})):
         with al.Lab(**spec) as laboratory:
             runs[name] = laboratory.run_sync(out=tmp_path / name, **options)
     alone, shared_out = (runs[name].result for name in ("alone", "shared"))
@@ -161,22 +154,22 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
 
     def interrupted(resume: bool = False) -> None:
         with lab(recorded, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory, pytest.raises(BaseException):  # noqa: B017
-            laboratory.run_sync(out=out, executor=AtOnce(), workers=2, on_progress=stop, resume=resume)
+            laboratory.run_sync(out=out, executor="at once", workers=2, on_progress=stop, resume=resume)
 
     out = tmp_path / "shared" / "run"
     interrupted()
     with pytest.raises(RunError, match="was begun with --executor; go on with it with --executor"):
         replay_on(recorded, out)
-    run = shared(recorded, out, AtOnce(), workers=4, resume=True)
+    run = shared(recorded, out, "at once", workers=4, resume=True)
     assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
     assert len(list((out / "shards").glob("*/run.json"))) == 2, "it keeps the number it was cut into"
     interrupted(resume=True)
     assert not (out / "summary.json").exists(), "a seal would not hold for what workers write after the end"
-    shared(recorded, out, AtOnce(), resume=True)
+    shared(recorded, out, "at once", resume=True)
     assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).is_sealed
     whole = tmp_path / "alone" / "run"
     with pytest.raises(RunError, match="was begun without --executor"):
-        shared(recorded, whole, AtOnce(), resume=True)
+        shared(recorded, whole, "at once", resume=True)
 
 
 @pytest.mark.slow
@@ -220,18 +213,14 @@ def replay_on(dataset: Path, out: Path) -> Run:
         return laboratory.run_sync(out=out, resume=True)
 
 
-def test_what_a_spec_allows_is_shared_out(recorded, tmp_path):
-    class Looking(AtOnce):
-        def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-            found.append(arguments[0].spec)
-            return super().submit(function, *arguments)
-
-    found: list[Any] = []
+def test_what_a_spec_allows_is_shared_out(recorded, tmp_path, at_once):
     limits = {"scripted": {"requests": 100, "concurrent": 6}}
-    shared(recorded, tmp_path / "run", Looking(), workers=4, concurrency=10, budget={"calls": 99}, limits=limits)
+    budget = {"calls": 99, "tokens": 10**6, "minutes": 60}
+    shared(recorded, tmp_path / "run", "at once", workers=4, concurrency=10, budget=budget, limits=limits)
+    found = [shard.spec for shard in at_once.given]
     assert [spec.concurrency for spec in found] == [3] * 4
     assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in found} == {(25, 1)}
-    assert {spec.budget.calls for spec in found} == {99}, "none may spend more than all, whatever it hears"
+    assert {(spec.budget.calls, spec.budget.tokens, spec.budget.minutes) for spec in found} == {(24, 250_000, 60)}
 
 
 def test_questions_about_one_memory_stay_together(tmp_path, own_home):
@@ -239,7 +228,7 @@ def test_questions_about_one_memory_stay_together(tmp_path, own_home):
     spec = {"datasets": [str(data)], "flows": [{"flow": "chatbox", "memory": "sqlite"}], "ingest": "flow"}
     spec |= {"embedder": "hashing/hashing-64"}
     found = []
-    for name, options in (("alone", {}), ("shared", {"executor": AtOnce(), "workers": 3})):
+    for name, options in (("alone", {}), ("shared", {"executor": "at once", "workers": 3})):
         with al.Lab(model=al.Scripted(["Well."], loop=True), **spec) as laboratory:
             found.append(laboratory.run_sync(out=tmp_path / name / "run", **options).summary["flows"]["chatbox"])
     alone, run = ({name: flow[name] for name in ("turns", "llm_calls", "ingest")} for flow in found)
@@ -251,20 +240,20 @@ def test_questions_about_one_memory_stay_together(tmp_path, own_home):
 def test_long_conversations_in_workers_end_with_the_budget_too(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=20, turns=40)
     spec = {"flows": [Answering(calls=bool)], "budget": {"calls": 30}, "concurrency": 8}
-    with ThreadPoolExecutor(2) as pool, lab(data, "live", al.Scripted(["So."], loop=True), **spec) as laboratory:
-        run = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2)
+    with lab(data, "live", al.Scripted(["So."], loop=True), **spec) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run", executor="threads", workers=2)
     assert run.summary["status"] == "partial"
-    assert 30 <= run.summary["flows"]["answering"]["llm_calls"] <= 2 * (30 * 1.1 + 8)
+    assert 30 <= run.summary["flows"]["answering"]["llm_calls"] <= 30 * 1.1 + 8
 
 
 async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=40, turns=2)
     given = {"out": tmp_path / "run", "workers": 2}
-    with ThreadPoolExecutor(4) as pool, lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
+    with lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
         begun = asyncio.Event()
         loop = asyncio.get_running_loop()
         run = laboratory.run(
-            **given, executor=pool, on_progress=lambda p: p.done and loop.call_soon_threadsafe(begun.set)
+            **given, executor="threads", on_progress=lambda p: p.done and loop.call_soon_threadsafe(begun.set)
         )
         first = asyncio.create_task(run)
         await begun.wait()
@@ -272,13 +261,13 @@ async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
         with pytest.raises(asyncio.CancelledError):
             await first
         told: list[Any] = []
-        found = await laboratory.run(**given, executor=pool, resume=True, on_progress=told.append)
+        found = await laboratory.run(**given, executor="threads", resume=True, on_progress=told.append)
     assert (found.summary["status"], found.summary["turns"]) == ("complete", 80)
     assert told[-1].done == told[-1].total < 80, "what was done before is not done again"
     assert not [*(tmp_path / "run").rglob("progress.json")]
 
 
-@pytest.mark.parametrize("options", [{}, {"executor": AtOnce(), "workers": 2}])
+@pytest.mark.parametrize("options", [{}, {"executor": "at once", "workers": 2}])
 def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_home, options):
     data = write_set(tmp_path / "set", conversations=1)
     with (data / "conversations.jsonl").open("a") as file:
@@ -291,28 +280,25 @@ def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_ho
 
 
 def test_one_budget_is_shared_by_all(tmp_path, own_home):
-    """What a worker spends alone is less than all: what both have written tells."""
-    data = write_set(tmp_path / "set", conversations=400, turns=1)
-    with (
-        ThreadPoolExecutor(2) as pool,
-        lab(data, "live", Various(), flows=[Answering(calls=bool)], budget={"calls": 5}) as laboratory,
-    ):
-        run = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2)
+    data = write_set(tmp_path / "set", conversations=40, turns=1)
+    with lab(data, "live", Various(), flows=[Answering(calls=bool)], budget={"calls": 5}) as laboratory:
+        run = laboratory.run_sync(out=tmp_path / "run", executor="threads", workers=2)
         assert run.summary["status"] == "partial"
         calls = run.summary["flows"]["answering"]["llm_calls"]
-        assert 5 <= calls < 400
-        again = laboratory.run_sync(out=tmp_path / "run", executor=pool, workers=2, resume=True)
+        assert calls == 4, "two of each"
+        again = laboratory.run_sync(out=tmp_path / "run", executor="threads", workers=2, resume=True)
         assert again.summary["flows"]["answering"]["llm_calls"] == calls, "what was spent before counts"
+        with pytest.raises(ConfigError, match="the budget has calls: 5, which 6 parts of a run cannot share"):
+            laboratory.run_sync(out=tmp_path / "more", executor="threads", workers=6)
 
 
 @pytest.mark.parametrize(
     "options, said",
     [
         ({"executor": "proceses"}, "Did you mean 'processes'?"),
-        ({"executor": 7}, "has no `submit`"),
         ({"executor": "processes", "workers": 0}, "one at least"),
         ({"executor": "processes", "scheduler": "tcp://x:1"}, "use --executor dask"),
-        ({"executor": AtOnce(), "on_event": print}, "run without --executor"),
+        ({"executor": "at once", "on_event": print}, "run without --executor"),
     ],
 )
 def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(recorded, tmp_path, options, said):
@@ -324,7 +310,7 @@ def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(record
 def test_an_object_that_cannot_be_sent_is_named_in_a_line(dataset, tmp_path):
     model = al.Scripted([lambda request: "x"], loop=True)
     with lab(dataset, "live", model) as laboratory, pytest.raises(ConfigError, match="cannot be sent") as refused:
-        laboratory.run_sync(out=tmp_path / "run", executor=AtOnce())
+        laboratory.run_sync(out=tmp_path / "run", executor="at once")
     assert "\n" not in str(refused.value)
 
 

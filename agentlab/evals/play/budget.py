@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
 OVERDRAFT = 1.1
 """Shares of a budget that finishing the conversations under way may come to."""
-SPENT, OVERDRAWN = "spent", "overdrawn"
 WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
@@ -89,57 +88,42 @@ def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
 class Budget:
     """The limits of a run, and what was paid for."""
 
-    def __init__(
-        self,
-        limits: BudgetSpec,
-        cost: Callable[[str, Usage], float | None],
-        word: Callable[[], str] = lambda: "",
-    ) -> None:
-        """`cost` is in dollars, of a call of a model; `word` is what somebody says who counts for several: "" to go on,
-        OVERDRAWN to finish nothing either, and any other to begin nothing more."""
+    def __init__(self, limits: BudgetSpec, cost: Callable[[str, Usage], float | None]) -> None:
+        """`cost` is in dollars, of a call of a model."""
         self._limits = limits
-        self.is_limited = limits != BudgetSpec()
-        """Whether anything has to be counted."""
+        self._is_limited = limits != BudgetSpec()
         self._cost = cost
-        self._word = word
         self._paid = Totals()
         self._began = time.monotonic()
         self._has_told = False
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
-        if not (self.is_limited and event.costed and event.origin == "live"):
+        if not (self._is_limited and event.costed and event.origin == "live"):
             return
-        if isinstance(event, ModelCall) and event.completion is not None:
-            said = event.completion
-            self.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
-        else:
-            self.pay(billed([event]))
-
-    def pay_call(self, model: str, used: Usage, cost_usd: float | None, finish_reason: str) -> None:
-        """Of one that was broken off nobody knows the tokens: it counts as a call of middling length."""
-        if finish_reason == "interrupted" and used.input_tokens is None:
-            used = CALL_GUESSED
-            cost_usd = self._cost(model, used)
-        self.pay(
-            Totals(llm_calls=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, cost_usd=cost_usd)
-        )
-
-    def pay(self, totals: Totals) -> None:
-        self._paid = Totals.sum((self._paid, totals))
+        paid = billed([event])
+        if isinstance(event, ModelCall) and _is_broken_off(event):
+            # Nobody knows its tokens: it counts as a call of middling length.
+            paid = Totals(
+                llm_calls=1,
+                input_tokens=CALL_GUESSED.input_tokens,
+                output_tokens=CALL_GUESSED.output_tokens,
+                cost_usd=self._cost(event.model, CALL_GUESSED),
+            )
+        self._paid = Totals.sum((self._paid, paid))
 
     @property
     def is_spent(self) -> bool:
         """Whether no more conversations are to begin."""
-        return self._word() != "" or self._has_reached(1.0)
+        return self._has_reached(1.0)
 
     @property
     def is_overdrawn(self) -> bool:
         """Whether those under way are not to be finished either."""
-        return self._word() == OVERDRAWN or self._has_reached(OVERDRAFT)
+        return self._has_reached(OVERDRAFT)
 
     def _has_reached(self, share: float) -> bool:
-        if not self.is_limited:
+        if not self._is_limited:
             return False
         usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
         totals = self._paid
@@ -162,3 +146,8 @@ class Budget:
         if not self._has_told:
             log.warning("%s", why)
         self._has_told = True
+
+
+def _is_broken_off(call: ModelCall) -> bool:
+    said = call.completion
+    return said is not None and said.finish_reason == "interrupted" and said.usage.input_tokens is None

@@ -1,4 +1,4 @@
-"""Where the shards of a run are played: processes of this machine, a Dask cluster, or any object with `submit`.
+"""Where the shards of a run are played: processes of this machine, or a Dask cluster.
 
 An executor is a context manager that yields what has `submit(function, *arguments)`, whose result has `done()` and
 `result()`, as those of `concurrent.futures` and of `distributed` do.
@@ -20,7 +20,7 @@ from agentlab.core.errors import ConfigError, MissingExtra
 from agentlab.core.garbage import collect_seldom
 from agentlab.core.plugins import unknown
 
-NAMES = ("processes", "dask")
+SECONDS_TO_CONNECT = 10
 
 
 class Executor(Protocol):
@@ -30,25 +30,19 @@ class Executor(Protocol):
 Opener = Callable[[], AbstractContextManager[Executor]]
 
 
-def opener(executor: Any, workers: int, scheduler: str | None) -> Opener:
+def opener(executor: str, workers: int, scheduler: str | None) -> Opener:
     """What opens the executor, and opens it anew where its workers died; raises ConfigError for what is none."""
+    if executor not in EXECUTORS:
+        raise ConfigError(unknown("executor", str(executor), EXECUTORS))
     if workers < 1:
         raise ConfigError(f"workers: {workers} is too few; there must be one at least")
     if scheduler is not None and executor != "dask":
         raise ConfigError("a scheduler is that of a Dask cluster; use --executor dask")
-    if executor == "processes":
-        return lambda: _processes(workers)
-    if executor == "dask":
-        return lambda: _dask(workers, scheduler)
-    if isinstance(executor, str):
-        raise ConfigError(unknown("executor", executor, NAMES))
-    if not callable(getattr(executor, "submit", None)):
-        raise ConfigError(f"executor: {executor!r:.80} has no `submit`; use {' or '.join(NAMES)}")
-    return lambda: contextlib.nullcontext(executor)
+    return lambda: EXECUTORS[executor](workers, scheduler)
 
 
 @contextlib.contextmanager
-def _processes(workers: int) -> Iterator[Executor]:
+def _processes(workers: int, _: str | None) -> Iterator[Executor]:
     # Spawned: a fork would copy threads that hold locks.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
     try:
@@ -116,17 +110,12 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
             raise ConfigError(f"there is no Dask scheduler at {scheduler}: {problem}") from None
         if is_ours:
             client.run(_ignore_interrupts)
-        yield _Pure(client)
+        # The same shard is played again where it was played before.
+        yield client.get_executor(pure=False)
 
 
-SECONDS_TO_CONNECT = 10
-
-
-class _Pure:
-    """A Dask client that plays what it is given, even if it was given the same before."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
-        return self._client.submit(function, *arguments, pure=False)
+EXECUTORS: dict[str, Callable[[int, str | None], AbstractContextManager[Executor]]] = {
+    "processes": _processes,
+    "dask": _dask,
+}
+"""By name; each is given the number of workers, and the address of a scheduler."""

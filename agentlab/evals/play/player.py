@@ -57,8 +57,6 @@ class Share:
 
     number: int = 0
     parts: int = 1
-    word: Callable[[], str] = lambda: ""
-    """As of a Budget: what whoever shares out says."""
 
     def of(self, dataset: Dataset) -> Iterator[Conversation]:
         """Questions about one memory stay together, so that it is filled once."""
@@ -78,6 +76,8 @@ class Played:
 
     flows: Mapping[str, FlowFold]
     is_complete: bool
+    is_spent: bool = False
+    """Whether it is incomplete because the budget is spent."""
     quarantined: Sequence[Quarantined] = ()
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By model, as a summary tells them."""
@@ -111,7 +111,7 @@ class Player:
                         yield from (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
 
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
-        self._budget = Budget(bench.spec.budget, bench.prices.cost, share.word)
+        self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self.account = Account(bench, names, plays(), folder, self._budget)
 
         def left() -> Iterator[Assignment]:
@@ -190,6 +190,7 @@ class Player:
         return Played(
             flows=dict(self.account.fold.flows),
             is_complete=self.account.is_complete,
+            is_spent=not self.account.is_complete and self._budget.is_spent,
             quarantined=self.account.set_apart,
             limits={name: limits.summary() for name, limits in self._bench.limits().items()},
         )

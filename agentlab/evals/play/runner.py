@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -41,7 +40,7 @@ async def run(
     resume: bool = False,
     on_progress: Callable[[RunProgress], None] = lambda progress: None,
     on_event: Callable[[Trace, Item], None] | None = None,
-    executor: Any = None,
+    executor: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     watch: Watch | None = None,
@@ -49,17 +48,17 @@ async def run(
 ) -> StoredRun:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
-    `executor` is `processes`, `dask` (of the cluster at `scheduler`, or a local one) or any object with `submit`, and
-    shares the conversations out among `workers`; by default they are played in this process. Workers write to `out`,
-    which they must be able to reach.
+    `executor` is `processes` or `dask` (of the cluster at `scheduler`, or a local one), and shares the conversations
+    out among `workers`; by default they are played in this process. Workers write to `out`, which they must be able to
+    reach.
 
     With `watch` conversations are played in its order, until it says that the run may stop; with `fork`
     their first turns are those of another run.
 
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
-    shards = None if executor is None else (os.cpu_count() or 1) if workers is None else workers
-    opened = None if shards is None else opener(executor, shards, scheduler)
+    shards = (os.cpu_count() or 1) if workers is None else workers
+    opened = None if executor is None else opener(executor, shards, scheduler)
     if opened is not None and on_event is not None:
         raise ConfigError("what flows tell while they work does not come from other processes; run without --executor")
     if opened is not None and watch is not None:
@@ -80,9 +79,9 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            folder = open_folder(
-                bench, datasets, path, resume, shards=shards, plan=watch.plan if watch else None, fork=fork
-            )
+            plan = watch.plan if watch else None
+            parts = None if opened is None else shards
+            folder = open_folder(bench, datasets, path, resume, shards=parts, plan=plan, fork=fork)
             log_to(folder.path)
             if opened is None:
                 player = Player(bench, datasets, folder, on_progress, on_event, fork=fork)

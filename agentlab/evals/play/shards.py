@@ -1,35 +1,33 @@
 """A run in shards: each is a run folder of its own, `shards/0000` and so on, with a share of the conversations.
 
 Whoever shares out needs nothing of the workers but the folder: they append to their shards, which are locked and safe
-to kill like any run, and say in `progress.json` how far they are; it counts their calls for the budget, and a file
-`shards/stop` tells them to begin no more conversations (`spent`), to finish none (`overdrawn`) or to drop what they are
-at (`now`). A shard gives back its running sums, which are added up; the rows stay where they are, and are read as one.
+to kill like any run, and say in `progress.json` how far they are; a file `shards/stop` tells them to drop what they are
+at. Each has an equal part of the budget and of the limits. A shard gives back its running sums, which are added up; the
+rows stay where they are, and are read as one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
-from agentlab.core.files import replace_file
-from agentlab.core.messages import Usage
 from agentlab.data.datasets import Dataset
-from agentlab.evals.play.budget import OVERDRAWN, SPENT, Budget
 from agentlab.evals.play.executors import Executor, Opener
 from agentlab.evals.play.opening import open_folder
 from agentlab.evals.play.player import Played, Player, Share
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.folder import CALLS, RunFolder, locked
+from agentlab.evals.store.folder import RunFolder, locked
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.evals.store.rows import place_of
@@ -37,14 +35,13 @@ from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
 
+log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS = 0.2
-SECONDS_OF_A_BUDGET = 0.05
-"""Between looks where there is a budget: until workers hear of its end they go on."""
 SECONDS_TO_END = 10.0
 """For workers of a sitting that was broken off."""
 MOST_DEATHS = 3
 """Of workers, before it is no accident any more."""
-NOW = "now"
+_Limit = TypeVar("_Limit", LimitSpec, BudgetSpec)
 PROGRESS = "progress.json"
 """How far a worker is, and what its models let be sent to them; it is there while the run is played."""
 
@@ -81,8 +78,7 @@ def play_shard(shard: Shard) -> Played:
 async def _play(bench: Workbench, shard: Shard) -> Played:
     datasets = bench.datasets()
     stop = Path(shard.run) / "shards" / "stop"
-    word = _read(stop)
-    share = Share(shard.number, shard.parts, lambda: word)
+    share = Share(shard.number, shard.parts)
     with run_log() as log_to, locked(shard.folder):
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
@@ -90,11 +86,10 @@ async def _play(bench: Workbench, shard: Shard) -> Played:
         playing = asyncio.create_task(player.play_all())
         progress = shard.folder / PROGRESS
         while not playing.done():
-            word = _read(stop)
-            if word == NOW:
+            if stop.exists():
                 playing.cancel()
             _tell(player.pace, bench, progress)
-            await asyncio.wait([playing], timeout=_seconds_between_looks(shard.spec))
+            await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
         if playing.cancelled():
             progress.unlink(missing_ok=True)
             raise RunError("the run was interrupted")
@@ -103,21 +98,10 @@ async def _play(bench: Workbench, shard: Shard) -> Played:
         return player.played
 
 
-def _seconds_between_looks(spec: Spec) -> float:
-    return SECONDS_BETWEEN_LOOKS if spec.budget == BudgetSpec() else SECONDS_OF_A_BUDGET
-
-
 def _tell(pace: Pace, bench: Workbench, file: Path) -> None:
     told = _Told(pace.total, pace.done, pace.failed, pace.label)
     with contextlib.suppress(OSError):
         file.write_bytes(msgspec.json.encode(told))
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError:
-        return ""
 
 
 async def play_in_shards(
@@ -148,7 +132,7 @@ async def play_in_shards(
         raise AssertionError("unreachable")
     except BaseException:
         with contextlib.suppress(OSError):
-            driver.say(NOW)
+            driver.stop.touch()
         raise
     finally:
         driver.forget_progress()
@@ -162,26 +146,28 @@ class _Driver:
         folder: RunFolder,
         on_progress: Callable[[RunProgress], None],
     ) -> None:
-        self._bench, self._datasets, self._folder = bench, datasets, folder
+        self._bench, self._datasets = bench, datasets
         self._parts: int = folder.header["shards"]
-        # Each may spend all of the budget, and is told when all of them have.
-        given = {"concurrency": -(-bench.spec.concurrency // self._parts)}
         # What a provider says each worker learns for itself, and knows that it is one of several; what only the spec
         # knows is shared out.
-        limits = {name: _share(name, limit, self._parts) for name, limit in bench.spec.limits.items()}
-        spec = bench.spec.model_copy(update={**given, "limits": limits})
+        given = {
+            "concurrency": -(-bench.spec.concurrency // self._parts),
+            "limits": {
+                name: _share(f"limits: {name}", limit, self._parts) for name, limit in bench.spec.limits.items()
+            },
+            "budget": _share("the budget", bench.spec.budget, self._parts),
+        }
+        spec = bench.spec.model_copy(update=given)
         run = str(folder.path.resolve())
         self._shards = [
             Shard(spec=spec, objects=bench.objects, run=run, number=number, parts=self._parts)
             for number in range(self._parts)
         ]
-        self._stop = folder.path / "shards" / "stop"
+        self.stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
-        self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._told = [_Told(total=self._turns_of(shard)) for shard in self._shards]
         """What the worker of each shard said last."""
         self._pace = Pace(sum(told.total for told in self._told), on_progress)
-        self._tails: dict[Path, int] = {}
 
     async def prepare(self) -> None:
         """Build what the workers then find on disk, and see whether they can be sent what they need."""
@@ -192,14 +178,14 @@ class _Driver:
                 f"what was passed as an object cannot be sent to another process ({problem}); pass names, such as the"
                 " file of a flow, or run without an executor"
             ) from None
-        self._stop.parent.mkdir(exist_ok=True)
+        self.stop.parent.mkdir(exist_ok=True)
         # Workers of a sitting that was broken off may still be there.
-        self.say(NOW)
+        self.stop.touch()
         for shard in self._shards:
             if shard.folder.exists():
                 with locked(shard.folder, SECONDS_TO_END):
                     pass
-        self._stop.unlink()
+        self.stop.unlink()
         self.forget_progress()
         if self._bench.spec.mode == "live":
             for dataset in self._datasets:
@@ -216,7 +202,7 @@ class _Driver:
             if shard.number not in self._played
         }
         while futures:
-            await asyncio.sleep(_seconds_between_looks(self._bench.spec))
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
             self._look()
             for number in [number for number, future in futures.items() if future.done()]:
                 played = _result(futures.pop(number))
@@ -228,6 +214,8 @@ class _Driver:
         all_played = [played for _, played in sorted(self._played.items())]
         for played in all_played:
             fold.merge(played.flows)
+        if spent := sum(played.is_spent for played in all_played):
+            log.warning("%d of %d parts of the budget are spent; the run can be resumed with more", spent, self._parts)
         return Played(
             flows=fold.flows,
             is_complete=all(played.is_complete for played in all_played),
@@ -235,17 +223,12 @@ class _Driver:
             limits=_of_all([played.limits for played in all_played]),
         )
 
-    def say(self, word: str) -> None:
-        """Tell the workers."""
-        if _read(self._stop) != word:
-            replace_file(self._stop, word)
-
     def forget_progress(self) -> None:
         for shard in self._shards:
             (shard.folder / PROGRESS).unlink(missing_ok=True)
 
     def _look(self) -> None:
-        """See how far the workers are, and have no more begun where the budget is spent."""
+        """See how far the workers are."""
         for shard in self._shards:
             with contextlib.suppress(OSError, ValueError):
                 self._told[shard.number] = msgspec.json.decode((shard.folder / PROGRESS).read_bytes(), type=_Told)
@@ -253,30 +236,11 @@ class _Driver:
         if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
             label = next((told.label for told in reversed(self._told) if told.label), "")
             self._pace.stands_at(done, failed, total, label)
-        for file in self._folder.files(CALLS) if self._budget.is_limited else ():
-            for event in self._fresh(file):
-                if event.kind == "model_call" and event.origin == "live" and event.completion is not None:
-                    said = event.completion
-                    self._budget.pay_call(event.model, said.usage, event.cost_usd, said.finish_reason)
-        if self._budget.is_spent:
-            self.say(OVERDRAWN if self._budget.is_overdrawn else SPENT)
 
     def _turns_of(self, shard: Shard) -> int:
         share = Share(shard.number, self._parts)
         turns = sum(len(each.scored_turns) for dataset in self._datasets for each in share.of(dataset))
         return turns * len(self._bench.variants) * self._bench.spec.epochs
-
-    def _fresh(self, file: Path) -> list[_Call]:
-        """The calls that were added since it was asked last; what cannot be read is told by whoever reads the run."""
-        with file.open("rb") as opened:
-            opened.seek(self._tails.get(file, 0))
-            *lines, rest = opened.read().split(b"\n")
-            self._tails[file] = opened.tell() - len(rest)
-        found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                found.append(msgspec.json.decode(line, type=_Call))
-        return found
 
 
 def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -289,13 +253,16 @@ def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[
     return found
 
 
-def _share(name: str, limit: LimitSpec, parts: int) -> LimitSpec:
+def _share(name: str, limit: _Limit, parts: int) -> _Limit:
+    """One of `parts` equal parts of what is counted; minutes pass for all of them at once."""
+    shared = {}
     for what, most in limit.model_dump(exclude_none=True).items():
-        if most < parts:
+        if isinstance(most, int) and most < parts:
             raise ConfigError(
-                f"limits: {name} has {what}: {most}, which {parts} parts of a run cannot share; use --workers {most}"
+                f"{name} has {what}: {most}, which {parts} parts of a run cannot share; use --workers {most}"
             )
-    return LimitSpec(**{what: most and most // parts for what, most in limit.model_dump().items()})
+        shared[what] = most if what == "minutes" else most // parts if isinstance(most, int) else most / parts
+    return limit.model_copy(update=shared)
 
 
 def _result(future: Any) -> Played:
@@ -314,16 +281,3 @@ class _Told(Struct):
     done: int = 0
     failed: int = 0
     label: str = ""
-
-
-class _Completion(Struct):
-    usage: Usage = Usage()
-    finish_reason: str = "stop"
-
-
-class _Call(Struct):
-    kind: str
-    model: str = ""
-    origin: str = "live"
-    completion: _Completion | None = None
-    cost_usd: float | None = None

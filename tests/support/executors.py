@@ -1,0 +1,45 @@
+"""Executors that play shards in this process, under names of their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from agentlab.evals.play.executors import EXECUTORS
+
+
+class AtOnce:
+    """It does what it is given before it returns."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+        self.given += arguments
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as failure:
+            future.set_exception(failure)
+        return future
+
+
+@contextlib.contextmanager
+def threads(workers: int, _: str | None) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False)
+
+
+def under_names(monkeypatch: pytest.MonkeyPatch) -> AtOnce:
+    """Make them the executors `at once`, which is returned, and `threads`."""
+    executor = AtOnce()
+    monkeypatch.setitem(EXECUTORS, "at once", lambda *_: contextlib.nullcontext(executor))
+    monkeypatch.setitem(EXECUTORS, "threads", threads)
+    return executor
