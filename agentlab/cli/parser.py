@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, TypeAlias, get_args
 
 from agentlab.cli import commands as handlers
 from agentlab.cli import published, seeing, storing, what_if
@@ -96,7 +96,27 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+SHARED: dict[str, dict[str, Any]] = {
+    "run": {"metavar": "RUN", "help": "a run folder"},
+    "spec": {"nargs": "?", "help": f"a spec file (default: {DEFAULT_SPEC}, if it is there)"},
+    "--model": {"metavar": "M", "help": "provider/model"},
+    "--epochs": {"type": int, "metavar": "K", "help": "how often everything is played"},
+    "--concurrency": {"type": int, "metavar": "N", "help": "conversations in flight"},
+    "--mode": {"choices": get_args(Mode), "help": "ask, or look up what was recorded (default: live)"},
+    "--recordings": {"metavar": "DIR", "help": "recorded calls (default: evals/recordings)"},
+    "--out": {"metavar": "DIR", "help": "the run folder (default: results/<run id>)"},
+    "--resume": {"action": "store_true", "help": "go on with the run in --out"},
+    "--all": {"action": "store_true", "help": "every measure in the table, not only the headline"},
+    "--set": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "any key of the spec, dotted"},
+}
+"""What means the same in several commands."""
+
+
 class _Parser(argparse.ArgumentParser):
+    def share(self, *names: str) -> None:
+        for name in names:
+            self.add_argument(name, **SHARED[name])
+
     def error(self, message: str) -> NoReturn:
         # One line and exit code 1, as for every other mistake; 2 is kept for a regression.
         say(f"agentlab: {message} (see {self.prog} --help)", error=True)
@@ -109,54 +129,29 @@ def _count(typed: str) -> int:
     return int(typed)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="agentlab",
-        description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
-        epilog="Start with: agentlab doctor; agentlab run --limit 2\n\n`agentlab COMMAND --help` has examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"agentlab {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+Command: TypeAlias = Callable[..., _Parser]
+"""Adds a command: its name, what does it, and the names of `SHARED` that it begins with."""
 
-    def command(name: str, does: Callable[[argparse.Namespace], int | None]) -> argparse.ArgumentParser:
-        text, _, examples = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n\n")
-        sub = commands.add_parser(
-            name,
-            help=text,
-            description=text,
-            epilog=examples.rstrip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        sub.add_argument("-v", "--verbose", action="count", default=0, help="say more (-vv: everything)")
-        sub.set_defaults(command=does)
-        return sub
 
-    spec = DEFAULT_SPEC if DEFAULT_SPEC.exists() else None
-    run = command("run", handlers.run)
-    run.add_argument("spec", nargs="?", default=spec, help=f"a spec file (default: {DEFAULT_SPEC}, if it is there)")
+def _add_what_plays(command: Command) -> None:
+    run = command("run", handlers.run, "spec")
     run.add_argument("--flow", action="append", metavar="F", help="a flow by name or file; several for a comparison")
     run.add_argument("--dataset", action="append", metavar="DIR", help="a data set folder; may be given several times")
-    run.add_argument("--model", metavar="M", help="provider/model")
+    run.share("--model")
     run.add_argument("--limit", type=int, metavar="N", help="conversations of each data set")
-    run.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
-    run.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")
-    run.add_argument("--mode", choices=get_args(Mode), help="ask, or look up what was recorded (default: live)")
-    run.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
-    run.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
-    run.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    run.share("--epochs", "--concurrency", "--mode", "--recordings", "--out", "--resume")
     run.add_argument("--executor", choices=("processes", "dask"), help="share the conversations out (default: do not)")
     run.add_argument("--workers", type=int, metavar="N", help="among so many processes (default: as there are cores)")
     run.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: a local one)")
-    run.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+    run.share("--all")
     run.add_argument("--events", action="store_true", help="print what flows tell while they work")
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+    run.share("--set")
 
     chat = command("chat", handlers.chat)
     chat.add_argument(
         "flow", nargs="?", metavar="FLOW", help="from `agentlab list flows`, or a file (default: chatbox)"
     )
-    chat.add_argument("--model", metavar="M", help="provider/model")
+    chat.share("--model")
     chat.add_argument("--memory", metavar="FOLDER", help="where chat and memory are kept (default: one of ours)")
     chat.add_argument("--documents", metavar="PATH", help="a corpus.jsonl, or a folder of .md, .txt and .html files")
     chat.add_argument("--speaker", default="", metavar="NAME:ID", help="who you are, for flows that tell people apart")
@@ -165,34 +160,35 @@ def make_parser() -> argparse.ArgumentParser:
     chat.add_argument(
         "--files", metavar="FOLDER", help="where the file tools may read and write (default: nowhere kept)"
     )
-    chat.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+    chat.share("--set")
 
     replay = command("replay", handlers.replay)
     replay.add_argument("spec", nargs="*", help=f"spec files (default: all in {RECORDED_SPECS})")
     replay.add_argument("--explain", action="store_true", help="every miss, not only the first of each conversation")
-    replay.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
-    replay.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+    replay.share("--recordings", "--set")
 
+
+def _add_what_shows(command: Command) -> None:
     trace = command("trace", seeing.trace)
     trace.add_argument("run")
     trace.add_argument("id", nargs="?", help="a conversation")
     trace.add_argument("--flow", metavar="F", help="only this flow")
     trace.add_argument("--full", action="store_true", help="also whole prompts and replies, arguments and passages")
 
-    show = command("show", seeing.show)
-    show.add_argument("run", metavar="RUN", help="a run folder")
+    show = command("show", seeing.show, "run")
     show.add_argument("id", nargs="?", metavar="CONVERSATION", help="one of its conversations (default: the table)")
-    show.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+    show.share("--all")
 
     report = command("report", seeing.report)
     report.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two to be seen side by side")
     report.add_argument("-o", "--out", default="run.html", metavar="FILE", help="the page (default: run.html)")
 
-    export = command("export", storing.export)
-    export.add_argument("run", metavar="RUN", help="a run folder")
+    export = command("export", storing.export, "run")
     export.add_argument("--to", choices=("csv", "parquet"), required=True, help="parquet needs the extra `parquet`")
     export.add_argument("-o", "--out", metavar="FILE", help="the table (default: RUN.csv or RUN.parquet, here)")
 
+
+def _add_what_compares(command: Command) -> None:
     compare = command("compare", handlers.compare)
     compare.add_argument("run", nargs="+", metavar="RUN", help="a run folder, or two")
     compare.add_argument("--flow", action="append", default=[], metavar="F", help="a flow; of two runs, one each")
@@ -208,10 +204,9 @@ def make_parser() -> argparse.ArgumentParser:
     fork.add_argument("--of", metavar="F", help="the flow of the run in whose place it answers, if there are several")
     fork.add_argument("--mode", choices=("auto", "replay"), default="auto", help="ask what is new (default), or not")
     fork.add_argument("--out", metavar="DIR", help="the new run folder (default: results/<run id>)")
-    fork.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+    fork.share("--set")
 
-    cost = command("cost", what_if.cost)
-    cost.add_argument("run", metavar="RUN", help="a run folder")
+    cost = command("cost", what_if.cost, "run")
     cost.add_argument("--prices", metavar="FILE", help="a price table, laid over the one of the run")
     cost.add_argument("--model", metavar="M", help="whose price all calls have")
     cost.add_argument("--cached", type=float, metavar="SHARE", help="share of input tokens from a cache, 0 to 1")
@@ -221,22 +216,18 @@ def make_parser() -> argparse.ArgumentParser:
     cost.add_argument("--decode", type=float, metavar="N", help="output tokens written a second")
     cost.add_argument("--per-call", type=float, metavar="S", help="seconds before a call reads")
 
-    memory = command("memory", what_if.memory)
-    memory.add_argument("run", metavar="RUN", help="a run folder")
+    memory = command("memory", what_if.memory, "run")
     memory.add_argument("conversation", metavar="CONVERSATION", help="one of its conversations")
     memory.add_argument("--flow", metavar="F", help="the flow, where several remember something")
 
-    judging = command("judge", judge)
-    judging.add_argument("run", metavar="RUN", help="a run folder")
+    judging = command("judge", judge, "run")
     judging.add_argument("--rubric", default="correct", metavar="R", help="correct (the default), grounded, or a file")
     judging.add_argument("--model", metavar="M", help="provider/model (default: local/qwen2.5-coder-1.5b)")
     judging.add_argument("--mode", choices=get_args(Mode), help="of its calls (default: auto)")
     judging.add_argument("--recordings", metavar="DIR", help="where they are recorded (default: evals/recordings)")
     judging.add_argument("--concurrency", type=int, default=1, metavar="N", help="replies in flight (default: 1)")
     judging.add_argument("--stress", type=_count, default=8, metavar="N", help="turns with known answers (default: 8)")
-    judging.add_argument(
-        "--labels", metavar="FILE", help="a CSV file of what people say of replies, or imported ratings"
-    )
+    judging.add_argument("--labels", metavar="FILE", help="a CSV file of what people say of replies")
     judging.add_argument("--next", type=_count, default=0, metavar="N", help="turns to add to that file for people")
 
     gate = command("gate", handlers.gate)
@@ -248,24 +239,18 @@ def make_parser() -> argparse.ArgumentParser:
     gate.add_argument("--explain", action="store_true", help="show the turns that lost most, and what was replied")
     gate.add_argument("--sequential", action="store_true", help="run the spec, and stop when the verdict is in")
     gate.add_argument("--looks", type=int, metavar="K", help="how often to look for an alarm (default: 8)")
-    gate.add_argument("--model", metavar="M", help="provider/model")
-    gate.add_argument("--epochs", type=int, metavar="K", help="how often everything is played")
-    gate.add_argument("--concurrency", type=int, metavar="N", help="conversations in flight")
-    gate.add_argument("--mode", choices=get_args(Mode), help="ask, or look up what was recorded (default: live)")
-    gate.add_argument("--recordings", metavar="DIR", help="recorded calls (default: evals/recordings)")
-    gate.add_argument("--out", metavar="DIR", help="the run folder (default: results/<run id>)")
-    gate.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    gate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the spec, dotted")
+    gate.share("--model", "--epochs", "--concurrency", "--mode", "--recordings", "--out", "--resume", "--set")
     gate.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     gate.add_argument("--summary", metavar="FILE", help="add Markdown to it (default: $GITHUB_STEP_SUMMARY, if set)")
 
-    score = command("score", published.score)
-    score.add_argument("run", metavar="RUN", help="a run folder")
+
+def _add_what_is_brought(command: Command) -> None:
+    score = command("score", published.score, "run")
     score.add_argument("--scorer", action="append", default=[], metavar="S", help="by name or place (default: its own)")
     score.add_argument(
         "--primary", action="append", default=[], metavar="M", help="a measure that decides (default: its own)"
     )
-    score.add_argument("--all", action="store_true", help="every measure in the table, not only the headline")
+    score.share("--all")
 
     taken = command("import", published.import_)
     taken.add_argument("format", choices=["predictions"], help="answers of other systems, a row each")
@@ -284,6 +269,8 @@ def make_parser() -> argparse.ArgumentParser:
     lint = command("lint", handlers.lint)
     lint.add_argument("dataset", nargs="+", metavar="DATASET", help="a data set folder; several are looked at apart")
 
+
+def _add_what_is_here(command: Command) -> None:
     listing = command("list", list_names)
     listing.add_argument("what", choices=["models", "embedders", "flows", "tools", "scorers", "runs"])
 
@@ -299,8 +286,37 @@ def make_parser() -> argparse.ArgumentParser:
     where.add_argument("--data", metavar="DIR", help="the data folder of the flow `ego`")
     tools.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds for an answer (default: 30)")
 
-    prompts = command("prompts", handlers.prompts)
-    prompts.add_argument("spec", nargs="?", default=spec, help=f"a spec file (default: {DEFAULT_SPEC}, if it is there)")
+    prompts = command("prompts", handlers.prompts, "spec")
     prompts.add_argument("--flow", metavar="F", help="only this flow, as it is without a spec")
     command("schema", handlers.schema)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="agentlab",
+        description="Compare ways of orchestrating an LLM: what each costs, and what it buys.",
+        epilog="Start with: agentlab doctor; agentlab run --limit 2\n\n`agentlab COMMAND --help` has examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"agentlab {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    spec = DEFAULT_SPEC if DEFAULT_SPEC.exists() else None
+
+    def command(name: str, does: Callable[[argparse.Namespace], int | None], *shared: str) -> _Parser:
+        text, _, examples = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n\n")
+        sub: _Parser = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=examples.rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument("-v", "--verbose", action="count", default=0, help="say more (-vv: everything)")
+        sub.set_defaults(command=does, **({"spec": spec} if "spec" in shared else {}))
+        sub.share(*shared)
+        return sub
+
+    for add in (_add_what_plays, _add_what_shows, _add_what_compares, _add_what_is_brought, _add_what_is_here):
+        add(command)
     return parser
