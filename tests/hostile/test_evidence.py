@@ -163,15 +163,6 @@ def test_a_summary_that_is_none_is_refused_by_name(finished, content):
         open_run(finished)
 
 
-@pytest.mark.parametrize("old, new", [('"value":0.0', '"value":1.0'), ('"text":"no idea"', '"text":"blue"')])
-def test_an_edited_row_of_a_run_that_has_not_ended_is_not_taken_up(finished, tmp_path, old, new):
-    edit(finished / "turns.jsonl", old, new)
-    (finished / "summary.json").unlink()
-    refused = r"turns.jsonl:1: the row was edited after it was written; take the folder from a copy"
-    with pytest.raises(RunError, match=refused):
-        play(tmp_path / "colours", finished, Answering(wrong=WRONG), Answering("other"), resume=True)
-
-
 def test_an_untouched_run_that_has_not_ended_is_taken_up(finished, tmp_path):
     before = open_run(finished).result.flows["answering"].scores["exact_match"].mean
     (finished / "summary.json").unlink()

@@ -33,7 +33,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.ledger import Ledger, LedgerRows, rows_of
 from agentlab.evals.store.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
-from agentlab.evals.store.seal import check_seal, sealed, with_check
+from agentlab.evals.store.seal import check_seal, sealed
 from agentlab.evals.store.writing import CannotWrite
 
 FORMAT = 3
@@ -50,7 +50,7 @@ class RunFolder:
         self._is_open = False
         """Whether rows were written since there was a summary."""
         self._is_as_sealed = False
-        """Whether its files were held against its seal, which says more than the hashes of single rows."""
+        """Whether its files were held against its seal."""
         self._events: list[bytes] = []
         """What waits to be written."""
         self._files = {name: Appended(path / name) for name in ROWS}
@@ -156,8 +156,7 @@ class RunFolder:
             return
         self.unseal()
         try:
-            clean = _lines_without_secrets(lines)
-            self._files[name].add(b"".join(map(with_check, clean) if name == TURNS else clean))
+            self._files[name].add(b"".join(_lines_without_secrets(lines)))
         except OSError as problem:
             raise self._broken(name, problem) from None
         self._read_anew()
@@ -298,7 +297,7 @@ class RunFolder:
 
     def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
         for file in self.held(TURNS):
-            yield from rows_of(file, lambda content: from_json(kind, content), kind, checked=self._is_as_sealed)
+            yield from rows_of(file, lambda content: from_json(kind, content), kind)
 
     def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
         """A row a turn and metric, in the order of the turns."""

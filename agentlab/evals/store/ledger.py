@@ -32,7 +32,6 @@ from agentlab.core.messages import Message, Request, ToolSpec, from_json, is_of_
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.rows import Play, encode_line
-from agentlab.evals.store.seal import is_as_written
 from agentlab.wire.keys import settings_of
 
 Take = tuple[Play, int]
@@ -115,18 +114,15 @@ class _Place(Struct):
         return (self.flow, self.conversation, self.epoch), self.take
 
 
-def rows_of(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row], *, checked: bool = False) -> Iterator[_Row]:
+def rows_of(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[_Row]:
     """The lines of a file as `kind`, or what `read` makes of those that msgspec refuses, such as half a surrogate pair.
 
-    `checked`: the file is known to be as it was written, and no row is held against its hash. An unfinished last line
-    is left out; raises RunError, naming file and line, for any other that is broken.
+    An unfinished last line is left out; raises RunError, naming file and line, for any other that is broken.
     """
-    return (row for _, row in _placed_rows(file, read, kind, checked))
+    return (row for _, row in _placed_rows(file, read, kind))
 
 
-def _placed_rows(
-    file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row], checked: bool = False
-) -> Iterator[tuple[int, _Row]]:
+def _placed_rows(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
     """Each with the place in the file at which its line begins, in bytes."""
     decode = msgspec.json.Decoder(kind).decode
     place = 0
@@ -134,9 +130,6 @@ def _placed_rows(
         for number, line in enumerate(lines_of(file.at()), 1):
             if not line.endswith(b"\n"):
                 return
-            if not checked and not is_as_written(line):
-                mend = "take the folder from a copy, or run it again"
-                raise RunError(f"{file.path}:{number}: the row was edited after it was written; {mend}")
             try:
                 row = decode(line)
             except (ValueError, RecursionError):

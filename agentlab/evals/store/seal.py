@@ -2,10 +2,6 @@
 
     {"run_id": "first", ..., "seal": {"run.json": "<sha256>", ..., "summary.json": "<sha256 of the rest>"}}
 
-Until then each turn's row ends with a hash of its own, so that a run that is continued takes up no row that was edited:
-
-    {"flow": "rag_only", ..., "check": "<16 digits of the sha256 of what stands before it>"}
-
 It tells an edit, a bad merge and a half-copied folder from what was run. It is no signature: who makes it anew after an
 edit is not found out. A run that is older than seals has none, and says so.
 """
@@ -23,24 +19,6 @@ from agentlab.core.files import HeldFile
 
 _SUMMARY = "`agentlab score {}` makes it anew"
 _PLAYED = "take the folder from a copy, or run it again"
-_CHECK, _DIGITS, _END = b',"check":"', 16, b'"}\n'
-_TAIL = len(_CHECK) + _DIGITS + len(_END)
-
-
-def with_check(line: bytes) -> bytes:
-    """A row, as a line of JSON, with its hash."""
-    content = line.removesuffix(b"}\n")
-    return content + _CHECK + _digest(content) + _END
-
-
-def is_as_written(line: bytes) -> bool:
-    """False for a row that has another hash than its own; a row that is older than hashes has none."""
-    content, tail = line[:-_TAIL], line[-_TAIL:]
-    return not tail.startswith(_CHECK) or tail == _CHECK + _digest(content) + _END
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest()[:_DIGITS].encode()
 
 
 def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, Any]:
