@@ -17,7 +17,7 @@ from typing import Any
 from agentlab.core.files import read_text, replace_file
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.ship import verdict_on
+from agentlab.evals.compare.ship import decide
 from agentlab.evals.store.measures import brief, summary_rows
 from agentlab.lab.run import Run, open_run
 
@@ -57,7 +57,7 @@ def section(run: Run, phases: bool) -> list[str]:
             ("", *flows),
             ((title, *cells) for part in summary_rows(each) for _, title, cells in part if {*cells} != {"-"}),
         ),
-        *(f"* {line}" for line in verdict_on(run)[0].notes),
+        *(f"* {line}" for line in decide(run)[0].notes),
         "",
         "Of what decides, one flow against those after it:",
         "",

@@ -14,7 +14,7 @@ from agentlab.cli.comparing import reliabilities
 from agentlab.core.names import IMPORTED
 from agentlab.evals.compare.causes import causes, poor_turns
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import Verdict, verdict_on
+from agentlab.evals.compare.ship import Verdict, decide
 from agentlab.evals.report.show import expected, worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import summary_rows
@@ -42,7 +42,7 @@ def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_
     """
     console = new_console()
     result = run.result
-    verdict, comparison = verdict_on(run) if result.turns <= at_most else (None, None)
+    verdict, comparison = decide(run) if result.turns <= at_most else (None, None)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows, zero, more = _rows_of(run, worse, everything)
     if run.answered_nothing and verdict:

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-import numpy as np
-
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.stats.planning import to_see
@@ -47,11 +45,31 @@ class Verdict(NamedTuple):
     """The one to ship."""
 
 
-def decide(runs: Sequence[StoredRun], names: Sequence[str], means: Means) -> tuple[Verdict, Comparison | None]:
+class Side(NamedTuple):
+    """A flow, by the name that comparison and page give it."""
+
+    name: str
+    run: StoredRun
+    flow: str
+
+
+def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
+    """The flows of one run, or those of two as `compare` calls them."""
+    if len(runs) == 1:
+        return [Side(flow, runs[0], flow) for flow in runs[0].result.flows]
+    differ = len({run.run_id for run in runs}) == len(runs)
+    return [
+        Side(f"{flow} ({run.run_id if differ else run.path})", run, flow) for run in runs for flow in run.result.flows
+    ]
+
+
+def decide(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
     """The verdict on one run or two, and what it was read off; None where nothing could be compared.
 
-    `names`: the flows as `means` and the comparison call them.
+    Raises RunError where one has not ended.
     """
+    sides = sides_of(runs)
+    names = [side.name for side in sides]
     folders = " ".join(shlex.quote(str(run.path)) for run in runs)
     told = _cannot(runs, names, folders)
     if told is not None:
@@ -86,27 +104,11 @@ def decide(runs: Sequence[StoredRun], names: Sequence[str], means: Means) -> tup
             return Verdict("undecided", _between(ahead, open_, among), notes, command), comparison
     if best is None:
         return Verdict("undecided", _undecided(comparison, open_, trades), notes, command), comparison
+    means = {side.name: side.run.means[side.flow] for side in sides}
     parts = [_quality(pairs, best), *_savings(pairs, best, means)]
     weakness = _weakness(best, means, comparison)
     sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
     return Verdict("ship", sentence, notes, command, best), comparison
-
-
-def verdict_on(run: StoredRun) -> tuple[Verdict, Comparison | None]:
-    """`decide` for one run; raises RunError where it has not ended."""
-    if len(run.result.flows) < 2:
-        return decide([run], list(run.result.flows), {})
-    means: dict[str, dict[str, float | None]] = {}
-    for flow, turns in run.measured.items():
-        columns: dict[str, list[float | None]] = {}
-        for row in turns.values():
-            for name, value in row.items():
-                columns.setdefault(name, []).append(value)
-        means[flow] = {}
-        for name, found in columns.items():
-            known = [value for value in found if value is not None]
-            means[flow][name] = float(np.mean(known)) if len(known) == len(found) else None
-    return decide([run], list(means), means)
 
 
 def _cannot(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -19,6 +19,7 @@ from agentlab.core.names import NOT_RECORDED
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
 from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.compare.ship import sides_of
 from agentlab.evals.report.packing import Texts, deflated
 from agentlab.evals.report.show import expected
 from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
@@ -42,39 +43,16 @@ Place = tuple[str, int]
 """Conversation and turn: a row."""
 
 
-class Side(NamedTuple):
-    """A column: a flow, by the name it has on the page."""
-
-    name: str
-    run: StoredRun
-    flow: str
-
-
-def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
-    """The flows of one run, or those of two as `compare` calls them."""
-    if len(runs) == 1:
-        return [Side(flow, runs[0], flow) for flow in runs[0].result.flows]
-    differ = len({run.run_id for run in runs}) == len(runs)
-    return [
-        Side(f"{flow} ({run.run_id if differ else run.path})", run, flow) for run in runs for flow in run.result.flows
-    ]
-
-
 class Content:
     """Of the runs that stand on one page."""
 
     def __init__(self, runs: Sequence[StoredRun]) -> None:
         self.runs = runs
         self.sides = sides_of(runs)
-        values = {id(run): run.measured for run in runs}
-        self.values: list[dict[Key, Values]] = [values[id(side.run)][side.flow] for side in self.sides]
+        self.values: list[dict[Key, Values]] = [side.run.measured[side.flow] for side in self.sides]
         self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
         self.intervals = self._mean_intervals()
-        self.means = {
-            side.name: {name: found[0] for name, found in zip(self.measures, line, strict=True)}
-            for side, line in zip(self.sides, self.intervals, strict=True)
-        }
         played = {(id(run), row.play, row.turn): row for run in runs for row in run.rows()}
         self.played: list[dict[Key, TurnRow]] = [
             {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}

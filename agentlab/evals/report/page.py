@@ -61,7 +61,7 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
 def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """All that the page of these runs shows."""
     content = Content(runs)
-    verdict, comparison = decide(runs, [side.name for side in content.sides], content.means)
+    verdict, comparison = decide(*runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     return {
         "title": " and ".join(each.run_id for each in runs),

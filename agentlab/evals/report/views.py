@@ -48,7 +48,7 @@ class Views:
 
     @cached_property
     def _decided(self) -> Any:
-        return decide([self.run], [side.name for side in self.content.sides], self.content.means)
+        return decide(self.run)
 
     def markdown(self) -> str:
         """The verdict and what it rests on, then the table with intervals."""
@@ -57,8 +57,8 @@ class Views:
         costs, scores = summary_rows(list(result.flows.values()))
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
-        notes = [f"* {plain(note)}" for note in verdict.notes]
-        return "\n".join([f"**{plain(verdict.sentence)}**", "", *notes, "", *_table(heads, rows)])
+        notes = [f"* {as_markdown(note)}" for note in verdict.notes]
+        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *notes, "", *_table(heads, rows)])
 
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table
@@ -73,7 +73,7 @@ class Views:
         for name in (x, y):
             if name and name not in names:
                 raise ConfigError(unknown("measure of this run", name, names))
-        x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.content.means.values()) else "input_tokens")
+        x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.run.means.values()) else "input_tokens")
         y = y or self._telling()
         points = [
             (side.name, line[names.index(x)], line[names.index(y)])
@@ -177,12 +177,12 @@ class Matrix:
         return printable("\n\n".join([self._caption, *parts]))
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{_text(name)}</th>" for name in ("", *(side.name for side in self._content.sides)))
+        heads = "".join(f"<th>{as_html(name)}</th>" for name in ("", *(side.name for side in self._content.sides)))
         rows = "".join(
-            f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{_text(cell)}</td>' for cell in line)}</tr>"
+            f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{as_html(cell)}</td>' for cell in line)}</tr>"
             for line in self._lines()
         )
-        return f"<p>{_text(self._caption)}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p>{as_html(self._caption)}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def comparison_markdown(comparison: Comparison) -> str:
@@ -194,7 +194,7 @@ def comparison_markdown(comparison: Comparison) -> str:
             if d.primary:
                 rows.append([d.measure.title, *d.cells])
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
-        lines += [f"**{plain(str(pair))}**", "", *_table(heads, rows), ""]
+        lines += [f"**{as_markdown(str(pair))}**", "", *_table(heads, rows), ""]
     advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
     return "\n".join([*lines, f"{advised} more measures advise: `comparison.table`"])
 
@@ -202,16 +202,8 @@ def comparison_markdown(comparison: Comparison) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table whose first column stands left, the others right."""
     line = ["---", *("---:" for _ in heads[1:])]
-    return ["| " + " | ".join(cells) + " |" for cells in (map(plain, heads), line, *(map(plain, row) for row in rows))]
-
-
-def plain(text: str) -> str:
-    """Text that Markdown, HTML and MathJax show as it is."""
-    return as_markdown(text)
-
-
-def _text(text: str) -> str:
-    return as_html(text)
+    cells = [[*map(as_markdown, heads)], line, *([*map(as_markdown, row)] for row in rows)]
+    return ["| " + " | ".join(row) + " |" for row in cells]
 
 
 def _cut(text: str) -> str:

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.messages import from_json
@@ -195,6 +197,17 @@ class StoredRun:
                     where = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
                     raise RunError(f"{self.path}: {where} is beyond {LARGEST:g}, so it was not measured")
         return flows
+
+    @cached_property
+    def means(self) -> dict[str, dict[str, float | None]]:
+        """Flow label -> measure -> its mean over the turns that have it; None where a part is unknown."""
+        found: dict[str, dict[str, float | None]] = {}
+        for label, turns in self.measured.items():
+            names = dict.fromkeys(name for row in turns.values() for name in row)
+            columns = {name: np.array([row[name] for row in turns.values() if name in row], float) for name in names}
+            means = {name: float(column.mean()) for name, column in columns.items()}
+            found[label] = {name: None if np.isnan(mean) else mean for name, mean in means.items()}
+        return found
 
     @property
     def answered_nothing(self) -> bool:
