@@ -278,7 +278,7 @@ def check_conservation(events: Sequence[Event], where: str) -> Costs:
     return costs
 
 
-def _whole(event: Event) -> str:
+def whole(event: Event) -> str:
     """All that a model or a tool was asked, and all that it said."""
     match event:
         case ModelCall(request=request, completion=completion):
@@ -316,7 +316,7 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
             lines.append(f"{indent}{'└─' if last else '├─'} {text}")
             below = indent + ("   " if last else "│  ")
             if full:
-                lines.extend(f"{below}  {line}" for line in printable(_whole(event)).splitlines())
+                lines.extend(f"{below}  {line}" for line in printable(whole(event)).splitlines())
             draw(children[event.id], below)
 
     draw(children[None], "")

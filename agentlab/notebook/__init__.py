@@ -22,7 +22,8 @@ from agentlab.core.errors import MissingExtra
 from agentlab.evals.store.pace import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
-from agentlab.notebook.compare import FlowAnswer, FlowComparison, show_flows, show_flows_sync
+from agentlab.notebook.answers import FlowAnswer, FlowComparison
+from agentlab.notebook.compare import show_flows, show_flows_sync
 
 if TYPE_CHECKING:
     from agentlab.notebook.chat import ChatWidget

@@ -24,8 +24,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import ipywidgets
-
 from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.data.conversations import Turn
@@ -33,19 +31,18 @@ from agentlab.data.documents import Document
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.notebook.case_form import CaseForm
-from agentlab.notebook.render import STYLE, html_text
+from agentlab.notebook.chat_form import ALONE, AS_GIVEN, NO_DOCUMENTS, ChatForm
+from agentlab.notebook.render import html_text
 from agentlab.notebook.seat import Seat
-from agentlab.notebook.turn_view import SMALL, TurnView
+from agentlab.notebook.turn_view import ASKED, TurnView, side_by_side
 
 BEFORE_ENTER = 0.2
 _WIDGETS = count(1)
-ALONE = "(no other)"
-AS_GIVEN, NO_DOCUMENTS = "(as given)", "(none)"
 CASES = "datasets/from_chat"
-ASKED = "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px; margin-bottom: 4px"
+OPENING, WORKING = "starting the model and opening the documents…", "working…"
 
 
-class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
+class ChatWidget(ChatForm):
     """A chat with the flows of a lab. Choosing another flow or model begins a new conversation, unless after a fork.
 
     `speaker`, NAME:ID or a name, is who types, for flows that tell people apart. `documents` and `memory` are those of
@@ -61,78 +58,24 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         speaker: str = "",
         memory: str | Path | None = None,
     ) -> None:
+        # Where the widget lives, what is kept for readers without a kernel is not shown.
+        self._kept_name = f"agentlab-kept-{next(_WIDGETS)}"
+        super().__init__(lab, speaker, memory, self._kept_name)
         self.lab = lab
-        self._documents = documents
+        self._given_documents = documents
         self._begins_with: Sequence[Turn] = ()
-        self.turns: list[TurnView] = []
-        """The turns on display, of the first flow; the last one is the one under way."""
+        self.asked: list[tuple[str, list[TurnView]]] = []
+        """The questions on display, each with a turn a column; the last one is the one under way."""
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
         self._displays = False
-        self._kept_name = f"agentlab-kept-{next(_WIDGETS)}"
-        first = lab.bench.variants[0].label
-        self._seats = (Seat(lab, first), Seat(lab, first))
-        self.flow, self.model = self._seats[0].flow, self._seats[0].model
-        self.model_beside = self._seats[1].model
-        small, wide = {"width": "auto"}, {"width": "auto", "flex": "1 1 auto"}
-        picker = {"flex": "1 1 200px", "max_width": "320px"}
-        self.beside = ipywidgets.Dropdown(options=[ALONE, *self.flow.options], description="beside", layout=picker)
-        self.speaker = ipywidgets.Text(
-            value=speaker, description="speaker", placeholder="NAME:ID", continuous_update=False, layout=picker
-        )
-        self.memory = ipywidgets.Text(
-            value="" if memory is None else str(memory),
-            description="memory",
-            placeholder="a folder that keeps it",
-            continuous_update=False,
-            layout=picker,
-        )
-        self.documents = ipywidgets.Combobox(
-            value=AS_GIVEN,
-            options=(AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets),
-            description="documents",
-            placeholder="a folder, or a corpus.jsonl",
-            continuous_update=False,
-            layout=picker,
-        )
+        self._seats: list[Seat] = []
         self._cases = CASES
-        self.ask = ipywidgets.Text(placeholder="Type a message", continuous_update=False, layout=wide)
-        self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=small)
-        self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=small)
-        self.clear_button = ipywidgets.Button(
-            description="Clear", tooltip="Forget this conversation and begin a new one", layout=small
-        )
-        self.transcript = ipywidgets.VBox(layout={"flex": "0 0 auto"})
-        # The cursor goes there and back when something is sent, and the browser follows it.
-        self._end = ipywidgets.Button(layout={"height": "2px", "width": "2px", "flex": "0 0 auto", "padding": "0"})
-        self._end.style.button_color = "transparent"
         self._connect_parts()
-        # In reverse order the browser keeps the end of the conversation in view as it grows.
-        window = ipywidgets.VBox(
-            [self._end, self.transcript],
-            layout={"flex_flow": "column-reverse", "max_height": "480px", "overflow": "auto", "padding": "4px"},
-            _dom_classes=("agentlab-window",),
-        )
-        # Where the widget lives, what is kept for readers without a kernel is not shown.
-        hides = f"<style>.{self._kept_name} {{ display: none }}</style>"
-        wraps = {"flex_flow": "row wrap"}
-        super().__init__(
-            [
-                ipywidgets.HTML(f"{STYLE}{hides}", layout={"height": "0", "margin": "0"}),
-                ipywidgets.HBox([self.flow, self.model, self.clear_button], layout=wraps),
-                ipywidgets.HBox(
-                    [self.beside, self.model_beside, self.speaker, self.memory, self.documents], layout=wraps
-                ),
-                window,
-                ipywidgets.HBox([self.ask, self.send_button, self.stop_button]),
-            ],
-            layout={"border": "1px solid var(--jp-border-color2, #ccc)", "padding": "8px"},
-        )
 
     def _connect_parts(self) -> None:
-        self.model_beside.layout.display = "none"
-        self.flow.observe(partial(self._flow_chosen, self._seats[0]), "value")
-        self.beside.observe(self._beside_chosen, "value")
+        self.flow.observe(partial(self._flow_chosen, self.model), "value")
+        self.beside.observe(partial(self._flow_chosen, self.model_beside), "value")
         for picker in (self.model, self.model_beside, self.memory, self.documents):
             picker.observe(lambda change: self._begin_anew(), "value")
         self.send_button.on_click(lambda button: self._send_typed())
@@ -142,13 +85,18 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         self.ask.on_msg(lambda widget, content, buffers: self._enter(content))
 
     def __repr__(self) -> str:
-        beside = "" if self.beside.value == ALONE else f" and {self._seats[1]}"
-        return f"<ChatWidget: {self._seats[0]}{beside}, {len(self.turns)} turns>"
+        beside = "" if self.beside.value == ALONE else f" and {self.beside.value} on {self.model_beside.value}"
+        return f"<ChatWidget: {self.flow.value} on {self.model.value}{beside}, {len(self.asked)} turns>"
+
+    @property
+    def turns(self) -> list[TurnView]:
+        """The turns on display, of the first flow."""
+        return [turns[0] for _, turns in self.asked]
 
     @property
     def chat(self) -> Chat | None:
         """The conversation of the first flow; None before its first turn."""
-        return self._seats[0].chat
+        return self._seats[0].chat if self._seats else None
 
     @property
     def is_busy(self) -> bool:
@@ -163,16 +111,15 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
 
     def stop(self) -> None:
         """Break off the reply under way; what was said so far stays."""
-        for seat in self._seats:
-            if seat.chat is not None and self.is_busy:
-                seat.chat.stop()
+        for seat in self._seats if self.is_busy else ():
+            seat.stop()
 
     def clear(self) -> None:
         """Empty the display and begin a new conversation."""
         self._leave()
         self._begins_with = ()
-        self.turns = []
-        self.transcript.children = ()
+        self.asked = []
+        self.transcript.clear()
         self._keep()
 
     def close(self) -> None:
@@ -186,12 +133,8 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         text = self.ask.value.strip()
         if text and not self.is_busy:
             self.ask.value = ""
-            self._go_to_end()
+            self.go_to_end()
             self._start(text)
-
-    def _go_to_end(self) -> None:
-        self._end.focus()
-        self.ask.focus()
 
     def _enter(self, content: dict[str, Any]) -> None:
         # The browser says that Enter was pressed before it sends the text.
@@ -202,101 +145,94 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
         await asyncio.sleep(BEFORE_ENTER)
         self._send_typed()
 
-    def _fork(self, turn: TurnView) -> None:
+    def _fork(self, question: str, chat: Chat, place: int) -> None:
         if not self.is_busy:
-            self._begins_with = self._seats[0].fork(turn)
+            self._begins_with = chat.turns_until(place)
             self._leave()
-            self._mark(f"a fork: it goes on after “{turn.question}”, under the flow and the model that are chosen now")
-            self._go_to_end()
+            self.transcript.mark(
+                f"a fork: it goes on after “{question}”, under the flow and the model that are chosen now"
+            )
+            self.go_to_end()
 
-    def _open_form(self, turn: TurnView) -> None:
-        form = CaseForm(turn.answer, self._cases, self.lab.bench.spec.datasets, partial(self._save_case, turn))
+    def _open_form(self, turn: TurnView, reply: Reply, chat: Chat, place: int) -> None:
+        said = str(reply.data.get("chat", reply.text))
+        form = CaseForm(said, self._cases, self.lab.bench.spec.datasets, partial(self._save_case, chat, place))
         turn.form.children = () if turn.form.children else (form,)
 
-    def _save_case(self, turn: TurnView, corrected: str, folder: str) -> str:
-        assert turn.chat is not None and turn.place is not None, "only such a turn has the button"
-        case = turn.chat.save_case(turn.place, corrected, folder)
+    def _save_case(self, chat: Chat, place: int, corrected: str, folder: str) -> str:
+        case = chat.save_case(place, corrected, folder)
         self._cases = folder
-        return f"saved as {case} in {folder}: agentlab run --dataset {folder} --flow {turn.chat.variant.label}"
+        return f"saved as {case} in {folder}: agentlab run --dataset {folder} --flow {chat.variant.label}"
 
     # A turn.
 
     def _start(self, text: str) -> Any:
-        seats = self._seats if self.beside.value != ALONE else self._seats[:1]
-        turns = [seat.new_turn(text, self.speaker.value.strip()) for seat in seats]
-        self.turns.append(turns[0])
-        turns[0].beside = turns[1] if len(turns) > 1 else None
-        columns = ipywidgets.HBox([turn.view for turn in turns], layout={"flex_flow": "row wrap", "grid_gap": "14px"})
-        asked = ipywidgets.HTML(html_text(text, ASKED))
-        self.transcript.children += (ipywidgets.VBox([asked, columns], layout={"margin": "0 0 14px 0"}),)
-        self._show_busy(True)
-        self.answering = self.lab.loop.start(self._answer(seats, turns, text))
+        self._seats = self._seats or self._new_seats()
+        speaker = self.speaker.value.strip()
+        by = f", asked by {speaker}" if speaker else ""
+        turns = [TurnView(f"{seat}{by}", WORKING if seat.chat else OPENING, self._keep) for seat in self._seats]
+        self.asked.append((text, turns))
+        self.transcript.add(side_by_side(text, turns))
+        self.show_busy(True)
+        self.answering = self.lab.loop.start(self._answer(self._seats, turns, text, speaker))
         return self.answering
 
-    async def _answer(self, seats: Sequence[Seat], turns: Sequence[TurnView], text: str) -> Reply | None:
-        name, _, speaker_id = self.speaker.value.strip().partition(":")
-        speaker = {"speaker_name": name or None, "speaker_id": speaker_id or name or None}
+    def _new_seats(self) -> list[Seat]:
+        memory = self.memory.value.strip()
         options = {"documents": self._chosen_documents(), "begins_with": self._begins_with}
-        memories = [self.memory.value.strip(), f"{self.memory.value.strip()}-beside"]
+        self._begins_with = ()
+        seats = [Seat(self.lab, self.flow.value, self.model.value.strip(), memory=memory or None, **options)]
+        if self.beside.value != ALONE:
+            beside = f"{memory}-beside" if memory else None
+            seats.append(Seat(self.lab, self.beside.value, self.model_beside.value.strip(), memory=beside, **options))
+        return seats
+
+    async def _answer(self, seats: list[Seat], turns: list[TurnView], text: str, speaker: str) -> Reply | None:
+        name, _, number = speaker.partition(":")
+        by = {"speaker_name": name or None, "speaker_id": number or name or None}
         try:
-            replies = await asyncio.gather(
-                *(
-                    seat.answer(turn, text, speaker, {**options, "memory": memory if self.memory.value else None})
-                    for seat, turn, memory in zip(seats, turns, memories, strict=False)
-                )
+            answers = await asyncio.gather(
+                *(turn.show(seat, text, **by) for seat, turn in zip(seats, turns, strict=True))
             )
         finally:
-            self._begins_with = ()
-            self._show_busy(False)
-        for turn in turns:
-            turn.on_late = self._keep
-            if turn.place is not None:
-                turn.fork_button = turn.offer("Fork", "Go on from here", partial(self._fork, turn))
-                turn.save_button = turn.offer(
-                    "Save as test", "Add this turn to a data set", partial(self._open_form, turn)
+            self.show_busy(False)
+        for seat, turn, answer in zip(seats, turns, answers, strict=True):
+            if answer.reply is not None and seat.chat is not None:
+                here = seat.chat, len(seat.chat.said)
+                turn.offer("Fork", "Go on from here", partial(self._fork, text, *here))
+                turn.offer(
+                    "Save as test", "Add this turn to a data set", partial(self._open_form, turn, answer.reply, *here)
                 )
         self._keep()
-        return replies[0]
+        return answers[0].reply
 
     def _chosen_documents(self) -> Any:
         chosen = self.documents.value.strip()
         if chosen in ("", AS_GIVEN):
-            return self._documents
+            return self._given_documents
         if chosen == NO_DOCUMENTS:
             return ()
         corpus = Path(chosen) / "corpus.jsonl"
         return corpus if corpus.is_file() else chosen
 
-    def _show_busy(self, busy: bool) -> None:
-        pickers = (self.flow, self.model, self.beside, self.model_beside, self.memory, self.documents)
-        for part in (self.send_button, *pickers):
-            part.disabled = busy
-        self.stop_button.disabled = not busy
-
     # Another conversation.
 
-    def _flow_chosen(self, seat: Seat, change: Any) -> None:
+    def _flow_chosen(self, model: Any, change: Any) -> None:
         self._begin_anew()
-        seat.model.value = self.lab.bench.variant(change["new"]).model
-
-    def _beside_chosen(self, change: Any) -> None:
-        self._begin_anew()
-        alone = change["new"] == ALONE
-        self.model_beside.layout.display = "none" if alone else "flex"
-        if not alone:
-            self._seats[1].flow.value = change["new"]
-            self.model_beside.value = self.lab.bench.variant(change["new"]).model
+        model.layout.display = "none" if change["new"] == ALONE else "flex"
+        if change["new"] != ALONE:
+            model.value = self.lab.bench.variant(change["new"]).model
 
     def _begin_anew(self) -> None:
         if self._leave():
-            self._mark("a new conversation")
+            self.transcript.mark("a new conversation")
 
     def _leave(self) -> bool:
-        left = [seat.leave() for seat in self._seats]
-        return any(left)
-
-    def _mark(self, text: str) -> None:
-        self.transcript.children += (ipywidgets.HTML(html_text(f"— {text} —", SMALL)),)
+        seats, self._seats = self._seats, []
+        # A lab that is closed has closed its chats.
+        for seat in seats if self.lab.loop.is_running else ():
+            self.lab.loop.start(seat.close())
+        return any(seat.chat is not None for seat in seats)
 
     # For readers without a kernel.
 
@@ -317,10 +253,9 @@ class ChatWidget(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no ty
     def _static(self) -> dict[str, str]:
         """The conversation as text and as HTML, as it stands now."""
         rows, lines = [], [repr(self)]
-        for turn in self.turns:
-            shown = [turn, *([turn.beside] if turn.beside else [])]
-            cells = "".join(f'<td style="text-align: left; vertical-align: top">{t.static()}</td>' for t in shown)
-            rows.append(f"{html_text(turn.question, ASKED)}<table><tr>{cells}</tr></table>")
-            lines += [f"\n> {turn.question}", *map(str, shown)]
+        for question, turns in self.asked:
+            cells = "".join(f'<td style="text-align: left; vertical-align: top">{t.static()}</td>' for t in turns)
+            rows.append(f"{html_text(question, ASKED)}<table><tr>{cells}</tr></table>")
+            lines += [f"\n> {question}", *map(str, turns)]
         page = f'<div class="{self._kept_name}">{"".join(rows)}</div>'
         return {"text/plain": "\n".join(lines), "text/html": page}

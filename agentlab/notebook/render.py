@@ -13,18 +13,19 @@ from collections.abc import Iterable
 from markdown_it import MarkdownIt
 
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
-from agentlab.core.messages import Message, Reply, ToolCall
+from agentlab.core.messages import Reply, ToolCall
 from agentlab.core.shown import as_html, printable
-from agentlab.core.trace import tokens
+from agentlab.core.trace import tokens, whole
 from agentlab.knowledge.citations import source_line
 from agentlab.session.session import ANSWERING
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """The events that get a line; the others group these or repeat what is shown elsewhere."""
 
-LONGEST_TEXT = 6000
+LONGEST_TEXT = 20_000
 
 GREY = "color: var(--jp-ui-font-color2, #666)"
+SMALL = f"{GREY}; font-size: 90%"
 RED = "color: var(--jp-error-color1, #b00020)"
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 _MARKDOWN.disable(["link", "image", "autolink", "reference"])
@@ -76,21 +77,9 @@ def failed(event: Event) -> bool:
 
 def details(event: Event) -> str:
     """What a line unfolds to; "" where the line says it all."""
-    match event:
-        case ModelCall():
-            asked = [_message(message) for message in event.request.messages]
-            answered = [f"→ {_message(event.completion.message)}"] if event.completion else []
-            return "\n\n".join([*asked, *answered])
-        case Search():
-            return "\n\n".join(
-                f"{p.title or p.doc_id} ({p.id}){'' if p.score is None else f', score {p.score:.3f}'}\n{clip(p.text)}"
-                for p in event.passages
-            )
-        case ToolRun(call=call):
-            return f"{called(call, 2000)}\n\n{clip(event.output)}"
-        case MemoryOp():
-            return "\n".join(clip(item) for item in (event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)))
-    return ""
+    if isinstance(event, MemoryOp):
+        return clip("\n".join([event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)]))
+    return clip(whole(event))
 
 
 def source_lines(reply: Reply) -> list[str]:
@@ -105,12 +94,10 @@ def clip(text: str) -> str:
     return f"{text[:LONGEST_TEXT]}… ({len(text) - LONGEST_TEXT} more characters)"
 
 
-def called(call: ToolCall, width: int = 110) -> str:
-    """A tool call the way one would type it."""
-    if call.malformed is not None:
-        return shorten(f"{call.name}({call.malformed})", width)
-    arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
-    return shorten(f"{call.name}({arguments})", width)
+def called(call: ToolCall) -> str:
+    """A tool call the way one would type it, in a line."""
+    given = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
+    return shorten(f"{call.name}({given if call.malformed is None else call.malformed})", 110)
 
 
 # HTML.
@@ -201,9 +188,3 @@ def _happened(event: Event) -> str:
         case MemoryOp(op=op):
             return f"{op}: {event.detail}"
     return f"{event.title} {event.detail}".strip()
-
-
-def _message(message: Message) -> str:
-    speaker = f"{message.role} {message.name}" if message.name else message.role
-    calls = [called(call, 2000) for call in message.tool_calls]
-    return f"{speaker}: {clip(message.text)}{' ' if message.text and calls else ''}{'; '.join(calls)}"

@@ -1,108 +1,81 @@
-"""A column of the chat widget: a flow on a model, and the conversation with it."""
+"""A flow on a model, and the conversation with it: one column of the chat widget, or of `show_flows`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-import ipywidgets
-
 from agentlab.core.errors import AgentlabError
-from agentlab.core.messages import Reply
 from agentlab.core.stream import Item, TurnBegun
-from agentlab.data.conversations import Turn
+from agentlab.core.trace import Trace
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
-from agentlab.models import weights
-from agentlab.notebook.render import html_text
-from agentlab.notebook.turn_view import SMALL, WORKING, TurnView
+from agentlab.notebook.answers import STOPPED, FlowAnswer
 
 log = logging.getLogger(__name__)
-OPENING = "starting the model and opening the documents…"
+
+
+def ignore(item: Item) -> None:
+    """Watch nothing."""
 
 
 class Seat:
-    """The two pickers and the chat that they lead to, which is opened when it is first asked."""
+    """Its chat, with `options`, is opened when it is first asked; without a `model` that is the flow's own."""
 
-    def __init__(self, lab: Lab, flow: str) -> None:
+    def __init__(self, lab: Lab, flow: str, model: str = "", **options: Any) -> None:
         self._lab = lab
-        self.flow = ipywidgets.Dropdown(
-            options=[variant.label for variant in lab.bench.variants],
-            value=flow,
-            description="flow",
-            layout={"flex": "1 1 220px", "max_width": "320px"},
-        )
-        present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
-        self.model = ipywidgets.Combobox(
-            options=tuple(dict.fromkeys([*(variant.model for variant in lab.bench.variants), *present])),
-            value=lab.bench.variant(flow).model,
-            description="model",
-            placeholder="provider/model",
-            tooltip="any model: provider/model; empty the field to see those at hand",
-            continuous_update=False,
-            layout={"flex": "1 1 260px", "max_width": "420px"},
-        )
+        self.flow = flow
+        self.model = model or lab.bench.variant(flow).model
+        self._options = options
         self.chat: Chat | None = None
-        self._asking: TurnView | None = None
+        self._watching: dict[int, Callable[[Item], None]] = {}
+        self._on_item: Callable[[Item], None] = ignore
+        self._stopped = False
 
     def __str__(self) -> str:
-        return f"{self.flow.value} on {self.model.value}"
+        return f"{self.flow} on {self.model}"
 
-    def new_turn(self, text: str, speaker: str) -> TurnView:
-        who = f"{self}, asked by {speaker}" if speaker else str(self)
-        return TurnView(text, who, OPENING if self.chat is None else WORKING)
-
-    async def answer(self, turn: TurnView, text: str, speaker: dict[str, Any], options: dict[str, Any]) -> Reply | None:
-        """The reply, shown in `turn` as it comes; None where there is none, and then `turn` says why.
-
-        `options` are those of a chat, in case there is none yet.
-        """
-        drawing = asyncio.create_task(turn.keep_drawing())
+    async def answer(self, question: str, on_item: Callable[[Item], None] = ignore, **speaker: Any) -> FlowAnswer:
+        """The reply, or why there is none; `on_item` is called with what the stream says of the turn."""
+        reply = error = None
+        turn = len(self._watching)
+        self._on_item = on_item
         try:
-            if self.chat is None:
+            if self.chat is None and not self._stopped:
                 # In a thread: reading a large corpus must not hold up a run that shares the lab's loop.
-                self.chat = await asyncio.to_thread(self._open, options)
-            self._asking, turn.chat = turn, self.chat
-            before = len(self.chat.said)
-            reply = await self.chat.say(text, **speaker)
-            turn.place = len(self.chat.said) if len(self.chat.said) > before else None
-            turn.end(reply=reply)
-            return reply
+                self.chat = await asyncio.to_thread(self._open)
+            if self.chat is None or self._stopped:
+                raise asyncio.CancelledError
+            reply = await self.chat.say(question, **speaker)
         except asyncio.CancelledError:
-            turn.end(html_text("stopped", SMALL))
+            error = STOPPED
         except AgentlabError as problem:
-            turn.fail(str(problem))
+            error = str(problem)
         except Exception as failure:
             # A flow somebody is still writing: the line in the widget is enough to know where to look.
             log.debug("the flow failed", exc_info=True)
-            turn.fail(f"{type(failure).__name__}: {failure}")
-        finally:
-            drawing.cancel()
-        return None
+            error = f"{type(failure).__name__}: {failure}"
+        self._stopped = False
+        trace = Trace(self.flow, "") if self.chat is None else self.chat.trace
+        return FlowAnswer(flow=self.flow, model=self.model, trace=trace, turn=turn, reply=reply, error=error)
 
-    def _open(self, options: dict[str, Any]) -> Chat:
-        views: dict[int, TurnView] = {}
+    def _open(self) -> Chat:
+        return self._lab.chat(self.flow, model=self.model, on_event=self._deliver, **self._options)
 
-        def deliver(item: Item) -> None:
-            if isinstance(item, TurnBegun) and self._asking is not None:
-                views[item.turn] = self._asking
-            # What goes on in the background belongs to the turn it began in, whatever was asked since.
-            if item.turn in views:
-                views[item.turn].take(item)
+    def _deliver(self, item: Item) -> None:
+        if isinstance(item, TurnBegun):
+            self._watching[item.turn] = self._on_item
+        # What goes on in the background belongs to the turn it began in, whatever was asked since.
+        self._watching.get(item.turn, ignore)(item)
 
-        return self._lab.chat(self.flow.value, model=self.model.value.strip() or None, on_event=deliver, **options)
+    def stop(self) -> None:
+        """Break off the answer under way, or the next one."""
+        self._stopped = True
+        if self.chat is not None:
+            self.chat.stop()
 
-    def leave(self) -> bool:
-        """End the conversation; False where there is none."""
-        chat, self.chat = self.chat, None
-        # A lab that is closed has closed its chats.
-        if chat is not None and self._lab.loop.is_running:
-            self._lab.loop.start(chat.close())
-        return chat is not None
-
-    def fork(self, turn: TurnView) -> Sequence[Turn]:
-        """What was said up to and with that turn."""
-        assert turn.chat is not None and turn.place is not None, "only such a turn has the button"
-        return turn.chat.turns_until(turn.place)
+    async def close(self) -> None:
+        if self.chat is not None:
+            await self.chat.close()

@@ -184,8 +184,8 @@ def test_flows_side_by_side_fill_and_stop_in_a_cell(open_chat):
         }""",
         dedent(cell),
     )
-    page.get_by_text("waits for its turn").wait_for()
-    page.locator("td .agentlab-running").filter(has_text=" s").first.wait_for()
+    page.get_by_text("waits for its turn").first.wait_for()
+    page.locator(".agentlab-running").filter(has_text=" s").first.wait_for()
     chat.picture("flows-fill")
     page.get_by_role("button", name="Stop", exact=True).last.click()
     page.locator("td").filter(has_text="stopped").nth(1).wait_for()

@@ -25,7 +25,7 @@ from agentlab.core.messages import Citation
 from agentlab.core.shown import as_cell, as_markdown, fenced, in_json, printable
 from agentlab.lab.run import compare
 from agentlab.models.scripted import Scripted, call
-from agentlab.notebook.compare import FlowAnswer, FlowComparison
+from agentlab.notebook.answers import FlowAnswer, FlowComparison
 from support.hostile_strings import FORGED, HALVES, RAW, STRINGS, Elements
 from support.small_runs import edit_header
 

@@ -245,7 +245,7 @@ async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
 
 def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    for module in ("agentlab.notebook.chat", "agentlab.notebook.progress_bar"):
+    for module in ("agentlab.notebook.chat", "agentlab.notebook.chat_form", "agentlab.notebook.progress_bar"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(
         MissingExtra, match=r"the chat widget needs an extra: pip install 'agentlab-harness\[notebook\]'"

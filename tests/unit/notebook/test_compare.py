@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -10,8 +11,10 @@ import agentlab as al
 from agentlab import notebook
 from agentlab.core.errors import Refused
 from agentlab.models.scripted import Scripted
-from agentlab.notebook.compare import FlowQuestion
-from support.widgets import ANSWER, EVIL, LOOKUP, Slow, until
+from agentlab.notebook.compare import ask, stop
+from agentlab.notebook.seat import Seat
+from agentlab.notebook.turn_view import Columns
+from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, until
 
 
 async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
@@ -43,15 +46,17 @@ def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over
 async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_over):
     model = Slow("one two three", pause="three")
     lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
-    asked = FlowQuestion(lab, "Count")
-    answering = asyncio.wrap_future(lab.loop.start(asked.ask()))
-    await until(lambda: "two" in asked.html())
-    page = asked.html()
+    seats = [Seat(lab, variant.label) for variant in lab.bench.variants]
+    columns = Columns("Count", map(str, seats), partial(stop, seats))
+    answering = asyncio.wrap_future(lab.loop.start(ask("Count", seats, columns.turns)))
+    await until(lambda: "two" in everything(columns))
+    page = everything(columns)
     assert "agentlab-running" in page and "waits for its turn" in page and "three" not in page
-    await until(lambda: " · 1 s" in asked.html())
-    asked.stop()
+    await until(lambda: " · 1 s" in everything(columns))
+    columns.stop_button.click()
     shown = await answering
     assert [answer.error for answer in shown.answers] == ["stopped", "stopped"]
     assert "one two" in shown._repr_html_() and "agentlab-running" not in shown._repr_html_()
+    assert all("stopped" in turn.footer.value for turn in columns.turns)
     assert shown["rag_only"].trace.totals().input_tokens is None, "what was broken off is not known"
     assert shown["second"].trace.totals().llm_calls == 0

@@ -1,0 +1,115 @@
+"""What flows made of one question, call by call and side by side: as text, and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.events import Event
+from agentlab.core.messages import Reply
+from agentlab.core.plugins import unknown
+from agentlab.core.shown import as_html, one_line, paragraph
+from agentlab.core.trace import Trace, numbers
+from agentlab.notebook.render import (
+    GREY,
+    RED,
+    SHOWN,
+    SMALL,
+    headline,
+    html_cut,
+    html_markdown,
+    html_sources,
+    html_step,
+    html_text,
+    reply_cut_at,
+    source_lines,
+    tag,
+)
+
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowAnswer:
+    """What one flow made of the question: a reply or an error, and the trace of the way there."""
+
+    flow: str
+    model: str
+    trace: Trace
+    turn: int = 0
+    """Which turn of the trace it is."""
+    reply: Reply | None = None
+    error: str | None = None
+
+    @property
+    def steps(self) -> list[tuple[int, Event]]:
+        """The events worth a line in the order they began, with how deep they lie in one another."""
+        depth: dict[int, int] = {}
+        for event in self.events:
+            outer = -1 if event.parent is None else depth[event.parent]
+            depth[event.id] = outer + isinstance(event, SHOWN)
+        return [(depth[event.id], event) for event in self.events if isinstance(event, SHOWN)]
+
+    @property
+    def events(self) -> list[Event]:
+        return self.trace.of_turn(self.turn)
+
+    @property
+    def costs(self) -> str:
+        return numbers(self.trace, self.turn)
+
+    def __str__(self) -> str:
+        lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
+        lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
+        lines += source_lines(self.reply) if self.reply else []
+        if (cut := reply_cut_at(self.events)) is not None:
+            lines.append(f"(cut at {cut} tokens)")
+        lines.append(self.costs)
+        return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
+
+    def html(self) -> str:
+        """Steps, reply and costs."""
+        steps = "".join(
+            f'<div style="padding-left: {1.2 * depth}em">{html_step(event)}</div>' for depth, event in self.steps
+        )
+        shown = html_markdown(self.reply.shown) if self.reply else ""
+        return f'{steps}<div style="margin-top: 8px">{shown}</div>{self.html_end()}'
+
+    def html_end(self) -> str:
+        """What stands below the reply: that it was cut, its sources or why there is none, and what it cost."""
+        failed = html_text(self.error or "", SMALL if self.error == STOPPED else RED)
+        counted = html_text(self.costs, f"{SMALL}; margin-top: 6px") if self.events else ""
+        return f"{html_cut(self.events)}{html_sources(self.reply) if self.reply else failed}{counted}"
+
+
+@dataclass(frozen=True)
+class FlowComparison:
+    """The answers of all flows to one question; shows itself as a table, and as plain text when printed."""
+
+    question: str
+    answers: tuple[FlowAnswer, ...]
+
+    def __getitem__(self, flow: str) -> FlowAnswer:
+        for answer in self.answers:
+            if answer.flow == flow:
+                return answer
+        raise ConfigError(unknown("flow of this comparison", flow, (answer.flow for answer in self.answers)))
+
+    def __repr__(self) -> str:
+        return "\n\n".join([paragraph(self.question), *map(str, self.answers)])
+
+    def _repr_html_(self) -> str:
+        cell = "text-align: left; vertical-align: top; padding: 8px; overflow-wrap: break-word; white-space: normal"
+        heads = "".join(
+            f'<th style="{cell}">{as_html(answer.flow)}'
+            f'<div style="{GREY}; font-weight: normal">{as_html(answer.model)}</div></th>'
+            for answer in self.answers
+        )
+        row = "".join(f'<td style="{cell}">{answer.html()}</td>' for answer in self.answers)
+        # A column is never narrower than a line that one can read: many of them are scrolled.
+        return (
+            f"{html_text(self.question, 'font-weight: 600')}"
+            '<div style="overflow-x: auto"><table style="table-layout: fixed; width: 100%; border-collapse: collapse;'
+            f' min-width: {17 * len(self.answers)}em"><thead><tr>{heads}</tr></thead>'
+            f"<tbody><tr>{row}</tr></tbody></table></div>"
+        )

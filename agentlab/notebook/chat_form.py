@@ -1,0 +1,99 @@
+"""The parts of the chat widget and where they stand; what they do is said in `chat`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+
+from agentlab.lab.lab import Lab
+from agentlab.models import weights
+from agentlab.notebook.render import SMALL, STYLE, html_text
+
+ALONE = "(no other)"
+AS_GIVEN, NO_DOCUMENTS = "(as given)", "(none)"
+PICKER = {"flex": "1 1 200px", "max_width": "320px"}
+FITS, WRAPS = {"width": "auto"}, {"flex_flow": "row wrap"}
+
+
+class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
+    """Pickers, the conversation, and where one types; `hidden` is a class of what is not shown beside it."""
+
+    def __init__(self, lab: Lab, speaker: str, memory: str | Path | None, hidden: str) -> None:
+        flows = [variant.label for variant in lab.bench.variants]
+        self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
+        self.beside = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
+        present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
+        known = tuple(dict.fromkeys([*(variant.model for variant in lab.bench.variants), *present]))
+        model = partial(_field, "model", "provider/model; empty it to see those at hand", options=known)
+        self.model, self.model_beside = model(lab.bench.variants[0].model), model(lab.bench.variants[0].model)
+        self.model_beside.layout.display = "none"
+        self.speaker = _field("speaker", "NAME:ID", speaker)
+        self.memory = _field("memory", "a folder that keeps it", "" if memory is None else str(memory))
+        known = (AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets)
+        self.documents = _field("documents", "a folder, or a corpus.jsonl", AS_GIVEN, options=known)
+        self.ask = ipywidgets.Text(
+            placeholder="Type a message", continuous_update=False, layout={**FITS, "flex": "1 1 auto"}
+        )
+        self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=FITS)
+        self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=FITS)
+        forgets = "Forget this conversation and begin a new one"
+        self.clear_button = ipywidgets.Button(description="Clear", tooltip=forgets, layout=FITS)
+        self.transcript = Transcript()
+        others = [self.beside, self.model_beside, self.speaker, self.memory, self.documents]
+        super().__init__(
+            [
+                ipywidgets.HTML(
+                    f"{STYLE}<style>.{hidden} {{ display: none }}</style>", layout={"height": "0", "margin": "0"}
+                ),
+                ipywidgets.HBox([self.flow, self.model, self.clear_button], layout=WRAPS),
+                ipywidgets.HBox(others, layout=WRAPS),
+                self.transcript,
+                ipywidgets.HBox([self.ask, self.send_button, self.stop_button]),
+            ],
+            layout={"border": "1px solid var(--jp-border-color2, #ccc)", "padding": "8px"},
+        )
+
+    def show_busy(self, busy: bool) -> None:
+        pickers = (self.flow, self.model, self.beside, self.model_beside, self.memory, self.documents)
+        for part in (self.send_button, *pickers):
+            part.disabled = busy
+        self.stop_button.disabled = not busy
+
+    def go_to_end(self) -> None:
+        # The cursor goes there and back, and the browser follows it.
+        self.transcript.end.focus()
+        self.ask.focus()
+
+
+class Transcript(ipywidgets.VBox):  # type: ignore[misc]
+    """What was asked and answered; in reverse order the browser keeps its end in view as it grows."""
+
+    def __init__(self) -> None:
+        self.end = ipywidgets.Button(layout={"height": "2px", "width": "2px", "flex": "0 0 auto", "padding": "0"})
+        self.end.style.button_color = "transparent"
+        self._said = ipywidgets.VBox(layout={"flex": "0 0 auto"})
+        super().__init__(
+            [self.end, self._said],
+            layout={"flex_flow": "column-reverse", "max_height": "480px", "overflow": "auto", "padding": "4px"},
+            _dom_classes=("agentlab-window",),
+        )
+
+    def add(self, part: Any) -> None:
+        self._said.children += (part,)
+
+    def mark(self, text: str) -> None:
+        self.add(ipywidgets.HTML(html_text(f"— {text} —", SMALL)))
+
+    def clear(self) -> None:
+        self._said.children = ()
+
+
+def _field(name: str, placeholder: str, value: str, options: tuple[str, ...] = ()) -> Any:
+    """Where one types, or picks one of `options`."""
+    given = {"value": value, "description": name, "placeholder": placeholder, "continuous_update": False}
+    if options:
+        return ipywidgets.Combobox(options=options, layout=PICKER, **given)
+    return ipywidgets.Text(layout=PICKER, **given)
