@@ -215,8 +215,11 @@ class Chat:
             index = await self._bench.index(self.documents, self.variant.retrieval)
             seat = replace(self._seat, index=index, memory=await self._memory())
             self._driver = TurnDriver(await self._bench.session(self.variant, seat))
-        elif isinstance(away := self._driver.session.memory, UnavailableMemory) and away.may_be_back:
-            self._driver.session.change(memory=await self._memory())
+            return self._driver
+        session = self._driver.session
+        await self._bench.renew_tools(session, self.variant, self._seat.mcp)
+        if isinstance(away := session.memory, UnavailableMemory) and away.may_be_back:
+            session.change(memory=await self._memory())
         return self._driver
 
     async def _memory(self) -> Memory | None:

@@ -17,6 +17,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.flows.json_replies import read_object
 from agentlab.lab.run import open_run
 from agentlab.models import weights
+from agentlab.session.traced import Files
 from agentlab.tools.files import WORKSPACE
 from support.small_runs import Answering, play, write_set
 
@@ -38,14 +39,10 @@ def test_a_memory_that_a_data_set_brings_holds_ordinary_files_alone(tmp_path, od
         load_dataset(tmp_path)
 
 
-class Rooted(SimpleNamespace):
-    """A session, as far as its files go."""
-
-
 def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes.txt").write_text("mine")
-    session = Rooted(files=str(tmp_path), keeps_files=False)
+    session = SimpleNamespace(has=SimpleNamespace(files=Files(workspace=tmp_path, keeps=False)))
     assert [file.name for file in WORKSPACE.opened(session).iterdir()] == ["notes.txt"]
 
 

@@ -36,5 +36,5 @@ def test_a_folder_that_holds_anything_else_is_one_line(tmp_path):
     (tmp_path / "sessions.jsonl").write_text("")
     with pytest.raises(DatasetError, match="a memory set"):
         add_conversation(tmp_path, [Turn(user="New?")])
-    with pytest.raises(DatasetError, match="cannot be written"):
+    with pytest.raises(DatasetError, match="this is a file; a data set is a folder"):
         add_conversation(tmp_path / "sessions.jsonl", [Turn(user="New?")])
