@@ -39,10 +39,14 @@ def test_a_memory_that_a_data_set_brings_holds_ordinary_files_alone(tmp_path, od
         load_dataset(tmp_path)
 
 
+class Rooted(SimpleNamespace):
+    """A session, as far as its files go; a plain namespace has no weak references."""
+
+
 def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes.txt").write_text("mine")
-    session = SimpleNamespace(has=SimpleNamespace(files=Files(workspace=tmp_path, keeps=False)))
+    session = Rooted(has=SimpleNamespace(files=Files(workspace=tmp_path, keeps=False)))
     assert [file.name for file in WORKSPACE.opened(session).iterdir()] == ["notes.txt"]
 
 
