@@ -74,7 +74,7 @@ licences: .venv/.dev ## list the licences of all dependencies; fail on one that 
 	@$(BIN)/python tests/support/licences.py
 
 torture: .venv/.dev ## kill, starve, deceive, edit and feed garbage to runs for half an hour: results/survival.md
-	@$(BIN)/python tests/hostile/torture.py
+	@PYTHONPATH=tests $(BIN)/python tests/hostile/torture.py
 
 format: .venv/.dev ## mend what the linter can mend
 	@$(BIN)/ruff check --fix .
