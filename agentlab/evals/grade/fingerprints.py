@@ -44,15 +44,15 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
         if not file.endswith(".py"):
             found[name] = UNKNOWN
             continue
-        sources: dict[str, _Source] = {}
+        sources: dict[str, tuple[list[str], bool, list[str]]] = {}
         waiting = [file]
         while waiting:
             file = waiting.pop()
             if file not in sources:
                 sources[file] = _source(Path(file).read_text(encoding="utf-8"))
-                waiting += sources[file].imported
-        parts: list[Any] = sorted(statement for source in sources.values() for statement in source.statements)
-        if any(source.embeds for source in sources.values()):
+                waiting += sources[file][2]
+        parts: list[Any] = sorted(statement for statements, _, _ in sources.values() for statement in statements)
+        if any(embeds for _, embeds, _ in sources.values()):
             parts.append(["embedder", embedder_name])
         if scorer is not module:
             settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
@@ -92,30 +92,22 @@ def _class(scorer: Any) -> type[Any]:
     return scorer if inspect.isclass(scorer) else type(scorer)
 
 
-class _Source:
-    """What a module defines and does, each piece as JSON, and the files of `PACKAGES` it imports."""
-
-    def __init__(self, text: str) -> None:
-        with _PARSING:
-            tree = ast.parse(text)
-        nodes = list(ast.walk(tree))
-        self.statements = [json.dumps(statement) for statement in _canonical(tree.body)]
-        self.embeds = any(getattr(node, "attr", None) == "embed" for node in nodes)
-        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom):
-                names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-        self._names = names
-
-    @property
-    def imported(self) -> list[str]:
-        return [file for file in map(_file, self._names) if file]
-
-
 @functools.lru_cache(maxsize=256)
-def _source(text: str) -> _Source:
-    """Scorers share modules, and a run asks for all of them twice."""
-    return _Source(text)
+def _source(text: str) -> tuple[list[str], bool, list[str]]:
+    """What a module defines and does, each piece as JSON; whether it embeds; the files of `PACKAGES` it imports.
+
+    Kept, because scorers share modules, and a run asks for all of them twice.
+    """
+    with _PARSING:
+        tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    statements = [json.dumps(statement) for statement in _canonical(tree.body)]
+    embeds = any(getattr(node, "attr", None) == "embed" for node in nodes)
+    return statements, embeds, [file for file in map(_file, names) if file]
 
 
 def _file(name: str) -> str | None:
