@@ -41,8 +41,15 @@ class Account:
     whole run, so that every share of it numbers them alike."""
 
     def __init__(
-        self, bench: Workbench, names: Iterable[str], plays: Iterable[Assignment], folder: RunFolder, budget: Budget
+        self,
+        bench: Workbench,
+        names: Iterable[str],
+        plays: Iterable[Assignment],
+        folder: RunFolder,
+        budget: Budget,
+        on_row: Callable[[TurnRow], None] | None = None,
     ) -> None:
+        """`on_row` is told of each turn of a conversation that is finished or being played, with its scores."""
         self._bench = bench
         self._folder = folder
         self._budget = budget
@@ -67,8 +74,7 @@ class Account:
         self._cut = self._takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
-        self.on_row: Callable[[TurnRow], None] = lambda row: None
-        """Told of each turn of a conversation that is finished or being played, with its scores."""
+        self._on_row = on_row
         self._open: dict[Play, Trace] = {}
         self._answered: defaultdict[Play, list[TurnRow]] = defaultdict(list)
 
@@ -106,8 +112,9 @@ class Account:
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
-            for row in rows:
-                self.on_row(row)
+            if self._on_row is not None:
+                for row in rows:
+                    self._on_row(row)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
@@ -145,7 +152,8 @@ class Account:
         )
         row = await self._graded(row, play.conversation, trace)
         self._answered[play.key].append(row)
-        self.on_row(row)
+        if self._on_row is not None:
+            self._on_row(row)
 
     def conversation_ended(self, play: Play) -> None:
         """Check its ledger, fold it in, and let go of it."""

@@ -97,29 +97,30 @@ class Player:
         on_event: Callable[[Trace, Item], None] | None = None,
         share: Share = EVERYTHING,
         fork: Fork | None = None,
+        watch: Watch | None = None,
     ) -> None:
+        """With `watch` the conversations are played in its order, until it says that the run may stop."""
         self._bench = bench
         self._fork = fork
         self._on_event = on_event
 
         # Flows take turns on each conversation, so that a machine that slows down slows all of them.
-        def plays() -> Iterator[Assignment]:
-            for epoch in range(bench.spec.epochs):
-                for dataset in datasets:
-                    for conversation in share.of(dataset):
-                        name = name_of(dataset, conversation, datasets)
-                        yield from (Assignment(v, dataset, conversation, name, epoch) for v in bench.variants)
-
+        plays = [
+            Assignment(variant, dataset, conversation, name_of(dataset, conversation, datasets), epoch)
+            for epoch in range(bench.spec.epochs)
+            for dataset in datasets
+            for conversation in share.of(dataset)
+            for variant in bench.variants
+        ]
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
-        self.account = Account(bench, names, plays(), folder, self._budget)
-
-        def left() -> Iterator[Assignment]:
-            return (play for play in plays() if not self.account.is_finished(play.key))
-
-        self._plays: Callable[[], Iterator[Assignment]] = plays
-        self._left: Callable[[], Iterator[Assignment]] = left
-        self._follower: Follower | None = None
+        self._follower = None if watch is None else Follower(watch, [play.key for play in plays])
+        on_row = None if self._follower is None else self._follower.written
+        self.account = Account(bench, names, plays, folder, self._budget, on_row)
+        self._left = [play for play in plays if not self.account.is_finished(play.key)]
+        if watch is not None:
+            place = {name: number for number, name in enumerate(watch.order)}
+            self._left.sort(key=lambda play: place.get(play.name, len(place)))
         self._indexes: dict[tuple[str, str], Index | None] = {}
         """By data set and flow."""
         self._unanswered = 0
@@ -127,15 +128,7 @@ class Player:
         self._memories = Memories(
             bench, self.account.begin, self.account.conversation_ended, lambda: self._budget.is_spent
         )
-        self.pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left()), on_progress)
-
-    def _follow(self, watch: Watch) -> None:
-        """Put the conversations into the order of `watch`, and tell it of those that were played before."""
-        place = {name: number for number, name in enumerate(watch.order)}
-        left = sorted(self._left(), key=lambda play: place.get(play.name, len(place)))
-        self._left = lambda: iter(left)
-        self._follower = Follower(watch, [play.key for play in self._plays()])
-        self.account.on_row = self._follower.written
+        self.pace = Pace(sum(len(play.conversation.scored_turns) for play in self._left), on_progress)
 
     @property
     def _is_decided(self) -> bool:
@@ -143,7 +136,7 @@ class Player:
 
     async def _prepare(self) -> None:
         """Start models, build indexes, and say which memories will be asked."""
-        for play in self._left():
+        for play in self._left:
             if (play.dataset.name, play.variant.label) not in self._indexes:
                 await self._bench.model(play.variant.model)
                 self._indexes[play.dataset.name, play.variant.label] = await self._bench.index(
@@ -151,16 +144,14 @@ class Player:
                 )
             self._memories.expect(self._begins(play))
 
-    async def play_all(self, watch: Watch | None = None) -> None:
-        """Play what is left, in the order of `watch` if there is one, until it says that the run may stop."""
-        if watch is not None:
-            self._follow(watch)
+    async def play_all(self) -> None:
+        """Play what is left, until the watch, if there is one, says that the run may stop."""
         await self.account.take_up()
         if self._follower is not None:
             self._follower.finished(*self.account.finished)
         await self._prepare()
         self.pace.begin()
-        waiting = self._left()
+        waiting = iter(self._left)
 
         async def worker() -> None:
             for play in waiting:
