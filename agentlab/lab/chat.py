@@ -44,11 +44,10 @@ class Chat:
     """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
 
     With a path as `database`, the conversation goes on where the last chat with it ended (`chat.jsonl` for `chat` or
-    `chat.sqlite`, which is what an older version wrote: that is read once and taken over); with a folder as
-    `memory`, what was remembered stays there, or in the data folder of a flow that has one. Without them both end with
-    the lab. `mcp` is a file of servers whose tools the flow has on top. With `begins_with`, from `turns_until` of
-    another chat or from a data set, it goes on after turns that are not asked again. `clock` says when a turn takes
-    place. `on_event` is called with every item of `stream`.
+    `chat.sqlite`); with a folder as `memory`, what was remembered stays there, or in the data folder of a flow that has
+    one. Without them both end with the lab. `mcp` is a file of servers whose tools the flow has on top. With
+    `begins_with`, from `turns_until` of another chat or from a data set, it goes on after turns that are not asked
+    again. `clock` says when a turn takes place. `on_event` is called with every item of `stream`.
     """
 
     def __init__(

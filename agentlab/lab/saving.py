@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -60,11 +58,7 @@ class Told:
             if self._file.exists():
                 self.rows = [row for _, row in read_rows(self._file, ToldTurn)]
             elif database.exists():
-                beside = database.with_suffix(".turns.jsonl")
-                self.rows = _older(database, beside)
-                self._write(replace_file, self.rows)
-                database.unlink()
-                beside.unlink(missing_ok=True)
+                raise ConfigError(f"{database}: a chat before this version kept it, and this one does not read it")
         self.is_new = not self.rows
         self.rows += [_told_without_the_flow(turn) for turn in begins_with]
 
@@ -111,7 +105,7 @@ class Told:
             raise ConfigError(f"{self._file}: cannot be kept here ({problem.strerror or problem})") from None
 
 
-def _lines(rows: Iterable[ToldTurn]) -> bytes:
+def _lines(rows: Iterable[BaseModel]) -> bytes:
     return "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows).encode()
 
 
@@ -126,31 +120,6 @@ def _told_without_the_flow(turn: Turn) -> ToldTurn:
     for reply in turn.reference_answers[:1]:
         history.save("agent", reply)
     return _told(turn, history.messages, None)
-
-
-def _older(database: Path, beside: Path) -> list[ToldTurn]:
-    """What a chat before this version kept: its messages in SQLite, and rows of its turns in a file beside."""
-    try:
-        with contextlib.closing(sqlite3.connect(database)) as kept:
-            found = kept.execute("SELECT id, reply_to, role, text, speaker FROM messages").fetchall()
-    except sqlite3.Error as problem:
-        raise ConfigError(f"{database}: the stored conversation cannot be used ({problem})") from None
-    links = {number: (before, Message(role=role, text=text, name=name)) for number, before, role, text, name in found}
-    chain: list[Message] = []
-    at = max(links, default=None)
-    while at in links:
-        at, message = links[at]
-        chain.insert(0, message)
-    said: list[list[Message]] = []
-    for message in chain:
-        if message.role == "user" or not said:
-            said.append([])
-        said[-1].append(message)
-    turns = [row for _, row in read_rows(beside, Turn)] if beside.exists() else []
-    # The messages may begin before the rows do, or the other way round; the last ones are of the same turn.
-    turns = [Turn(user=messages[0].text, scored=False) for messages in said[: max(0, len(said) - len(turns))]] + turns
-    said = [[] for _ in range(len(turns) - len(said))] + said
-    return [_told(turn, messages, None) for turn, messages in zip(turns, said, strict=True)]
 
 
 def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document], folder: Path) -> str:
@@ -196,11 +165,9 @@ def save_chat(
         (folder / "recordings").mkdir(parents=True)
         if memory is not None:
             shutil.copytree(told.began, folder / memory, symlinks=True)
-        line = conversation.model_dump_json(exclude_defaults=True)
-        (folder / "conversations.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        (folder / "conversations.jsonl").write_bytes(_lines([conversation]))
         if documents:
-            rows = (document.model_dump_json(exclude_defaults=True) for document in documents)
-            (folder / "corpus.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+            (folder / "corpus.jsonl").write_bytes(_lines(documents))
         (folder / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8")
         recorded = Path(bench.spec.recordings) / f"{bench.spec.name}.jsonl"
         if bench.spec.mode != "live" and recorded.exists():
