@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import INGEST, Conversation
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
+from agentlab.evals.grade.fingerprints import UNKNOWN
 from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.memories import Assignment
@@ -41,16 +40,8 @@ class Account:
     whole run, so that every share of it numbers them alike."""
 
     def __init__(
-        self,
-        bench: Workbench,
-        names: Iterable[str],
-        plays: Iterable[Assignment],
-        folder: RunFolder,
-        budget: Budget,
-        on_row: Callable[[TurnRow], None] | None = None,
+        self, bench: Workbench, names: Iterable[str], plays: Iterable[Assignment], folder: RunFolder, budget: Budget
     ) -> None:
-        """`on_row` is told of each turn of a conversation that is finished or being played, with its scores."""
-        self._bench = bench
         self._folder = folder
         self._budget = budget
         self._rows, self._ledger = Lines(folder.held(TURNS)), folder.ledger
@@ -74,9 +65,7 @@ class Account:
         self._cut = self._takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
-        self._on_row = on_row
-        self._open: dict[Play, Trace] = {}
-        self._answered: defaultdict[Play, list[TurnRow]] = defaultdict(list)
+        self._open: dict[Play, tuple[Trace, list[TurnRow]]] = {}
 
     def is_finished(self, play: Play) -> bool:
         """Whether an earlier sitting has finished it."""
@@ -96,10 +85,12 @@ class Account:
     def is_complete(self) -> bool:
         return self._left == 0 and not self.quarantined
 
-    async def take_up(self) -> None:
-        """Fold in what earlier sittings left, graded anew where the scorers have changed since."""
+    async def take_up(self, graders: Mapping[str, str], on_row: Callable[[TurnRow], None] | None) -> None:
+        """Fold in what earlier sittings left, graded anew where other `graders` gave the scores.
+
+        `on_row` is told of each turn of a conversation that is finished.
+        """
         header = self._folder.header
-        graders = fingerprints(self._bench.scorers, self._bench.embedder.name)
         anew = header["graders"] != graders or UNKNOWN in graders.values()
         for trace in self._ledger.abandoned(self._takes):
             self._count(trace)
@@ -112,9 +103,9 @@ class Account:
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
-            if self._on_row is not None:
+            if on_row is not None:
                 for row in rows:
-                    self._on_row(row)
+                    on_row(row)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
@@ -129,10 +120,10 @@ class Account:
                 said: dict[str, Any] = {"turn": BEGUN_AGAIN, "take": trace.take, "user": "", "reply": None}
                 self._folder.append_turn(replace(row, **said))
         trace.listeners += [self._folder.ledger_of(trace), self._budget.count]
-        self._open[play] = trace
+        self._open[play] = trace, []
         return trace
 
-    async def turn_ended(self, play: Assignment, trace: Trace, played: PlayedTurn) -> None:
+    async def turn_ended(self, play: Assignment, trace: Trace, played: PlayedTurn) -> TurnRow:
         """Grade a turn and write its row."""
         took = time.perf_counter() - played.began
         events = trace.of_turn(played.number)
@@ -151,9 +142,8 @@ class Account:
             **costs_of(events),
         )
         row = await self._graded(row, play.conversation, trace)
-        self._answered[play.key].append(row)
-        if self._on_row is not None:
-            self._on_row(row)
+        self._open[play.key][1].append(row)
+        return row
 
     def conversation_ended(self, play: Play) -> None:
         """Check its ledger, fold it in, and let go of it."""
@@ -175,7 +165,7 @@ class Account:
         self._folder.flush()
 
     def _fold(self, play: Play, *, ended: bool) -> None:
-        trace, rows = self._open.pop(play), self._answered.pop(play, [])
+        trace, rows = self._open.pop(play)
         self.fold.take(trace, rows, self._checked(trace, rows, ended=ended))
         trace.listeners.append(self._late)
 
@@ -201,7 +191,7 @@ class Account:
         filled: list[Event] = []
         if isinstance(conversation, Question):
             filling = row.flow, ingest_name(row.dataset, conversation), row.epoch
-            filled = (self._open.get(filling) or self._trace_of(filling)).events
+            filled = (self._open[filling][0] if filling in self._open else self._trace_of(filling)).events
         scores = await self._grader.grade(conversation, row, trace, filled)
         row = replace(row, scores=scores)
         self._folder.append_turn(row)

@@ -26,6 +26,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.account import Account
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.fork import Fork
@@ -115,8 +116,7 @@ class Player:
         names = [name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations]
         self._budget = Budget(bench.spec.budget, bench.prices.cost)
         self._follower = None if watch is None else Follower(watch, [play.key for play in plays])
-        on_row = None if self._follower is None else self._follower.written
-        self.account = Account(bench, names, plays, folder, self._budget, on_row)
+        self.account = Account(bench, names, plays, folder, self._budget)
         self._left = [play for play in plays if not self.account.is_finished(play.key)]
         if watch is not None:
             place = {name: number for number, name in enumerate(watch.order)}
@@ -146,7 +146,8 @@ class Player:
 
     async def play_all(self) -> None:
         """Play what is left, until the watch, if there is one, says that the run may stop."""
-        await self.account.take_up()
+        graders = fingerprints(self._bench.scorers, self._bench.embedder.name)
+        await self.account.take_up(graders, None if self._follower is None else self._follower.written)
         if self._follower is not None:
             self._follower.finished(*self.account.finished)
         await self._prepare()
@@ -262,22 +263,28 @@ class Player:
             played = await driver.play(respond, number, asked, now=now)
             await driver.finish()
             self._check_room(session, played)
-            self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
-            if self._is_down:
-                if self._unanswered == MOST_UNANSWERED:
-                    log.warning(
-                        "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
-                        *(self._unanswered, played.error),
-                    )
-                raise _Stopped
+            self._check_model(played)
             if played.failure is not None:
                 log_failure(session, played)
-            await self.account.turn_ended(play, session.trace, played)
+            row = await self.account.turn_ended(play, session.trace, played)
+            if self._follower is not None:
+                self._follower.written(row)
             self.pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
             await self.pace.pause()
 
     def _check_whether_to_go_on(self) -> None:
         if self._is_decided or self._budget.is_overdrawn:
+            raise _Stopped
+
+    def _check_model(self, played: PlayedTurn) -> None:
+        """Stop where the model was asked in vain too often."""
+        self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
+        if self._is_down:
+            if self._unanswered == MOST_UNANSWERED:
+                log.warning(
+                    "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
+                    *(self._unanswered, played.error),
+                )
             raise _Stopped
 
     def _check_room(self, session: Session, played: PlayedTurn) -> None:
