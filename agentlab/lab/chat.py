@@ -26,8 +26,9 @@ from agentlab.core.scratch import folder_of
 from agentlab.core.stream import Item, Stream
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
+from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, Told, save_case, save_chat
+from agentlab.lab.saving import CONVERSATION, Told, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
 from agentlab.workbench.conversation import TurnDriver
@@ -163,7 +164,11 @@ class Chat:
         answered, "" where it should have been declined. A folder that is new gets the chat's documents. Raises
         ConfigError where there is no such turn, and DatasetError where the folder is no data set.
         """
-        return save_case(self.turns_until(turn), corrected.strip(), self.documents, Path(folder))
+        *before, asked = self.turns_until(turn)
+        answers = [corrected.strip()] if corrected.strip() else []
+        expected = {"scored": True, "reference_answers": answers, "unanswerable": not answers}
+        turns = [*before, asked.model_copy(update=expected)]
+        return add_conversation(Path(folder), turns, self.documents, source="a live conversation").id
 
     def turns_until(self, turn: int) -> list[Turn]:
         """The first `turn` turns with their replies, for a chat that goes on from there: a fork.

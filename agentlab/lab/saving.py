@@ -1,4 +1,4 @@
-"""Writes a live conversation down: turn by turn in a chat's folder, as a data set that replays, or a turn as a test."""
+"""Writes a live conversation down: turn by turn in a chat's folder, or whole, as a data set that replays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from agentlab.core.jsonl import read_rows
 from agentlab.core.messages import Message
 from agentlab.core.scratch import folder_of
 from agentlab.data.conversations import Conversation, Turn
-from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document
 from agentlab.session.history import History
 from agentlab.workbench.variants import Variant
@@ -120,14 +119,6 @@ def _told_without_the_flow(turn: Turn) -> ToldTurn:
     for reply in turn.reference_answers[:1]:
         history.save("agent", reply)
     return _told(turn, history.messages, None)
-
-
-def save_case(said: Sequence[Turn], corrected: str, documents: Sequence[Document], folder: Path) -> str:
-    """See `Chat.save_case`; the last of `said` is what is to be answered better."""
-    *before, asked = said
-    expected = {"scored": True, "reference_answers": [corrected] if corrected else [], "unanswerable": not corrected}
-    turns = [*before, asked.model_copy(update=expected)]
-    return add_conversation(folder, turns, documents, source="a live conversation").id
 
 
 def save_chat(

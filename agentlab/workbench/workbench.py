@@ -112,15 +112,13 @@ class Workbench:
         """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
         found = [stamp(path) for path in self.spec.datasets]
         if self._loaded is None or self._loaded[0] != found:
-            self._loaded = found, self._load()
+            loaded = [load_dataset(path) for path in self.spec.datasets]
+            names = [dataset.name for dataset in loaded]
+            if len(set(names)) < len(names):
+                twice = max(names, key=names.count)
+                raise ConfigError(f"datasets: two folders are called {twice!r}; names must differ")
+            self._loaded = found, tuple(dataset.take(self.spec.limit, self.spec.sample) for dataset in loaded)
         return self._loaded[1]
-
-    def _load(self) -> tuple[Dataset, ...]:
-        loaded = tuple(load_dataset(path) for path in self.spec.datasets)
-        names = [dataset.name for dataset in loaded]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"datasets: two folders are called {max(names, key=names.count)!r}; names must differ")
-        return tuple(dataset.take(self.spec.limit, self.spec.sample) for dataset in loaded)
 
     def variant(self, label: str) -> Variant:
         for variant in self.variants:
