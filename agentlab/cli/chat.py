@@ -19,9 +19,10 @@ from agentlab.cli.interrupts import Interrupts
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import shorten
-from agentlab.core.shown import LogFormatter, one_line
+from agentlab.core.shown import one_line
 from agentlab.core.trace import numbers
 from agentlab.data.conversations import Turn
+from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.lab.saving import BROKEN_OFF, RECORDED, STORED
@@ -252,22 +253,11 @@ def _claim(folder: Path, stack: ExitStack) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
-        _log_to(folder / "chat.log", stack)
+        stack.enter_context(run_log("chat.log", logging.INFO))(folder)
     except Timeout:
         raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
     except OSError as problem:
         raise ConfigError(f"{folder}: cannot keep the conversation here ({problem.strerror or problem})") from None
-
-
-def _log_to(file: Path, stack: ExitStack) -> None:
-    kept = logging.FileHandler(file, encoding="utf-8")
-    kept.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    ours = logging.getLogger("agentlab")
-    stack.callback(ours.setLevel, ours.level)
-    stack.callback(kept.close)
-    stack.callback(ours.removeHandler, kept)
-    ours.addHandler(kept)
-    ours.setLevel(logging.INFO)
 
 
 def _reader() -> Callable[[], str]:

@@ -1,4 +1,4 @@
-"""`run.log`: what our loggers say while a run goes on."""
+"""`run.log`: what our loggers say while a run goes on; a chat keeps a `chat.log` with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentlab.core.files import open_log
 from agentlab.core.shown import LogFormatter
 
 MOST_LOGGED = 64 * 2**20
-"""Bytes of a `run.log`."""
+"""Bytes of a log."""
 
 
 class _LogFile(logging.FileHandler):
@@ -30,23 +30,23 @@ class _LogFile(logging.FileHandler):
 
 
 @contextlib.contextmanager
-def run_log() -> Iterator[Callable[[Path], None]]:
-    """Keep everything our loggers say meanwhile; it stands in `run.log` of a folder once it is told which."""
+def run_log(name: str = "run.log", least: int = logging.DEBUG) -> Iterator[Callable[[Path], None]]:
+    """Keep what our loggers say meanwhile, from the level `least` on; it stands in a folder once it is told which."""
     kept = MemoryHandler(capacity=1)
     ours = logging.getLogger("agentlab")
     level = ours.level
 
     def write_to(folder: Path) -> None:
         try:
-            file = _LogFile(folder / "run.log")
+            file = _LogFile(folder / name)
         except OSError as problem:
-            raise RunError(f"{folder / 'run.log'} cannot be written: {problem.strerror}") from None
+            raise RunError(f"{folder / name} cannot be written: {problem.strerror}") from None
         file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         kept.setTarget(file)
         kept.flush()
 
     ours.addHandler(kept)
-    ours.setLevel(logging.DEBUG)
+    ours.setLevel(least)
     try:
         yield write_to
     finally:
