@@ -83,6 +83,9 @@ class SqliteMemory(StoredMemory):
     def _open(self) -> sqlite3.Connection:
         """The connection to the file that is there now; FileNotFoundError if it is gone."""
         inode = self._path.stat().st_ino
+        journal = self._path.with_name(f"{KEPT_IN}-journal")
+        if journal.exists() and not journal.is_file():  # SQLite would wait at a pipe for ever
+            raise OSError(f"{journal.name} beside it is no ordinary file; delete it")
         if self._database is not None and inode == self._inode:
             return self._database
         self._release()

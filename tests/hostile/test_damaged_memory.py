@@ -43,14 +43,15 @@ DAMAGES = ["empty", "half", "random", "middle", "gone", "folder", "pipe", "link"
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("when", ["before", "between"])
-async def test_sqlite(tmp_path, how, when):
+@pytest.mark.parametrize("name", ["memory.sqlite", "memory.sqlite-journal"])
+async def test_sqlite(tmp_path, name, how, when):
     backend, new_id = Backend("sqlite", tmp_path, None), ids()
     memory = backend.open()
     for number in range(40):
         await add(memory, f"fact {number} " + "x" * 400, new_id, duplicate_at=None)
     if when == "before":
         await memory.close()
-    damage(tmp_path / "memory.sqlite", how)
+    damage(tmp_path / name, how)
     try:
         memory = backend.open() if when == "before" else memory
         for work in (texts(memory), add(memory, "new", new_id), ask(memory, "fact 1")):
