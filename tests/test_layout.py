@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,32 @@ FLOORS_OF_EVALS = {
 }
 """Of each the floors it may import: every arrow goes toward the disk; play and compare do not know each other."""
 MOST_LINES_OF_CODE = 300
-MOST_LINES_OF_THE_PACKAGE = 37_175
-"""Without a feature of its own for users, it only ever goes down."""
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_ATTRIBUTES = 12
+RECORDS = {"Turn", "Prediction", "TurnRow", "FlowSummary", "Spec", "CoordinatorSettings", "EgoSettings", "Event"}
+"""Rows, settings and the spec: as many fields as there is to say."""
+ATTRIBUTES_BEYOND = {"Limits": 19}
+"""Classes of before this rule, with what they may hold; no other joins them."""
+LINES_OF_A_ROOM = {
+    "core": 1_620,
+    "session": 670,
+    "wire": 980,
+    "data": 640,
+    "knowledge": 390,
+    "models": 1_760,
+    "memory": 960,
+    "tools": 1_400,
+    "flows": 1_925,
+    "workbench": 760,
+    "evals": 8_250,
+    "lab": 630,
+    "notebook": 770,
+    "cli": 1_650,
+    "top": 68,
+}
+"""Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
+MOST_LINES_OF_THE_PACKAGE = 23_300
+"""What binds today; it only ever goes down, to the sum of the plan."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -72,8 +97,8 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def lines_of_code(source: str) -> int:
-    """Lines that are neither blank nor comment nor part of a docstring."""
+def lines_of_code(source: str) -> set[int]:
+    """Numbers of the lines that are neither blank nor comment nor part of a docstring."""
     lines: set[int] = set()
     layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -82,7 +107,19 @@ def lines_of_code(source: str) -> int:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
-    return len(lines)
+    return lines
+
+
+def attributes(kind: ast.ClassDef) -> set[str]:
+    """The fields that a class declares, and what its `__init__` sets."""
+    found = {
+        part.target.id for part in kind.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    for begin in (part for part in kind.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"):
+        for node in ast.walk(begin):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found |= {node.attr} if isinstance(node.value, ast.Name) and node.value.id == "self" else set()
+    return found
 
 
 def tracked() -> list[Path]:
@@ -143,11 +180,28 @@ def test_a_file_says_what_it_is_and_stays_small(file):
     source = file.read_text(encoding="utf-8")
     if source.strip():
         assert ast.get_docstring(ast.parse(source)), "a file opens by saying what it is"
-    assert lines_of_code(source) <= MOST_LINES_OF_CODE, "a file past that is two ideas"
+    assert len(lines_of_code(source)) <= MOST_LINES_OF_CODE, "a file past that is two ideas"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_functions_and_classes_stay_small(file):
+    source = file.read_text(encoding="utf-8")
+    lines = lines_of_code(source)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            long = len([line for line in lines if node.lineno <= line <= (node.end_lineno or 0)])
+            assert long <= MOST_LINES_OF_A_FUNCTION, node.name
+        if isinstance(node, ast.ClassDef) and node.name not in RECORDS:
+            assert len(attributes(node)) <= ATTRIBUTES_BEYOND.get(node.name, MOST_ATTRIBUTES), node.name
 
 
 def test_the_package_stays_small():
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in FILES) <= MOST_LINES_OF_THE_PACKAGE
+    sizes: Counter[str] = Counter()
+    for file in FILES:
+        room = file.relative_to(PACKAGE).parts[0] if file.parent != PACKAGE else "top"
+        sizes[room] += len(lines_of_code(file.read_text(encoding="utf-8")))
+    over = {room: f"{sizes[room]} of {LINES_OF_A_ROOM[room]}" for room in sizes if sizes[room] > LINES_OF_A_ROOM[room]}
+    assert sizes.total() <= MOST_LINES_OF_THE_PACKAGE, f"{sizes.total()}; over what was planned: {over}"
 
 
 @pytest.mark.parametrize("room", ["models", "models.embedders", "memory", "flows", "tools", "evals.scorers"])
