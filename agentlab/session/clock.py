@@ -54,9 +54,12 @@ class Clock:
         self._turn_scope = Scope()
         self._turn_task: asyncio.Task[Any] | None = None
         self._scopes: WeakKeyDictionary[asyncio.Task[Any], Scope] = WeakKeyDictionary()
+        self._has_branches = False
 
     @property
     def scope(self) -> Scope:
+        if not self._has_branches:
+            return self._turn_scope
         task = _running_task()
         if task is None or task is self._turn_task:
             return self._turn_scope
@@ -69,6 +72,7 @@ class Clock:
         if task is None or task is self._turn_task:
             self._turn_scope = scope
         else:
+            self._has_branches = True
             self._scopes[task] = scope
 
     @property
@@ -92,7 +96,8 @@ class Clock:
 
     def set_predecessors(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
-        self.scope = self.scope._replace(after=events)
+        scope = self.scope
+        self.scope = Scope(scope.turn, scope.parent, events, scope.background, scope.path)
 
     @property
     def elapsed(self) -> float:
@@ -134,7 +139,9 @@ class Clock:
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
             log.info("%s: %s  %s", where, event.title, shorten(event.detail))
-        self.stream.emit(Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event))
+        if self.stream.is_heard:
+            ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
+            self.stream.emit(ended)
 
     @contextmanager
     def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:

@@ -148,7 +148,8 @@ class Session(MemoryVerbs, BackgroundWork):
         self._check_length(request, phase or "answer")
         opened = self._clock.open(phase)
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
-        self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
+        if self.stream.is_heard:
+            self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
         speech = self._begin_speech(phase, shows or (_nothing if output_schema else str))
         answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.take_back)
         completion = answer.value

@@ -10,6 +10,7 @@ Evaluations, live chats and the filling of memories all play their turns with it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -25,6 +26,7 @@ from agentlab.session.session import Session
 
 log = logging.getLogger(__name__)
 Respond = Callable[[UserTurn, Session], Awaitable[Reply]]
+_NO_LIMIT = contextlib.nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +65,12 @@ class TurnDriver:
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
         began = time.perf_counter()
         stream = self.session.stream
-        stream.emit(TurnBegun(number, asked))
+        if stream.is_heard:
+            stream.emit(TurnBegun(number, asked))
         reply, failure = None, None
         seconds, named = self._time_left()
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(seconds) if seconds is not None else _NO_LIMIT as limit:
                 reply = _checked(await respond(asked, self.session))
         except BaseException as raised:
             # A flow may raise anything, CancelledError and SystemExit too.
@@ -77,10 +80,11 @@ class TurnDriver:
                 stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
             failure = raised
-            if isinstance(raised, TimeoutError) and limit.expired():
+            if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({named})")
         played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
-        stream.emit(Done(number, reply, played.error))
+        if stream.is_heard:
+            stream.emit(Done(number, reply, played.error))
         return played
 
     def _time_left(self) -> tuple[float | None, str]:
