@@ -49,7 +49,7 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
         while waiting:
             file = waiting.pop()
             if file not in sources:
-                sources[file] = _source(Path(file).read_text(encoding="utf-8"))
+                sources[file] = read_source(Path(file).read_text(encoding="utf-8"))
                 waiting += sources[file][2]
         parts: list[Any] = sorted(statement for statements, _, _ in sources.values() for statement in statements)
         if any(embeds for _, embeds, _ in sources.values()):
@@ -93,7 +93,7 @@ def _class(scorer: Any) -> type[Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _source(text: str) -> tuple[list[str], bool, list[str]]:
+def read_source(text: str) -> tuple[list[str], bool, list[str]]:
     """What a module defines and does, each piece as JSON; whether it embeds; the files of `PACKAGES` it imports.
 
     Kept, because scorers share modules, and a run asks for all of them twice.

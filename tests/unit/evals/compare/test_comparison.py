@@ -15,7 +15,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.questions import answers
-from agentlab.evals.grade.fingerprints import fingerprints
+from agentlab.evals.grade.fingerprints import fingerprints, read_source
 from agentlab.evals.scorers import answer, similarity
 from agentlab.knowledge import refusal
 from agentlab.lab.run import open_run
@@ -294,7 +294,9 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
         return SimpleNamespace(origin=str(changed)) if name == "agentlab.knowledge.refusal" else found(name)
 
     monkeypatch.setattr("importlib.util.find_spec", elsewhere)
+    read_source.cache_clear()  # where a module is found is looked up once in a process
     assert of(SCORER) != before
+    read_source.cache_clear()
 
 
 def test_a_grader_that_is_an_object_is_its_class_and_its_settings():
