@@ -38,7 +38,7 @@ def to_json(value: Any) -> Any:
         for name, default in _defaults_of(cls):
             inner = getattr(value, name)
             if inner is not default and inner != default:
-                row[name] = to_json(inner)
+                row[name] = inner if type(inner) in _PLAIN else to_json(inner)
         return row
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
