@@ -49,8 +49,6 @@ MOST_LINES_OF_A_FUNCTION = 60
 MOST_ATTRIBUTES = 12
 RECORDS = {"Turn", "Prediction", "TurnRow", "FlowSummary", "Spec", "CoordinatorSettings", "EgoSettings", "Event"}
 """Rows, settings and the spec: as many fields as there is to say."""
-ATTRIBUTES_BEYOND = {"Limits": 19}
-"""Classes of before this rule, with what they may hold; no other joins them."""
 LINES_OF_A_ROOM = {
     "core": 1_620,
     "session": 670,
@@ -69,7 +67,7 @@ LINES_OF_A_ROOM = {
     "top": 68,
 }
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
-MOST_LINES_OF_THE_PACKAGE = 23_311
+MOST_LINES_OF_THE_PACKAGE = 23_286
 """What binds today; it only ever goes down, to the sum of the plan."""
 
 
@@ -192,7 +190,7 @@ def test_functions_and_classes_stay_small(file):
             long = len([line for line in lines if node.lineno <= line <= (node.end_lineno or 0)])
             assert long <= MOST_LINES_OF_A_FUNCTION, node.name
         if isinstance(node, ast.ClassDef) and node.name not in RECORDS:
-            assert len(attributes(node)) <= ATTRIBUTES_BEYOND.get(node.name, MOST_ATTRIBUTES), node.name
+            assert len(attributes(node)) <= MOST_ATTRIBUTES, node.name
 
 
 def test_the_package_stays_small():

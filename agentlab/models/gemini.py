@@ -20,8 +20,8 @@ from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, error_of_status, seconds_in, unreadable, wired_tools
-from agentlab.wire.limits import Limits
+from agentlab.models.provider import Provider, error_of_status, unreadable, wired_tools
+from agentlab.wire.limits import as_number
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -72,11 +72,12 @@ class StreamedContents:
 class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
+    is_rate_limited = True
+
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 120.0) -> None:
         self.name = f"gemini/{model}"
         self._model, self._base_url, self._keys, self.timeout = model, base_url, keys, timeout
         self._client: Client | None = None
-        self.limits = Limits()
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -293,4 +294,4 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
 def _retry_after(problem: Any) -> float | None:
     """Seconds, from the error's RetryInfo (`"retryDelay": "7s"`) or from the header."""
     found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(problem.details))
-    return float(found[1]) if found else seconds_in(getattr(problem.response, "headers", {}), "Retry-After")
+    return float(found[1]) if found else as_number(getattr(problem.response, "headers", {}).get("Retry-After"))

@@ -18,7 +18,6 @@ from agentlab.models.bounded_http import BoundedBody
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection, ServerSent
 from agentlab.models.provider import Provider, read_usage, wired_tools
-from agentlab.wire.limits import Limits
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _FINISH: dict[str | None, FinishReason] = {
@@ -107,11 +106,12 @@ class StreamedChat:
 class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
     """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
 
+    is_rate_limited = True
+
     def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 600.0) -> None:
         self.name = f"openai/{model}"
         self.timeout = timeout
         self._model = model
-        self.limits = Limits()
         self._connection = Connection(base_url, keys, timeout)
 
     def translate(self, request: Request) -> dict[str, Any]:
@@ -153,9 +153,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         self._connection.open()
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        return await self._connection.ask(
-            self.name, "chat/completions", wired, lambda body: self._read(body, emit), self.limits
-        )
+        return await self._connection.ask(self.name, "chat/completions", wired, lambda body: self._read(body, emit))
 
     async def _read(self, body: BoundedBody, emit: Emit) -> StreamedChat:
         read, events, piece = StreamedChat(self._model), ServerSent(), b" "

@@ -22,8 +22,8 @@ from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFau
 from agentlab.core.version import __version__
 from agentlab.models.bounded_http import BoundedBody, BoundedClient
 from agentlab.models.keys import KeyRing
-from agentlab.models.provider import error_of_status, seconds_in
-from agentlab.wire.limits import Limits
+from agentlab.models.provider import error_of_status
+from agentlab.wire.limits import CURRENT, as_number
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -57,12 +57,7 @@ class Connection:
         self._addresses: dict[str, URL] = {}
 
     async def ask(
-        self,
-        model: str,
-        path: str,
-        body: Mapping[str, Any],
-        read: Callable[[BoundedBody], Awaitable[Answered]],
-        limits: Limits | None = None,
+        self, model: str, path: str, body: Mapping[str, Any], read: Callable[[BoundedBody], Awaitable[Answered]]
     ) -> Answered:
         """What `read` makes of the server's answer to the next key; what goes wrong there is a ModelError of `model`.
 
@@ -70,13 +65,15 @@ class Connection:
         """
         import aiohttp
 
-        client, key = self.open(), self.keys.take(limits.rank if limits else None)
-        sent = limits.sending(key) if limits else 0.0
+        client, ticket = self.open(), CURRENT.get()
+        key = self.keys.take(ticket.remaining_share if ticket else None)
+        if ticket is not None:
+            ticket.mark_sent(key)
         try:
             response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
             try:
-                if limits is not None:
-                    limits.learn(key, response.headers, sent)
+                if ticket is not None:
+                    ticket.observe_headers(response.headers)
                 answer = BoundedBody(response)
                 if response.status < 400:
                     answered = await read(answer)
@@ -128,7 +125,7 @@ class Connection:
             return Refused(said, model)
         if status in (400, 413) and any(mark in text for mark in _OVERFLOW):
             return ContextOverflow(said, model)
-        return error_of_status(status, said, model, seconds_in(headers, "retry-after"))
+        return error_of_status(status, said, model, as_number(headers.get("retry-after")))
 
     def broke_off(self, told: Any, model: str) -> ModelError:
         """Our error for one that a server told in the middle of an answer."""

@@ -13,10 +13,9 @@ the same for every provider, and an orchestration knows none of them. Below stan
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault, Unreachable
@@ -34,6 +33,8 @@ class Provider(ABC, Generic[Wired, Raw]):
 
     name: str
     parallel: int | None = None
+    is_rate_limited: bool = False
+    """True of a server that refuses calls beyond so many a minute, or at once."""
     timeout: float | None = None
     """Seconds for a whole answer, however often something of it arrives; None: no limit."""
 
@@ -122,15 +123,6 @@ def error_of_status(status: int, said: str, model: str, retry_after: float | Non
     if status >= 500:
         return ServerFault(f"HTTP {status}: {said}", model)
     return BadRequest(f"HTTP {status}: {said}", model)
-
-
-def seconds_in(headers: Mapping[str, str], name: str) -> float | None:
-    """The seconds that a header such as Retry-After asks to wait; None where it is not there, or is a date."""
-    try:
-        seconds = float(headers.get(name, ""))
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def read_usage(usage: Any) -> Usage:

@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from agentlab.core.errors import CannotAnswer, ConfigError, RateLimited, Unreachable
 from agentlab.core.protocols import Embedder, Model
-from agentlab.wire.limits import Limits
+from agentlab.wire.limits import CURRENT, RateLimiter
 from agentlab.wire.retries import Attempts
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-class Flights:
+class SingleFlight:
     """Work that is under way, by key; each is done by whoever came first, within its own task."""
 
     def __init__(self) -> None:
@@ -60,39 +61,35 @@ class Timed(NamedTuple, Generic[T]):
     waited: float = 0.0
 
 
+@dataclass(eq=False)
 class Queued(Generic[C]):
-    """A model or an embedder that is connected and started when it is first asked, and its queue.
+    """A model or an embedder that is connected and started when it is first asked, and its queue."""
 
-    `name` is what it answers under, `endpoint` what beside its name and the request decides its answers.
-    """
-
-    def __init__(
-        self, name: str, endpoint: str, connect: Callable[[], C], limits: Limits | None = None, sharers: int = 1
-    ) -> None:
-        """`sharers` are the processes that ask with the same keys, as far as that is known."""
-        self.name = name
-        self.limits = limits
-        """Those of the spec, or of an adapter that learns them from its provider."""
-        self.endpoint = endpoint
-        self._connecting = connect
-        self._sharers = sharers
-        self._connected: C | None = None
-        self._slots: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
-        self._starting = asyncio.Lock()
-        self._started = False
+    name: str
+    """It answers under that."""
+    endpoint: str
+    """Decides its answers beside its name and the request."""
+    make: Callable[[], C]
+    limiter: RateLimiter | None = None
+    """Of the spec, or made for an adapter whose provider has limits."""
+    process_count: int = 1
+    """Processes that ask with the same keys, as far as that is known."""
+    _connected: C | None = field(default=None, init=False)
+    _slots: contextlib.AbstractAsyncContextManager[object] = field(default_factory=contextlib.nullcontext, init=False)
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _started: bool = field(default=False, init=False)
 
     def connect(self) -> C:
         """The thing itself; raises CannotAnswer where it cannot be had."""
         if self._connected is None:
             try:
-                self._connected = self._connecting()
+                self._connected = self.make()
             except ConfigError as problem:
                 raise CannotAnswer(str(problem)) from None
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
-            if hasattr(self._connected, "limits"):
-                shared = Limits(sharers=self._sharers) if self._sharers > 1 else self._connected.limits
-                self.limits = self._connected.limits = self.limits or shared
+            if self.limiter is None and getattr(self._connected, "is_rate_limited", False):
+                self.limiter = RateLimiter(process_count=self.process_count)
         return self._connected
 
     async def start(self) -> None:
@@ -120,24 +117,25 @@ class Queued(Generic[C]):
         queued = time.perf_counter()
         outcome: dict[str, Any] = {}
         async with self._slots:
-            if self.limits is not None:
-                await self.limits.enter(flow, tokens)
+            ticket = await self.limiter.acquire(flow, tokens) if self.limiter is not None else None
+            CURRENT.set(ticket)
             sending()
-            sent, began = self.limits.now if self.limits is not None else 0.0, time.perf_counter()
+            began = time.perf_counter()
             try:
                 async with asyncio.timeout(within) as timeout:
                     result = await work(self.connect())
                 outcome = {"answered": True}
             except RateLimited as refusal:
-                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0, "sent": sent}
+                outcome = {"refused": 0.0 if refusal.other_keys else refusal.retry_after or 0.0}
                 raise
             except TimeoutError:
                 if not timeout.expired():
                     raise
                 raise Unreachable(f"no answer within {within:g} s (timeouts.call)", self.name) from None
             finally:
-                if self.limits is not None:
-                    self.limits.leave(**outcome)
+                CURRENT.set(None)
+                if ticket is not None:
+                    ticket.limiter.release(ticket, **outcome)
         return Timed(result, round(time.perf_counter() - began, 6), began - queued)
 
     async def close(self) -> None:

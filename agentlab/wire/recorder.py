@@ -21,7 +21,7 @@ from agentlab.core.protocols import Embedder
 from agentlab.wire.entries import entry_of, packed
 from agentlab.wire.explain import Nearest
 from agentlab.wire.keys import RecordedRequest, Row, text_key
-from agentlab.wire.queue import Flights
+from agentlab.wire.queue import SingleFlight
 from agentlab.wire.recordings import Recordings
 
 
@@ -31,7 +31,7 @@ class Recorder:
     def __init__(self, mode: Mode = "live", recordings: Recordings | None = None) -> None:
         self.mode = mode
         self.recordings = recordings
-        self.flights = Flights()
+        self.flights = SingleFlight()
 
     @cached_property
     def nearest(self) -> Nearest | None:

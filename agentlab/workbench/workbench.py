@@ -29,7 +29,7 @@ from agentlab.models.weights import home
 from agentlab.session.session import Session
 from agentlab.session.traced import Bounds, Files, Generation, Has
 from agentlab.wire.gateway import Gateway
-from agentlab.wire.limits import Limits
+from agentlab.wire.limits import RateLimiter
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
@@ -136,13 +136,13 @@ class Workbench:
 
     def _queued(self, name: str) -> QueuedModel:
         given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
-        limits = Limits(**given[0].model_dump(), sharers=self._sharers) if given else None
-        return QueuedModel(*self._behind("models", name), limits, self._sharers)
+        limiter = RateLimiter(**given[0].model_dump(), process_count=self._sharers) if given else None
+        return QueuedModel(*self._behind("models", name), limiter, self._sharers)
 
-    def limits(self) -> dict[str, Limits]:
-        """What was learnt of the limits of each model that was asked."""
-        known = {name: queued.limits for name, queued in self._models.items()}
-        return {name: limits for name, limits in known.items() if limits is not None and limits.answered}
+    def limits(self) -> dict[str, RateLimiter]:
+        """The limits of each model that answered, as far as they were learnt."""
+        limiters = {name: queued.limiter for name, queued in self._models.items()}
+        return {name: limiter for name, limiter in limiters.items() if limiter is not None and limiter.answered}
 
     def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""

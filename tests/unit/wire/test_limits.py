@@ -9,7 +9,7 @@ import pytest
 
 from agentlab.core.errors import RateLimited, Unreachable
 from agentlab.models.keys import KeyRing
-from agentlab.wire.limits import Limits, seconds_of
+from agentlab.wire.limits import RateLimiter, Ticket, parse_duration
 from agentlab.wire.queue import QueuedModel
 from support.slow_model import HELLO, Slow
 from support.virtual_time import VirtualTime, at_once
@@ -31,12 +31,16 @@ def headers(limit: int, remaining: int, reset: str, what: str = "requests") -> d
     }
 
 
-async def let(limits: Limits, flow: str = "a", tokens: int = 0) -> asyncio.Task[float]:
+async def let(limiter: RateLimiter, flow: str = "a", tokens: int = 0) -> asyncio.Task[Ticket]:
     """Somebody who asks for a place; done once there is one."""
-    asking = asyncio.create_task(limits.enter(flow, tokens))
+    asking = asyncio.create_task(limiter.acquire(flow, tokens))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return asking
+
+
+def per_minute(limiter: RateLimiter) -> dict[str, float]:
+    return limiter.summary()["per_minute"]
 
 
 async def settled() -> None:
@@ -49,37 +53,41 @@ async def settled() -> None:
     [("1s", 1), ("6m0s", 360), ("250ms", 0.25), ("1h2m3.5s", 3723.5), ("12.5", 12.5), ("soon", 0), ("", 0), ("-1", 0)],
 )
 def test_the_ways_to_write_seconds(text, seconds):
-    assert seconds_of(text) == pytest.approx(seconds)
+    assert parse_duration(text) == pytest.approx(seconds)
 
 
 async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_first_answer():
-    limits = Limits(clock=Clock())
-    asking = [await let(limits) for _ in range(50)]
-    assert sum(task.done() for task in asking) == limits.in_flight == 4
-    limits.leave(answered=True)
+    limiter = RateLimiter(clock=Clock())
+    asking = [await let(limiter) for _ in range(50)]
+    assert sum(task.done() for task in asking) == limiter.in_flight == 4
+    limiter.release(asking[0].result(), answered=True)
     await settled()
     assert all(task.done() for task in asking)
 
 
 async def test_what_a_provider_allows_is_learnt_and_kept_to():
     clock = Clock()
-    limits = Limits(clock=clock)
-    await limits.enter("a")
+    limiter = RateLimiter(clock=clock)
+    first = await limiter.acquire("a")
+    first.mark_sent("key")
     # 10 of 600 are left, and in 59 s all are there again: ten a second.
-    limits.learn("key", headers(600, 10, "59s"))
-    limits.leave(answered=True)
-    assert limits.per_minute == {"requests": 600}
-    asking = [await let(limits) for _ in range(20)]
+    first.observe_headers(headers(600, 10, "59s"))
+    limiter.release(first, answered=True)
+    assert per_minute(limiter) == {"requests": 600}
+    asking = [await let(limiter) for _ in range(20)]
     # Six are left alone, a hundredth, and of the other four a third goes: others with the same key hear of them, too.
     assert sum(task.done() for task in asking) == 2
     clock.now += 0.5
+    early, late = (task.result() for task in asking[:2])
     # What one who was sent before that third says is no news.
-    limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now - 1)
-    limits.leave(answered=True)
+    early.sent = clock.now - 1
+    early.observe_headers(headers(600, 15, "58.5s"))
+    limiter.release(early, answered=True)
     await settled()
     assert sum(task.done() for task in asking) == 7
-    limits.learn("key", headers(600, 15, "58.5s"), sent=clock.now)
-    limits.leave(answered=True)
+    late.mark_sent("key")
+    late.observe_headers(headers(600, 15, "58.5s"))
+    limiter.release(late, answered=True)
     await settled()
     assert sum(task.done() for task in asking) > 7
     for task in asking:
@@ -93,22 +101,23 @@ class Provider:
         self.loop, self.latency = loop, latency
         self.left, self.at, self.answered, self.refused = 60.0, 0.0, 0, 0
 
-    async def answer(self, limits: Limits) -> None:
+    async def answer(self, limiter: RateLimiter) -> None:
         while True:
-            if await self._ask(limits):
+            if await self._ask(limiter):
                 return
             await asyncio.sleep(0.5)
 
-    async def _ask(self, limits: Limits) -> bool:
-        await limits.enter("a")
-        sent, now = limits.sending("key"), self.loop.time()
+    async def _ask(self, limiter: RateLimiter) -> bool:
+        ticket = await limiter.acquire("a")
+        ticket.mark_sent("key")
+        now = self.loop.time()
         self.left, self.at = min(600.0, self.left + 10 * (now - self.at)), now
         is_answered = self.left >= 1
         self.left -= is_answered
         told = headers(600, int(self.left), f"{(600 - self.left) / 10:.3f}s")
         await asyncio.sleep(self.latency if is_answered else 0.01)
-        limits.learn("key", told, sent)
-        limits.leave(answered=is_answered, refused=None if is_answered else (1 - self.left) / 10, sent=sent)
+        ticket.observe_headers(told)
+        limiter.release(ticket, answered=is_answered, refused=None if is_answered else (1 - self.left) / 10)
         self.answered += is_answered
         self.refused += not is_answered
         return is_answered
@@ -122,15 +131,15 @@ def test_workers_of_one_run_know_that_they_share(latency):
         provider = Provider(loop, latency)
         left = iter(range(900))
 
-        async def worker(limits: Limits) -> None:
+        async def worker(limiter: RateLimiter) -> None:
             for _ in left:
-                await provider.answer(limits)
+                await provider.answer(limiter)
 
-        processes = [Limits(sharers=sharers, clock=loop.time) for _ in range(4)]
-        await asyncio.gather(*(worker(limits) for limits in processes for _ in range(25)))
+        processes = [RateLimiter(process_count=sharers, clock=loop.time) for _ in range(4)]
+        await asyncio.gather(*(worker(limiter) for limiter in processes for _ in range(25)))
         refused[sharers] = provider.refused
         assert provider.answered >= 0.9 * (60 + 10 * loop.time())
-        assert all(limits.per_minute["requests"] == pytest.approx(600, abs=1) for limits in processes)
+        assert all(per_minute(limiter)["requests"] == pytest.approx(600, abs=1) for limiter in processes)
 
     for sharers in (1, 4):
         at_once(functools.partial(play, sharers=sharers))
@@ -147,11 +156,11 @@ def test_processes_that_share_a_key_and_know_nothing_of_each_other_use_all_of_it
 
         async def process(start: float, calls: int) -> None:
             await asyncio.sleep(start)
-            limits, left = Limits(clock=loop.time), iter(range(calls))
+            limiter, left = RateLimiter(clock=loop.time), iter(range(calls))
 
             async def worker() -> None:
                 for _ in left:
-                    await provider.answer(limits)
+                    await provider.answer(limiter)
 
             await asyncio.gather(*(worker() for _ in range(100)))
 
@@ -166,48 +175,51 @@ def test_processes_that_share_a_key_and_know_nothing_of_each_other_use_all_of_it
 
 @pytest.mark.parametrize("tokens", [4096, 5800])
 async def test_a_large_call_goes_at_once_where_there_is_room_for_it(tokens):
-    limits = Limits(clock=Clock())
-    await limits.enter("a", 100)
-    limits.learn("key", headers(6000, 5900, "1s", "tokens"), limits.sending("key"))
-    limits.leave(answered=True)
-    large, next_one = await let(limits, tokens=tokens), await let(limits, tokens=tokens)
+    limiter = RateLimiter(clock=Clock())
+    ticket = await limiter.acquire("a", 100)
+    ticket.mark_sent("key")
+    ticket.observe_headers(headers(6000, 5900, "1s", "tokens"))
+    limiter.release(ticket, answered=True)
+    large, next_one = await let(limiter, tokens=tokens), await let(limiter, tokens=tokens)
     assert large.done() and not next_one.done()
     next_one.cancel()
 
 
 async def test_what_a_provider_gives_back_is_used_again():
     clock = Clock()
-    limits = Limits(clock=clock)
+    limiter = RateLimiter(clock=clock)
     for _ in range(5):  # each is charged 4,000 and uses 100
-        await limits.enter("a", 4000)
-        sent = limits.sending("key")
+        ticket = await limiter.acquire("a", 4000)
+        ticket.mark_sent("key")
         clock.now += 1
-        limits.learn("key", headers(6000, 5900, "1s", "tokens"), sent)
-        limits.leave(answered=True)
-    assert limits.waited == 0
+        ticket.observe_headers(headers(6000, 5900, "1s", "tokens"))
+        limiter.release(ticket, answered=True)
+    assert limiter.waited == 0
 
 
 @pytest.mark.parametrize("given", [{"requests": 30}, {"tokens": 3000}, {"requests": 30, "tokens": 3000}])
 async def test_a_limit_of_the_spec_holds_whatever_the_provider_allows(given):
     clock = Clock()
-    limits = Limits(**given, clock=clock)
+    limiter = RateLimiter(**given, clock=clock)
     gone = 0
     for _ in range(600):
-        asking = await let(limits, tokens=100)
+        asking = await let(limiter, tokens=100)
         if asking.done():
-            limits.learn("key", headers(60000, 59000, "1s"), clock.now)
-            limits.leave(answered=True)
+            ticket = asking.result()
+            ticket.mark_sent("key")
+            ticket.observe_headers(headers(60000, 59000, "1s"))
+            limiter.release(ticket, answered=True)
             gone += 1
         asking.cancel()
         await settled()
         clock.now += 0.1
     assert 28 <= gone <= 31
-    assert limits.per_minute.get("requests") == given.get("requests", 60000)
+    assert per_minute(limiter).get("requests") == given.get("requests", 60000)
 
 
 async def test_who_gives_up_at_the_head_of_the_line_lets_the_next_one_through():
-    limits = Limits(tokens=6000, clock=Clock())
-    large, small = await let(limits, tokens=3000), await let(limits, tokens=20)
+    limiter = RateLimiter(tokens=6000, clock=Clock())
+    large, small = await let(limiter, tokens=3000), await let(limiter, tokens=20)
     assert not small.done()
     large.cancel()
     await settled()
@@ -218,21 +230,21 @@ def test_all_keys_are_used():
     used = {"one": 0, "two": 0}
 
     async def play(loop: VirtualTime) -> None:
-        limits, left, at = Limits(clock=loop.time), dict.fromkeys(used, 2.0), dict.fromkeys(used, 0.0)
+        limiter, left, at = RateLimiter(clock=loop.time), dict.fromkeys(used, 2.0), dict.fromkeys(used, 0.0)
         keys = KeyRing(tuple(used))
 
         async def worker() -> None:
             while loop.time() < 600:
-                await limits.enter("a")
-                key = keys.take(limits.rank)
-                sent, now = limits.sending(key), loop.time()
+                ticket = await limiter.acquire("a")
+                key, now = keys.take(ticket.remaining_share), loop.time()
+                ticket.mark_sent(key)
                 left[key], at[key] = min(20.0, left[key] + (now - at[key]) / 3), now
                 assert left[key] >= 1, "nothing is refused"
                 left[key] -= 1
                 used[key] += 1
                 await asyncio.sleep(1)
-                limits.learn(key, headers(20, int(left[key]), f"{(20 - left[key]) * 3:.3f}s"), sent)
-                limits.leave(answered=True)
+                ticket.observe_headers(headers(20, int(left[key]), f"{(20 - left[key]) * 3:.3f}s"))
+                limiter.release(ticket, answered=True)
 
         await asyncio.gather(worker(), worker())
 
@@ -240,100 +252,93 @@ def test_all_keys_are_used():
     assert min(used.values()) >= 0.9 * 200
 
 
-async def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_ever():
-    clock = Clock()
-    limits = Limits(tokens=600, clock=clock)
-    large = await let(limits, tokens=5000)
-    assert not large.done()
-    clock.now += 60
-    limits._pump()
-    await settled()
-    assert large.done()
+def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_ever():
+    async def play(loop: VirtualTime) -> None:
+        await RateLimiter(tokens=600, clock=loop.time).acquire("a", tokens=5000)
+        assert loop.time() == pytest.approx(59, abs=1)
+
+    at_once(play)
 
 
 async def test_flows_take_turns():
-    limits = Limits(concurrent=1, clock=Clock())
-    await limits.enter("many")
+    limiter = RateLimiter(concurrent=1, clock=Clock())
+    first = await limiter.acquire("many")
     order: list[str] = []
 
     async def ask(flow: str) -> None:
-        await limits.enter(flow)
+        ticket = await limiter.acquire(flow)
         order.append(flow)
-        limits.leave(answered=True)
+        limiter.release(ticket, answered=True)
 
     asking = [asyncio.create_task(ask(flow)) for flow in ("many", "many", "many", "few")]
     await asyncio.sleep(0)
-    limits.leave(answered=True)
+    limiter.release(first, answered=True)
     await asyncio.gather(*asking)
     assert order == ["many", "few", "many", "many"]
 
 
 async def test_a_refusal_halves_what_is_in_flight_once_and_answers_bring_it_back():
     clock = Clock()
-    limits = Limits(clock=clock)
-    await limits.enter("a")
-    limits.leave(answered=True)
-    for _ in range(40):
-        await limits.enter("a")
-    sent, clock.now = clock.now, clock.now + 1
-    for _ in range(10):
-        limits.leave(refused=0.0, sent=sent)
-    for _ in range(30):
-        limits.leave(answered=True)
-    assert limits.summary()["refused"] == 10
-    asking = [await let(limits) for _ in range(40)]
+    limiter = RateLimiter(clock=clock)
+    limiter.release(await limiter.acquire("a"), answered=True)
+    tickets = [await limiter.acquire("a") for _ in range(40)]
+    clock.now += 1
+    for ticket in tickets[:10]:
+        limiter.release(ticket, refused=0.0)
+    for ticket in tickets[10:]:
+        limiter.release(ticket, answered=True)
+    assert limiter.summary()["refused"] == 10
+    asking = [await let(limiter) for _ in range(40)]
     assert sum(task.done() for task in asking) == 21, "those sent together tell one thing, and 30 answers another"
 
 
-async def test_who_is_told_to_stay_away_stays_away():
-    clock = Clock()
-    limits = Limits(clock=clock)
-    await limits.enter("a")
-    limits.leave(refused=7.0, sent=clock.now)
-    waiting = await let(limits)
-    assert not waiting.done()
-    clock.now += 7
-    limits._pump()
-    await settled()
-    assert waiting.done()
+def test_who_is_told_to_stay_away_stays_away():
+    async def play(loop: VirtualTime) -> None:
+        limiter = RateLimiter(clock=loop.time)
+        limiter.release(await limiter.acquire("a"), refused=7.0)
+        await limiter.acquire("a")
+        assert loop.time() == pytest.approx(7, abs=0.01)
+
+    at_once(play)
 
 
 async def test_who_is_told_again_and_again_to_stay_away_for_a_day_stays_away_for_a_minute_in_all():
     clock = Clock()
-    limits = Limits(clock=clock)
+    limiter = RateLimiter(clock=clock)
     for _ in range(3):
-        await limits.enter("a")
-        limits.leave(refused=86_400.0, sent=clock.now)
+        limiter.release(await limiter.acquire("a"), refused=86_400.0)
         clock.now += 60
-    limits.leave(refused=0.0) if (await let(limits)).done() else pytest.fail("it still waits")
-    await limits.enter("a")
-    limits.leave(answered=True)
-    await limits.enter("a")
-    limits.leave(refused=86_400.0, sent=clock.now)
-    assert not (await let(limits)).done(), "after an answer a refusal is a new one"
+    asking = await let(limiter)
+    assert asking.done(), "it still waits"
+    limiter.release(asking.result(), refused=0.0)
+    limiter.release(await limiter.acquire("a"), answered=True)
+    limiter.release(await limiter.acquire("a"), refused=86_400.0)
+    assert not (await let(limiter)).done(), "after an answer a refusal is a new one"
 
 
 async def test_one_who_leaves_the_line_leaves_a_place():
-    limits = Limits(concurrent=1, clock=Clock())
-    await limits.enter("a")
-    first, second = await let(limits), await let(limits)
+    limiter = RateLimiter(concurrent=1, clock=Clock())
+    ticket = await limiter.acquire("a")
+    first, second = await let(limiter), await let(limiter)
     first.cancel()
-    limits.leave(answered=True)
+    limiter.release(ticket, answered=True)
     await settled()
-    assert second.done() and limits.in_flight == 1
-    third = await let(limits)
-    limits.leave(answered=True)
+    assert second.done() and limiter.in_flight == 1
+    third = await let(limiter)
+    limiter.release(second.result(), answered=True)
     third.cancel()
     await settled()
-    assert limits.in_flight == 0, "it had the place already, and gave it back"
+    assert limiter.in_flight == 0, "it had the place already, and gave it back"
 
 
 async def test_a_key_with_more_left_is_taken_first():
-    limits = Limits(clock=Clock())
+    limiter = RateLimiter(clock=Clock())
     ring = KeyRing(["one", "two"])
-    limits.learn("one", headers(100, 5, "1m"))
-    limits.learn("two", headers(100, 90, "1m"))
-    assert [ring.take(limits.rank) for _ in range(3)] == ["two"] * 3
+    for key, remaining in (("one", 5), ("two", 90)):
+        ticket = await limiter.acquire("a")
+        ticket.mark_sent(key)
+        ticket.observe_headers(headers(100, remaining, "1m"))
+    assert [ring.take(ticket.remaining_share) for _ in range(3)] == ["two"] * 3
     assert [ring.take() for _ in range(2)] == ["one", "two"]
 
 
@@ -342,11 +347,10 @@ async def failing(failure):
 
 
 async def test_the_queue_of_a_model_tells_its_limits_how_a_call_ended():
-    limits = Limits(clock=Clock())
-    queued = QueuedModel("slow", "", lambda: Slow(0), limits)
+    limiter = RateLimiter()
+    queued = QueuedModel("slow", "", lambda: Slow(0), limiter)
     await queued.ask(lambda model: model.complete(HELLO, lambda text: None), "a")
-    for failure in (RateLimited("no", "slow", 3.0), Unreachable("gone", "slow")):
+    for failure in (RateLimited("no", "slow", 0.01), Unreachable("gone", "slow")):
         with pytest.raises(type(failure)):
             await queued.ask(lambda model, failure=failure: failing(failure), "a")
-        limits._closed_until = 0.0
-    assert (limits.answered, limits.refused, limits.in_flight) == (1, 1, 0)
+    assert (limiter.answered, limiter.refused, limiter.in_flight) == (1, 1, 0)
