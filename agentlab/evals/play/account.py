@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,12 +18,14 @@ from agentlab.core.errors import RunError
 from agentlab.core.events import Event
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Costs, Trace
-from agentlab.data.conversations import INGEST, Conversation
+from agentlab.data.conversations import Conversation
+from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.fingerprints import UNKNOWN
 from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
-from agentlab.evals.play.memories import Assignment
+from agentlab.evals.play.plan import Assignment
+from agentlab.evals.play.watching import Follower, Watch
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import Lines
@@ -35,95 +37,114 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 
 
+class Earlier:
+    """The conversations in a run folder, as they are there before anything is written."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.path
+        self._rows, self.ledger = Lines(folder.held(TURNS)), folder.ledger
+        self.takes = dict(self.ledger.takes)
+        for play, take in self._rows.takes.items():
+            self.takes[play] = max(take, self.takes.get(play, 0))
+
+    def trace(self, play: Play) -> Trace:
+        return self.ledger[play] if play in self.ledger else Trace(*play)
+
+    def rows(self, play: Play) -> list[TurnRow]:
+        """The turns of its last take; of a turn that was graded anew, the last row."""
+        found: dict[int, TurnRow] = {}
+        for content in self._rows.read((play, self.takes[play])):
+            try:
+                row = from_json(TurnRow, content)
+            except ValueError as problem:
+                raise RunError(f"{self._path}: a turn of {play[1]}: {problem}") from None
+            found[row.turn] = row
+        return [row for number, row in sorted(found.items()) if number != BEGUN_AGAIN]
+
+    def is_finished(self, assigned: Assignment) -> bool:
+        """Whether all its turns are there, and add up."""
+        if assigned.key not in self.takes:
+            return False
+        rows = self.rows(assigned.key)
+        if not {row.turn for row in rows} >= {*assigned.conversation.scored_turns}:
+            return False
+        return not rows or not fault_of(self.trace(assigned.key), rows, ended=True)
+
+
 class Account:
-    """Of the conversations `plays`, as far as they are in `folder` and are being played; `names` are those of the
-    whole run, so that every share of it numbers them alike."""
+    """Of the conversations `planned`, as far as they are in `folder` and are being played; those of `datasets` are
+    those of the whole run, so that every share of it numbers them alike. `watch` sees each that ends."""
 
     def __init__(
-        self, bench: Workbench, names: Iterable[str], plays: Iterable[Assignment], folder: RunFolder, budget: Budget
+        self,
+        bench: Workbench,
+        datasets: Sequence[Dataset],
+        planned: Sequence[Assignment],
+        folder: RunFolder,
+        watch: Watch | None = None,
     ) -> None:
         self._folder = folder
-        self._budget = budget
-        self._rows, self._ledger = Lines(folder.held(TURNS)), folder.ledger
-        self._takes = dict(self._ledger.takes)
-        for play, take in self._rows.takes.items():
-            self._takes[play] = max(take, self._takes.get(play, 0))
+        self._earlier = Earlier(folder)
+        self.budget = Budget(bench.spec.budget, bench.prices.cost)
         self.quarantined: dict[Play, str] = {}
         """Conversations that do not add up, and why; they are played again when the run is continued."""
-        self._finished: dict[Play, Assignment] = {}
-        self._left = 0
-        for assigned in plays:
-            key, answered = assigned.key, set[int]()
-            if key in self._takes:
-                answered = {row.turn for row in self._rows_of(key)}
-            ended = key in self._takes and answered >= {*assigned.conversation.scored_turns}
-            if ended and not (answered and fault_of(self._trace_of(key), self._rows_of(key), ended=True)):
-                self._finished[key] = assigned
-            else:
-                self._left += 1
-        self.fold = Fold(names)
-        self._cut = self._takes.keys() - self._finished.keys()
+        self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
+        self.left = {each.key: each for each in planned if each.key not in self._finished}
+        """What is still to be played to its end."""
+        self.fold = Fold(name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations)
+        self._cut = self._earlier.takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
         self._open: dict[Play, tuple[Trace, list[TurnRow]]] = {}
-
-    def is_finished(self, play: Play) -> bool:
-        """Whether an earlier sitting has finished it."""
-        return play in self._finished
+        self._follower = None if watch is None else Follower(watch, [each.key for each in planned])
 
     @property
-    def finished(self) -> Iterable[Play]:
-        """What earlier sittings have finished."""
-        return self._finished
+    def is_decided(self) -> bool:
+        return self._follower is not None and self._follower.is_decided
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.left and not self.quarantined
 
     @property
     def set_apart(self) -> list[Quarantined]:
         """The quarantined conversations, in an order that does not depend on when they ended."""
         return sorted((Quarantined(*play, cause=cause) for play, cause in self.quarantined.items()), key=place_of)
 
-    @property
-    def is_complete(self) -> bool:
-        return self._left == 0 and not self.quarantined
-
-    async def take_up(self, graders: Mapping[str, str], on_row: Callable[[TurnRow], None] | None) -> None:
-        """Fold in what earlier sittings left, graded anew where other `graders` gave the scores.
-
-        `on_row` is told of each turn of a conversation that is finished.
-        """
+    async def take_up(self, graders: Mapping[str, str]) -> None:
+        """Fold in what earlier sittings left, graded anew where other `graders` gave the scores."""
         header = self._folder.header
         anew = header["graders"] != graders or UNKNOWN in graders.values()
-        for trace in self._ledger.abandoned(self._takes):
+        for trace in self._earlier.ledger.abandoned(self._earlier.takes):
             self._count(trace)
             self.fold.flows[trace.flow].abandon(trace.events)
         for key in self._cut:
-            self._count(self._trace_of(key))
+            self._count(self._earlier.trace(key))
         for key, assigned in self._finished.items():
-            trace, rows = self._trace_of(key), self._rows_of(key)
+            trace, rows = self._earlier.trace(key), self._earlier.rows(key)
             self._count(trace)
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
-            if on_row is not None:
-                for row in rows:
-                    on_row(row)
+            self._follow(key, rows)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
 
     def begin(self, play: Play) -> Trace:
         """The trace of a conversation that is begun, perhaps anew."""
-        trace = Trace(*play, take=self._takes.get(play, -1) + 1)
+        trace = Trace(*play, take=self._earlier.takes.get(play, -1) + 1)
         if play in self._cut:
             self._cut.remove(play)
-            self.fold.flows[play[0]].abandon(self._trace_of(play).events)
-            for row in self._rows_of(play)[:1]:
+            self.fold.flows[play[0]].abandon(self._earlier.trace(play).events)
+            for row in self._earlier.rows(play)[:1]:
                 said: dict[str, Any] = {"turn": BEGUN_AGAIN, "take": trace.take, "user": "", "reply": None}
                 self._folder.append_turn(replace(row, **said))
-        trace.listeners += [self._folder.ledger_of(trace), self._budget.count]
+        trace.listeners += [self._folder.ledger_of(trace), self.budget.count]
         self._open[play] = trace, []
         return trace
 
-    async def turn_ended(self, play: Assignment, trace: Trace, played: PlayedTurn) -> TurnRow:
+    async def turn_ended(self, play: Assignment, trace: Trace, played: PlayedTurn) -> None:
         """Grade a turn and write its row."""
         took = time.perf_counter() - played.began
         events = trace.of_turn(played.number)
@@ -141,33 +162,33 @@ class Account:
             wall_seconds=took,
             **costs_of(events),
         )
-        row = await self._graded(row, play.conversation, trace)
-        self._open[play.key][1].append(row)
-        return row
+        self._open[play.key][1].append(await self._graded(row, play.conversation, trace))
 
     def conversation_ended(self, play: Play) -> None:
         """Check its ledger, fold it in, and let go of it."""
-        self._fold(play, ended=True)
-        self._left -= not play[1].startswith(INGEST)
+        rows = self._fold(play, ended=True)
+        self.left.pop(play, None)
+        self._follow(play, rows)
 
     def close(self) -> None:
         """Fold in what was begun and did not end; raises what was wrong with a scorer."""
         for play in list(self._open):
             self._fold(play, ended=False)
         for play in self._cut:
-            trace, rows = self._trace_of(play), self._rows_of(play)
+            trace, rows = self._earlier.trace(play), self._earlier.rows(play)
             self.fold.take(trace, rows, self._checked(trace, rows, ended=False))
         if self._grader.failure is not None:
             raise self._grader.failure
 
-    def let_go(self) -> None:
-        """Write what was not written yet."""
-        self._folder.flush()
+    def _follow(self, play: Play, rows: Sequence[TurnRow]) -> None:
+        if self._follower is not None:
+            self._follower.ended(play, rows)
 
-    def _fold(self, play: Play, *, ended: bool) -> None:
+    def _fold(self, play: Play, *, ended: bool) -> list[TurnRow]:
         trace, rows = self._open.pop(play)
         self.fold.take(trace, rows, self._checked(trace, rows, ended=ended))
         trace.listeners.append(self._late)
+        return rows
 
     def _late(self, trace: Trace, event: Event) -> None:
         """Of a task that a flow left behind: no turn counts it."""
@@ -191,7 +212,7 @@ class Account:
         filled: list[Event] = []
         if isinstance(conversation, Question):
             filling = row.flow, ingest_name(row.dataset, conversation), row.epoch
-            filled = (self._open[filling][0] if filling in self._open else self._trace_of(filling)).events
+            filled = (self._open[filling][0] if filling in self._open else self._earlier.trace(filling)).events
         scores = await self._grader.grade(conversation, row, trace, filled)
         row = replace(row, scores=scores)
         self._folder.append_turn(row)
@@ -199,18 +220,4 @@ class Account:
 
     def _count(self, trace: Trace) -> None:
         for event in trace.events:
-            self._budget.count(trace, event)
-
-    def _trace_of(self, play: Play) -> Trace:
-        return self._ledger[play] if play in self._ledger else Trace(*play)
-
-    def _rows_of(self, play: Play) -> list[TurnRow]:
-        """The turns of its last take in the folder; of a turn that was graded anew, the last row."""
-        found: dict[int, TurnRow] = {}
-        for content in self._rows.read((play, self._takes[play])):
-            try:
-                row = from_json(TurnRow, content)
-            except ValueError as problem:
-                raise RunError(f"{self._folder.path}: a turn of {play[1]}: {problem}") from None
-            found[row.turn] = row
-        return [row for number, row in sorted(found.items()) if number != BEGUN_AGAIN]
+            self.budget.count(trace, event)

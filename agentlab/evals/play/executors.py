@@ -46,24 +46,13 @@ def _processes(workers: int, _: str | None) -> Iterator[Executor]:
     # Spawned: a fork would copy threads that hold locks.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
     try:
-        yield _Spawning(pool)
+        yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Spawning:
-    """A pool that starts its processes where it is given something to do."""
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
-        with _interrupts_put_off():
-            return self._pool.submit(function, *arguments)
-
-
 @contextlib.contextmanager
-def _interrupts_put_off() -> Iterator[None]:
+def interrupts_put_off() -> Iterator[None]:
     """Processes and threads that begin here hear nothing of Ctrl-C until they say what they do with it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -99,7 +88,7 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
     dask: Any = distributed
     with contextlib.ExitStack() as opened:
         if is_ours := scheduler is None:
-            with _interrupts_put_off():
+            with interrupts_put_off():
                 cluster = dask.LocalCluster(
                     n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
                 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Memory
-from agentlab.evals.play.memories import Assignment
+from agentlab.evals.play.plan import Assignment
 from agentlab.session.session import Session
 from agentlab.wire.recorder import Recorder
 from agentlab.workbench.seat import Seat
@@ -36,10 +36,6 @@ class Fork:
     def header(self) -> dict[str, Any]:
         flows = {label: variant.label for label, variant in self.before.items()}
         return {"of": self.of, "turn": self.turn, "flows": flows}
-
-    def begins(self, play: Assignment) -> Assignment:
-        """Who plays the first turns of it."""
-        return replace(play, variant=self.before[play.variant.label])
 
     def recorder(self, bench: Workbench) -> Recorder:
         """For the first turns: they ask nobody."""

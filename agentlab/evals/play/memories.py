@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
-from agentlab.data.conversations import Conversation
-from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
+from agentlab.evals.play.account import Account
+from agentlab.evals.play.plan import Assignment, Stopped
 from agentlab.evals.store.rows import Play
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
@@ -31,43 +30,12 @@ log = logging.getLogger(__name__)
 _AGENTS = ("agent", "assistant")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One conversation to be played through one flow."""
-
-    variant: Variant
-    dataset: Dataset
-    conversation: Conversation
-    name: str
-    epoch: int
-
-    @property
-    def key(self) -> Play:
-        return self.variant.label, self.name, self.epoch
-
-
-class BudgetSpent(Exception):
-    """A memory could not be filled for what the budget holds."""
-
-
 class Memories:
-    """The memory of each conversation of a run. What a memory set tells is written once, by whoever asks first.
+    """The memory of each conversation of a run. What a memory set tells is written once, by whoever asks first."""
 
-    `begin` opens the trace of a flow that fills its memory, `ended` is told once nobody asks that memory any more, and
-    `over_budget` says whether it may go on.
-    """
-
-    def __init__(
-        self,
-        bench: Workbench,
-        begin: Callable[[Play], Trace],
-        ended: Callable[[Play], None],
-        over_budget: Callable[[], bool],
-    ) -> None:
+    def __init__(self, bench: Workbench, account: Account) -> None:
         self._bench = bench
-        self._begin = begin
-        self._ended = ended
-        self._over_budget = over_budget
+        self._account = account
         self._due: Counter[Play | None] = Counter()
         """Questions to come, by the memory they are asked against."""
         self._filled: dict[Play, Memory] = {}
@@ -83,7 +51,7 @@ class Memories:
         """What the conversation has to itself: a fresh memory, the one that its data set says it begins with (and its
         folder, where flows keep more than facts), or for a question a snapshot of the filled one.
 
-        Raises BudgetSpent where filling it would cost more than is left.
+        Raises Stopped where filling it would cost more than is left.
         """
         key = self._key(assigned)
         if key is None:
@@ -114,7 +82,7 @@ class Memories:
         was_filled = self._filled.pop(key, None) is not None
         await self._open.pop(key).aclose()
         if was_filled and self._bench.spec.ingest == "flow":
-            self._ended(key)
+            self._account.conversation_ended(key)
 
     def _key(self, assigned: Assignment) -> Play | None:
         """Which filled memory is asked; None where the conversation has one of its own, or none."""
@@ -131,9 +99,9 @@ class Memories:
         assert memory is not None and isinstance(question, Question), "as the key says"
         sessions = assigned.dataset.told[question.memory_of]
         if self._bench.spec.ingest == "flow":
-            if self._over_budget():
-                raise BudgetSpent
-            await self._play(self._begin(key), variant, sessions, memory)
+            if self._account.budget.is_spent:
+                raise Stopped
+            await self._play(self._account.begin(key), variant, sessions, memory)
         else:
             try:
                 await self._write_down(sessions, memory)
@@ -158,8 +126,8 @@ class Memories:
         for part in sessions:
             session.forget_history()
             for told in part.turns:
-                if self._over_budget():
-                    raise BudgetSpent
+                if self._account.budget.is_spent:
+                    raise Stopped
                 asked = UserTurn(
                     text=f"{told.speaker}: {told.text}",
                     speaker_id=told.speaker,

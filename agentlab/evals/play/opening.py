@@ -25,6 +25,8 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
+_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
+"""Of the spec of a run that is continued."""
 
 
 def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> None:
@@ -114,23 +116,19 @@ def open_folder(
         "prices_dated": bench.prices.dated,
     }
     prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
-    if prompt_files:
-        header["prompt_files"] = prompt_files
-    if fork is not None:
-        header["fork"] = fork.header
-    if shards is not None:
-        header["shards"] = shards
-    if plan is not None:
-        header["sequential"] = dict(plan)
-    header, _ = scrubbed(header)
+    special = {
+        "prompt_files": prompt_files or None,
+        "fork": None if fork is None else fork.header,
+        "shards": shards,
+        "sequential": plan,
+    }
+    header, _ = scrubbed(header | {name: value for name, value in special.items() if value is not None})
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
     before = folder.header
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
-        may_change = (
-            ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded") if part == "spec" else ()
-        )
+        may_change = _MAY_CHANGE if part == "spec" else ()
         was, now = before.get(part, {}), header.get(part, {})
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
@@ -141,10 +139,6 @@ def open_folder(
     folder.check_seal(regrade=True)
     folder.mend()
     return folder
-
-
-_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
-"""Of the spec of a run that is continued."""
 
 
 def _versions() -> dict[str, str]:

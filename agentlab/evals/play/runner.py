@@ -84,9 +84,7 @@ async def run(
             folder = open_folder(bench, datasets, path, resume, shards=parts, plan=plan, fork=fork)
             log_to(folder.path)
             if opened is None:
-                player = Player(bench, datasets, folder, on_progress, on_event, fork=fork, watch=watch)
-                await player.play_all()
-                played = player.played
+                played = await Player(bench, datasets, folder, on_progress, on_event, fork=fork, watch=watch).play()
             else:
                 played = await play_in_shards(bench, datasets, folder, opened, on_progress)
             found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())

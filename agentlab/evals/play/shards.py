@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.play.executors import Executor, Opener
+from agentlab.evals.play.executors import Executor, Opener, interrupts_put_off
 from agentlab.evals.play.opening import open_folder
-from agentlab.evals.play.player import Played, Player, Share
+from agentlab.evals.play.plan import Share, assignments, turns_of
+from agentlab.evals.play.player import Played, Player
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder, locked
 from agentlab.evals.store.log import run_log
@@ -42,8 +42,6 @@ SECONDS_TO_END = 10.0
 MOST_DEATHS = 3
 """Of workers, before it is no accident any more."""
 _Limit = TypeVar("_Limit", LimitSpec, BudgetSpec)
-PROGRESS = "progress.json"
-"""How far a worker is, and what its models let be sent to them; it is there while the run is played."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +52,21 @@ class Shard:
     objects: Mapping[tuple[str, str], Any]
     run: str
     """The folder of the whole run."""
-    number: int
-    parts: int
+    share: Share
 
     @property
     def folder(self) -> Path:
-        return Path(self.run) / "shards" / f"{self.number:04}"
+        return Path(self.run) / "shards" / f"{self.share.number:04}"
+
+    @property
+    def progress(self) -> Path:
+        """How far its worker is; the file is there while the run is played."""
+        return self.folder / "progress.json"
 
 
 def play_shard(shard: Shard) -> Played:
     """Play a shard, or what is left of it; runs in a worker."""
-    bench, loop = Workbench(shard.spec, shard.objects, shard.parts), Loop()
+    bench, loop = Workbench(shard.spec, shard.objects, shard.share.parts), Loop()
     try:
         return loop.wait(_play(bench, shard))
     except AgentlabError as problem:
@@ -76,32 +78,24 @@ def play_shard(shard: Shard) -> Played:
 
 
 async def _play(bench: Workbench, shard: Shard) -> Played:
-    datasets = bench.datasets()
+    def report(progress: RunProgress) -> None:
+        with contextlib.suppress(OSError):
+            shard.progress.write_bytes(msgspec.json.encode(progress))
+
     stop = Path(shard.run) / "shards" / "stop"
-    share = Share(shard.number, shard.parts)
     with run_log() as log_to, locked(shard.folder):
+        datasets = bench.datasets()
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
-        player = Player(bench, datasets, folder, lambda progress: None, share=share)
-        playing = asyncio.create_task(player.play_all())
-        progress = shard.folder / PROGRESS
+        playing = asyncio.create_task(Player(bench, datasets, folder, report, share=shard.share).play())
         while not playing.done():
             if stop.exists():
                 playing.cancel()
-            _tell(player.pace, bench, progress)
             await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
         if playing.cancelled():
-            progress.unlink(missing_ok=True)
+            shard.progress.unlink(missing_ok=True)
             raise RunError("the run was interrupted")
-        await playing
-        _tell(player.pace, bench, progress)
-        return player.played
-
-
-def _tell(pace: Pace, bench: Workbench, file: Path) -> None:
-    told = _Told(pace.total, pace.done, pace.failed, pace.label)
-    with contextlib.suppress(OSError):
-        file.write_bytes(msgspec.json.encode(told))
+        return await playing
 
 
 async def play_in_shards(
@@ -119,17 +113,16 @@ async def play_in_shards(
     await driver.prepare()
     folder.unseal()
     try:
-        for deaths in range(MOST_DEATHS + 1):
+        for deaths in range(1, MOST_DEATHS + 2):
             try:
                 with opened() as executor:
                     return await driver.play(executor)
             except BrokenExecutor:
-                if deaths == MOST_DEATHS:
-                    raise RunError(
-                        f"{folder.path}: workers died {deaths + 1} times, perhaps for want of memory; --resume goes on,"
-                        " with fewer --workers if that was it"
-                    ) from None
-        raise AssertionError("unreachable")
+                log.info("a worker died, the %d. one", deaths)
+        raise RunError(
+            f"{folder.path}: workers died {deaths} times, perhaps for want of memory; --resume goes on,"
+            " with fewer --workers if that was it"
+        )
     except BaseException:
         with contextlib.suppress(OSError):
             driver.stop.touch()
@@ -147,25 +140,24 @@ class _Driver:
         on_progress: Callable[[RunProgress], None],
     ) -> None:
         self._bench, self._datasets = bench, datasets
-        self._parts: int = folder.header["shards"]
+        parts: int = folder.header["shards"]
         # What a provider says each worker learns for itself, and knows that it is one of several; what only the spec
         # knows is shared out.
         given = {
-            "concurrency": -(-bench.spec.concurrency // self._parts),
-            "limits": {
-                name: _share(f"limits: {name}", limit, self._parts) for name, limit in bench.spec.limits.items()
-            },
-            "budget": _share("the budget", bench.spec.budget, self._parts),
+            "concurrency": -(-bench.spec.concurrency // parts),
+            "limits": {name: _part(f"limits: {name}", limit, parts) for name, limit in bench.spec.limits.items()},
+            "budget": _part("the budget", bench.spec.budget, parts),
         }
-        spec = bench.spec.model_copy(update=given)
-        run = str(folder.path.resolve())
+        spec, run = bench.spec.model_copy(update=given), str(folder.path.resolve())
         self._shards = [
-            Shard(spec=spec, objects=bench.objects, run=run, number=number, parts=self._parts)
-            for number in range(self._parts)
+            Shard(spec=spec, objects=bench.objects, run=run, share=Share(number, parts)) for number in range(parts)
         ]
         self.stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
-        self._told = [_Told(total=self._turns_of(shard)) for shard in self._shards]
+        self._told = [
+            RunProgress(done=0, failed=0, total=turns_of(assignments(bench, datasets, shard.share)))
+            for shard in self._shards
+        ]
         """What the worker of each shard said last."""
         self._pace = Pace(sum(told.total for told in self._told), on_progress)
 
@@ -196,11 +188,12 @@ class _Driver:
         """Raises BrokenExecutor where a worker died; what is done is kept."""
         self._look()
         self._pace.begin()
-        futures = {
-            shard.number: executor.submit(play_shard, shard)
-            for shard in self._shards
-            if shard.number not in self._played
-        }
+        with interrupts_put_off():
+            futures = {
+                number: executor.submit(play_shard, shard)
+                for number, shard in enumerate(self._shards)
+                if number not in self._played
+            }
         while futures:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
             self._look()
@@ -211,36 +204,31 @@ class _Driver:
                 self._played[number] = played
         self._look()
         fold = Fold(())
-        all_played = [played for _, played in sorted(self._played.items())]
-        for played in all_played:
+        parts = [played for _, played in sorted(self._played.items())]
+        for played in parts:
             fold.merge(played.flows)
-        if spent := sum(played.is_spent for played in all_played):
-            log.warning("%d of %d parts of the budget are spent; the run can be resumed with more", spent, self._parts)
+        if spent := sum(played.is_spent for played in parts):
+            log.warning("%d of %d parts of the budget are spent; the run can be resumed with more", spent, len(parts))
         return Played(
             flows=fold.flows,
-            is_complete=all(played.is_complete for played in all_played),
-            quarantined=sorted((apart for played in all_played for apart in played.quarantined), key=place_of),
-            limits=_of_all([played.limits for played in all_played]),
+            is_complete=all(played.is_complete for played in parts),
+            quarantined=sorted((apart for played in parts for apart in played.quarantined), key=place_of),
+            limits=_of_all([played.limits for played in parts]),
         )
 
     def forget_progress(self) -> None:
         for shard in self._shards:
-            (shard.folder / PROGRESS).unlink(missing_ok=True)
+            shard.progress.unlink(missing_ok=True)
 
     def _look(self) -> None:
         """See how far the workers are."""
-        for shard in self._shards:
+        for number, shard in enumerate(self._shards):
             with contextlib.suppress(OSError, ValueError):
-                self._told[shard.number] = msgspec.json.decode((shard.folder / PROGRESS).read_bytes(), type=_Told)
+                self._told[number] = msgspec.json.decode(shard.progress.read_bytes(), type=RunProgress)
         done, failed, total = (sum(getattr(told, name) for told in self._told) for name in ("done", "failed", "total"))
         if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
             label = next((told.label for told in reversed(self._told) if told.label), "")
             self._pace.stands_at(done, failed, total, label)
-
-    def _turns_of(self, shard: Shard) -> int:
-        share = Share(shard.number, self._parts)
-        turns = sum(len(each.scored_turns) for dataset in self._datasets for each in share.of(dataset))
-        return turns * len(self._bench.variants) * self._bench.spec.epochs
 
 
 def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -253,7 +241,7 @@ def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[
     return found
 
 
-def _share(name: str, limit: _Limit, parts: int) -> _Limit:
+def _part(name: str, limit: _Limit, parts: int) -> _Limit:
     """One of `parts` equal parts of what is counted; minutes pass for all of them at once."""
     shared = {}
     for what, most in limit.model_dump(exclude_none=True).items():
@@ -273,11 +261,3 @@ def _result(future: Any) -> Played:
     except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
         raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
     return played
-
-
-class _Told(Struct):
-    total: int
-    """Turns that earlier sittings left."""
-    done: int = 0
-    failed: int = 0
-    label: str = ""

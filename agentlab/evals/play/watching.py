@@ -6,7 +6,7 @@ first would decide: so a conversation is handed on once every flow has played it
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -33,22 +33,16 @@ class Follower:
 
     def __init__(self, watch: Watch, plays: Iterable[Play]) -> None:
         self._watch = watch
-        self._due: defaultdict[str, set[Play]] = defaultdict(set)
-        for play in plays:
-            self._due[play[1]].add(play)
-        self._plays = {name: sorted(due) for name, due in self._due.items()}
+        self._due = Counter(name for _, name, _ in plays)
+        """How often each conversation is played."""
         self._left = deque(watch.order)
-        self._rows: defaultdict[Play, list[TurnRow]] = defaultdict(list)
+        self._ended: defaultdict[str, dict[Play, Sequence[TurnRow]]] = defaultdict(dict)
         self.is_decided = False
 
-    def written(self, row: TurnRow) -> None:
-        self._rows[row.play].append(row)
-
-    def finished(self, *plays: Play) -> None:
-        """To be called when all turns of these were written."""
-        for play in plays:
-            self._due[play[1]].discard(play)
-        while self._left and not self.is_decided and not self._due[self._left[0]]:
+    def ended(self, play: Play, rows: Sequence[TurnRow]) -> None:
+        """Take the turns of a conversation that one flow has played."""
+        self._ended[play[1]][play] = rows
+        while self._left and not self.is_decided and len(self._ended[self._left[0]]) == self._due[self._left[0]]:
             name = self._left.popleft()
-            rows = [row for play in self._plays[name] for row in self._rows.pop(play, ())]
-            self.is_decided = self._watch.fold(name, values_of(rows))
+            played = [row for _, turns in sorted(self._ended.pop(name).items()) for row in turns]
+            self.is_decided = self._watch.fold(name, values_of(played))
