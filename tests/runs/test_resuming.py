@@ -87,8 +87,7 @@ def test_a_price_table_of_ones_own(dataset, tmp_path):
         guessed = estimate(laboratory.bench, laboratory.bench.datasets())
         flow = laboratory.run_sync(out=tmp_path / "run").summary["flows"]["rag_only"]
     assert flow["cost_usd"] == pytest.approx(6 * (600 * 2 + 400 * 0.5 + 100 * 10) / 1e6)
-    assert (guessed.turns, guessed.llm_calls) == (6, 6)
-    assert guessed.usd is not None
+    assert "6 turns, about 6 model calls" in guessed and guessed.endswith("about $0.01")
 
 
 def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):

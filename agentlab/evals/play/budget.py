@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Usage
-from agentlab.core.names import Mode
 from agentlab.core.trace import Totals, Trace, add_up, billed
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
@@ -23,66 +21,39 @@ WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What a run will take, as far as it can be known before; None where it cannot."""
-
-    flows: int
-    conversations: int
-    turns: int
-    """Both over all flows and epochs."""
-    llm_calls: float
-    at_least: bool
-    """True where a flow does not say how often it asks (`CALLS_PER_TURN`): one call a turn is then assumed."""
-    seconds: float | None
-    usd: float | None
-    mode: Mode = "live"
-    unpriced: tuple[str, ...] = ()
-    """Models that will be asked and that no price table has."""
-
-    def __str__(self) -> str:
-        calls = f"{'at least' if self.at_least else 'about'} {self.llm_calls:.0f}"
-        flows = f" over {self.flows} flows" if self.flows > 1 else ""
-        what = f"{self.conversations} conversations, {self.turns} turns{flows}, {calls} model calls"
-        if self.mode == "replay":
-            return f"{what}, all from recordings: no model is asked, nothing is billed"
-        minutes = "unknown time" if self.seconds is None else f"about {max(1, round(self.seconds / 60))} min"
-        usd = "price unknown" if self.usd is None else f"about ${self.usd:.2f}"
-        known = "; what is recorded is not asked again" if self.mode == "auto" else ""
-        lacking = "".join(
-            f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
-            f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
-            for model in self.unpriced
-        )
-        return f"{what}, {minutes}, {usd}{known}{lacking}"
-
-
-def estimate(bench: Workbench, datasets: tuple[Dataset, ...]) -> Estimate:
+def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
     """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
-    conversations = sum(len(d.conversations) for d in datasets) * len(bench.variants) * bench.spec.epochs
-    turns = sum(d.turns for d in datasets) * bench.spec.epochs
+    variants, spec = bench.variants, bench.spec
+    conversations = sum(len(d.conversations) for d in datasets) * len(variants) * spec.epochs
+    turns = sum(d.turns for d in datasets) * spec.epochs
     writes = 0
-    if bench.spec.ingest == "flow":
+    if spec.ingest == "flow":
         told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
-        writes = WRITE_CALLS_GUESSED * told * bench.spec.epochs
-    calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in bench.variants]
+        writes = WRITE_CALLS_GUESSED * told * spec.epochs
+    calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
+    # A flow that does not say how often it asks is taken to ask once a turn.
+    about = "at least" if any(v.says("CALLS_PER_TURN") is None for v in variants) else "about"
+    flows = f" over {len(variants)} flows" if len(variants) > 1 else ""
+    work = f"{conversations} conversations, {turns * len(variants)} turns{flows}, {about} {sum(calls):.0f} model calls"
+    if spec.mode == "replay":
+        return f"{work}, all from recordings: no model is asked, nothing is billed"
 
-    def total(per_call: Iterable[float | None]) -> float | None:
-        sums = zip(calls, per_call, strict=True)
-        found: float | None = add_up(None if each is None else made * each for made, each in sums)
-        return found
+    def total(per_call: Callable[[str], float | None]) -> float | None:
+        found = [(made, per_call(v.model)) for made, v in zip(calls, variants, strict=True)]
+        summed: float | None = add_up(None if each is None else made * each for made, each in found)
+        return summed
 
-    return Estimate(
-        flows=len(bench.variants),
-        conversations=conversations,
-        turns=turns * len(bench.variants),
-        llm_calls=sum(calls),
-        at_least=any(v.says("CALLS_PER_TURN") is None for v in bench.variants),
-        seconds=total(bench.seconds_per_call(v.model) for v in bench.variants),
-        usd=total(bench.prices.cost(v.model, CALL_GUESSED) for v in bench.variants),
-        mode=bench.spec.mode,
-        unpriced=tuple(dict.fromkeys(v.model for v in bench.variants if bench.prices.of(v.model) is None)),
+    seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, CALL_GUESSED))
+    minutes = "unknown time" if seconds is None else f"about {max(1, round(seconds / 60))} min"
+    usd = "price unknown" if dollars is None else f"about ${dollars:.2f}"
+    known = "; what is recorded is not asked again" if spec.mode == "auto" else ""
+    lacking = "".join(
+        f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
+        f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
+        for model in dict.fromkeys(v.model for v in variants)
+        if bench.prices.of(model) is None
     )
+    return f"{work}, {minutes}, {usd}{known}{lacking}"
 
 
 class Budget:
@@ -90,8 +61,7 @@ class Budget:
 
     def __init__(self, limits: BudgetSpec, cost: Callable[[str, Usage], float | None]) -> None:
         """`cost` is in dollars, of a call of a model."""
-        self._limits = limits
-        self._is_limited = limits != BudgetSpec()
+        self._limits: dict[str, float] = limits.model_dump(exclude_none=True)
         self._cost = cost
         self._paid = Totals()
         self._began = time.monotonic()
@@ -99,7 +69,7 @@ class Budget:
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
-        if not (self._is_limited and event.costed and event.origin == "live"):
+        if not (self._limits and event.costed and event.origin == "live"):
             return
         paid = billed([event])
         if isinstance(event, ModelCall) and _is_broken_off(event):
@@ -123,29 +93,25 @@ class Budget:
         return self._has_reached(OVERDRAFT)
 
     def _has_reached(self, share: float) -> bool:
-        if not self._is_limited:
+        if not self._limits:
             return False
-        usd, calls, tokens, minutes = (getattr(self._limits, name) for name in ("usd", "calls", "tokens", "minutes"))
-        totals = self._paid
-        paid, used = totals.cost_usd, add_up((totals.input_tokens, totals.output_tokens))
-        if usd is not None and paid is None:
-            self._tell("a reply reported no tokens, so dollars can no longer be counted; the run stops here")
-            return True
-        if tokens is not None and used is None:
-            self._tell("a reply reported no tokens, so they can no longer be counted; the run stops here")
-            return True
-        passed = (time.monotonic() - self._began) / 60
-        spent = ((paid, usd), (totals.llm_calls, calls), (used, tokens), (passed, minutes))
-        over = any(most is not None and reached is not None and reached >= share * most for reached, most in spent)
-        if over:
-            told = f"${paid or 0.0:.4f}, {totals.llm_calls} calls, {used or 0} tokens, {passed:.1f} minutes"
-            self._tell(f"the budget is spent: {told}; the run stops here and can be resumed")
-        return over
-
-    def _tell(self, why: str) -> None:
-        if not self._has_told:
+        paid, minutes = self._paid, (time.monotonic() - self._began) / 60
+        tokens = add_up((paid.input_tokens, paid.output_tokens))
+        spent = {"usd": paid.cost_usd, "calls": paid.llm_calls, "tokens": tokens, "minutes": minutes}
+        why = ""
+        for name, most in self._limits.items():
+            if (reached := spent[name]) is None:
+                counted = "dollars" if name == "usd" else "they"
+                why = f"a reply reported no tokens, so {counted} can no longer be counted; the run stops here"
+            elif reached >= share * most and not why:
+                told = (
+                    f"${paid.cost_usd or 0.0:.4f}, {paid.llm_calls} calls, {tokens or 0} tokens, {minutes:.1f} minutes"
+                )
+                why = f"the budget is spent: {told}; the run stops here and can be resumed"
+        if why and not self._has_told:
             log.warning("%s", why)
-        self._has_told = True
+            self._has_told = True
+        return bool(why)
 
 
 def _is_broken_off(call: ModelCall) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Memory
+from agentlab.evals.play.memories import write_facts
 from agentlab.evals.play.plan import Assignment
 from agentlab.session.session import Session
 from agentlab.wire.recorder import Recorder
@@ -64,8 +65,5 @@ class Fork:
         memory, _ = await opened.enter_async_context(bench.memory(play.variant))
         facts = await session.memory.facts() if session.memory is not None else ()
         if facts and memory is not None:
-            ids = iter([fact.id for fact in facts])
-            vectors = await bench.embedder.embed([fact.text for fact in facts])
-            moments = [fact.created for fact in facts]
-            await memory.ingest([fact.text for fact in facts], vectors, created=moments, new_id=lambda: next(ids))
+            await write_facts(bench, memory, facts)
         return memory

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from agentlab.core.errors import MemoryUnavailable
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
@@ -104,20 +104,17 @@ class Memories:
             await self._play(self._account.begin(key), variant, sessions, memory)
         else:
             try:
-                await self._write_down(sessions, memory)
+                facts = [
+                    Fact(id=turn.id, text=f"{session.date}, {turn.speaker}: {turn.text}", created=session.moment)
+                    for session in sessions
+                    for turn in session.turns
+                ]
+                await write_facts(self._bench, memory, facts)
             except MemoryUnavailable as gone:
                 # Should it come back, it is still empty: each question says that there is no memory, and is marked.
                 log.warning("what was told could not be written to memory: %s", gone)
                 return UnavailableMemory(str(variant.memory), str(gone))
         return memory
-
-    async def _write_down(self, sessions: Sequence[ToldSession], memory: Memory) -> None:
-        said = [(session, turn) for session in sessions for turn in session.turns]
-        texts = [f"{session.date}, {turn.speaker}: {turn.text}" for session, turn in said]
-        vectors = await self._bench.embedder.embed(texts)
-        ids = iter([turn.id for _, turn in said])
-        moments = [session.moment for session, _ in said]
-        await memory.ingest(texts, vectors, created=moments, new_id=lambda: next(ids))
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
         session = await self._bench.session(variant, Seat(trace=trace, memory=memory))
@@ -140,6 +137,13 @@ class Memories:
                     session.notify(INGEST_FAILED, str(played.error))
                 await driver.finish()
                 number += 1
+
+
+async def write_facts(bench: Workbench, memory: Memory, facts: Sequence[Fact]) -> None:
+    """Write facts to memory as they are, with their ids and times."""
+    texts, ids = [fact.text for fact in facts], iter([fact.id for fact in facts])
+    vectors = await bench.embedder.embed(texts)
+    await memory.ingest(texts, vectors, created=[fact.created for fact in facts], new_id=lambda: next(ids))
 
 
 async def _tell(told: ToldTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +18,6 @@ from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.play.fork import Fork
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.measures import check_primary
 from agentlab.workbench.variants import Variant
@@ -27,6 +26,8 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 _MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
 """Of the spec of a run that is continued."""
+_SPECIAL = ("prompt_files", "fork", "shards", "sequential")
+"""Of a header, where there is any."""
 
 
 def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> None:
@@ -87,42 +88,35 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
         )
 
 
-def open_folder(
-    bench: Workbench,
-    datasets: tuple[Dataset, ...],
-    path: Path,
-    resume: bool,
-    *,
-    shards: int | None = None,
-    plan: Mapping[str, Any] | None = None,
-    fork: Fork | None = None,
-) -> RunFolder:
+def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resume: bool, **special: Any) -> RunFolder:
     """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
 
-    A new run is cut into `shards`; one that is there keeps the number it was cut into, and None is none. `plan` is that
-    of a run which may stop early.
+    `special` is None or what makes the run one of its kind: the `fork` it is, the `shards` it is cut into (one that is
+    there keeps their number), the plan of a `sequential` run, which may stop early.
     """
-    header: dict[str, Any] = {
-        "run_id": path.name,
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "spec": bench.spec.model_dump(mode="json"),
-        "datasets": {
-            d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
-        },
-        "graders": fingerprints(bench.scorers, bench.embedder.name),
-        "models": bench.answering(),
-        "versions": _versions(),
-        "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
-        "prices_dated": bench.prices.dated,
+    special["prompt_files"] = {
+        f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()
     }
-    prompt_files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
-    special = {
-        "prompt_files": prompt_files or None,
-        "fork": None if fork is None else fork.header,
-        "shards": shards,
-        "sequential": plan,
-    }
-    header, _ = scrubbed(header | {name: value for name, value in special.items() if value is not None})
+    header, _ = scrubbed(
+        {
+            "run_id": path.name,
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "spec": bench.spec.model_dump(mode="json"),
+            "datasets": {
+                d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
+            },
+            "graders": fingerprints(bench.scorers, bench.embedder.name),
+            "models": bench.answering(),
+            "versions": _versions(),
+            "machine": {
+                "system": platform.platform(),
+                "python": sys.version.split()[0],
+                "processor": platform.machine(),
+            },
+            "prices_dated": bench.prices.dated,
+            **{name: special[name] for name in _SPECIAL if special.get(name)},
+        }
+    )
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
@@ -133,7 +127,7 @@ def open_folder(
         other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
         if other:
             raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
-    if ("shards" in before) != (shards is not None):
+    if ("shards" in before) != ("shards" in header):
         how = "with --executor" if "shards" in before else "without --executor"
         raise RunError(f"{path} was begun {how}; go on with it {how}")
     folder.check_seal(regrade=True)

@@ -57,8 +57,6 @@ class Played:
     quarantined: Sequence[Quarantined] = ()
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By model, as a summary tells them."""
-    problem: str | None = None
-    """What ended it, in a line."""
 
 
 class Player:

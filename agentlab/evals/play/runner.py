@@ -59,12 +59,13 @@ async def run(
     """
     shards = (os.cpu_count() or 1) if workers is None else workers
     opened = None if executor is None else opener(executor, shards, scheduler)
-    if opened is not None and on_event is not None:
-        raise ConfigError("what flows tell while they work does not come from other processes; run without --executor")
-    if opened is not None and watch is not None:
-        raise ConfigError("a gate that looks while flows are played needs them in this process; run without --executor")
-    if opened is not None and fork is not None:
-        raise ConfigError("a fork is played in this process; run it without an executor")
+    for given, why in (
+        (on_event, "what flows tell while they work does not come from other processes; run without --executor"),
+        (watch, "a gate that looks while flows are played needs them in this process; run without --executor"),
+        (fork, "a fork is played in this process; run it without an executor"),
+    ):
+        if opened is not None and given is not None:
+            raise ConfigError(why)
     datasets = bench.datasets()
     check_run(bench, datasets, resume)
     if resume and out is None:
@@ -79,9 +80,12 @@ async def run(
             for variant in bench.variants:
                 await bench.tool_managers(variant)
         with locked(path):
-            plan = watch.plan if watch else None
-            parts = None if opened is None else shards
-            folder = open_folder(bench, datasets, path, resume, shards=parts, plan=plan, fork=fork)
+            special = {
+                "fork": None if fork is None else fork.header,
+                "shards": None if opened is None else shards,
+                "sequential": None if watch is None else watch.plan,
+            }
+            folder = open_folder(bench, datasets, path, resume, **special)
             log_to(folder.path)
             if opened is None:
                 played = await Player(bench, datasets, folder, on_progress, on_event, fork=fork, watch=watch).play()

@@ -70,7 +70,7 @@ def play_shard(shard: Shard) -> Played:
     try:
         return loop.wait(_play(bench, shard))
     except AgentlabError as problem:
-        return Played(flows={}, is_complete=False, problem=str(problem))
+        raise RunError(str(problem)) from None  # of any kind, and plain enough to be sent
     finally:
         if loop.is_running:
             loop.wait(bench.close_all())
@@ -198,10 +198,7 @@ class _Driver:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
             self._look()
             for number in [number for number, future in futures.items() if future.done()]:
-                played = _result(futures.pop(number))
-                if played.problem is not None:
-                    raise RunError(played.problem)
-                self._played[number] = played
+                self._played[number] = _result(futures.pop(number))
         self._look()
         fold = Fold(())
         parts = [played for _, played in sorted(self._played.items())]
@@ -256,7 +253,7 @@ def _part(name: str, limit: _Limit, parts: int) -> _Limit:
 def _result(future: Any) -> Played:
     try:
         played: Played = future.result()
-    except BrokenExecutor:
+    except (BrokenExecutor, AgentlabError):
         raise
     except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
         raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
