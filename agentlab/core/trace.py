@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -42,7 +41,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     @classmethod
     def sum(cls, parts: Iterable[Totals]) -> Totals:
         """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
-        parts = [part for part in parts if part is not _NOTHING]
+        parts = [*parts]
         if len(parts) < 2:
             return parts[0] if parts else _NOTHING
         return cls(**dict(zip(_NAMES, map(add_up, zip(*map(_values, parts), strict=True)), strict=True)))
@@ -71,7 +70,7 @@ _NOTHING = Totals()
 _id = attrgetter("id")
 
 
-def _price(event: Event, parents: set[int]) -> Totals:
+def _price(event: Event, parents: Container[int | None] = ()) -> Totals:
     seconds = 0.0 if event.id in parents else event.seconds
     match event:
         case ModelCall(completion=Completion(usage=usage)):
@@ -99,7 +98,7 @@ def fold(events: Iterable[Event]) -> Totals:
 
 def billed(events: Iterable[Event]) -> Totals:
     """What was asked for just now, and so is paid for: the totals without what came from a recording."""
-    return Totals.sum(_price(event, set()) for event in events if event.costed and event.origin == "live")
+    return Totals.sum(_price(event) for event in events if event.costed and event.origin == "live")
 
 
 def critical_path(events: Iterable[Event]) -> float:
@@ -107,17 +106,15 @@ def critical_path(events: Iterable[Event]) -> float:
 
     A parent weighs what the longest path through its children weighs; background work weighs nothing.
     """
-    children: dict[int | None, list[Event]] = defaultdict(list)
+    parts: dict[int | None, list[Event]] = defaultdict(list)
     for event in sorted(events, key=_id):
         if not event.background:
-            children[event.parent].append(event)
-    return longest_path(children[None], partial(_weight, children))
-
-
-def _weight(children: Mapping[int | None, list[Event]], event: Event) -> float:
-    # No closure that calls itself: that is a circle, which would keep all events until the next collection.
-    inner = children.get(event.id)
-    return longest_path(inner, partial(_weight, children)) if inner else (event.seconds if event.costed else 0.0)
+            parts[event.parent].append(event)
+    paths: dict[int | None, float] = {}
+    # From the end: parts have higher ids than what they are part of.
+    for parent, siblings in reversed(parts.items()):
+        paths[parent] = longest_path(siblings, lambda e: paths.get(e.id, e.seconds if e.costed else 0.0))
+    return paths.get(None, 0.0)
 
 
 def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) -> float:
@@ -215,14 +212,6 @@ def seconds(count: float | None) -> str:
     return "time unknown" if count is None else f"{count:.2f} s"
 
 
-def _sums(parts: Iterable[tuple[Any, Totals]]) -> dict[Any, Totals]:
-    """The sum of each group."""
-    groups: dict[Any, list[Totals]] = defaultdict(list)
-    for name, price in parts:
-        groups[name].append(price)
-    return {name: Totals.sum(prices) for name, prices in groups.items()}
-
-
 @dataclass(frozen=True)
 class Costs:
     """What a trace came to, folded once: in all, by phase and by turn."""
@@ -235,12 +224,20 @@ class Costs:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Costs:
-        parents = {event.parent for event in events if event.parent is not None}
-        costs = [(event, _price(event, parents)) for event in events if event.costed]
-        phases = _sums((event.phase, price) for event, price in costs)
-        by_phase = {phase: phases[phase] for phase in PHASES if phase in phases}
-        turns = _sums((event.turn, price) for event, price in costs)
-        return cls(Totals.sum(price for _, price in costs), by_phase, turns)
+        parents = {event.parent for event in events}
+        parts: list[Totals] = []
+        phases: dict[Any, list[Totals]] = defaultdict(list)
+        turns: dict[int, list[Totals]] = defaultdict(list)
+        for event in events:
+            if event.costed:
+                parts.append(_price(event, parents))
+                phases[event.phase].append(parts[-1])
+                turns[event.turn].append(parts[-1])
+        return cls(
+            Totals.sum(parts),
+            {phase: Totals.sum(phases[phase]) for phase in sorted(phases, key=PHASES.index)},
+            {turn: Totals.sum(of_turn) for turn, of_turn in turns.items()},
+        )
 
     def of_turn(self, turn: int) -> Totals:
         return self.turns.get(turn, _NOTHING)
