@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from agentlab.core.messages import Completion, Fact, Passage, Request, ToolCall, from_json, to_json
+from agentlab.core.messages import PLAIN, Completion, Fact, Passage, Request, ToolCall, from_json, to_json
 
 Phase = Literal[
     "rewrite",
@@ -250,7 +250,8 @@ EVENTS: dict[str, type[Event]] = {
 
 def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
     """An event as one JSON record, each value as `told` writes it; `revive` is the way back."""
-    return {"kind": event.kind} | {name: told(value) for name, value in vars(event).items()}
+    values = vars(event).items()
+    return {"kind": event.kind} | {name: value if type(value) in PLAIN else told(value) for name, value in values}
 
 
 def revive(row: Mapping[str, Any]) -> Event:

@@ -24,21 +24,21 @@ CHARACTERS_PER_TOKEN = 4
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
 
 
-_PLAIN = frozenset({type(None), bool, int, float, str})
+PLAIN = frozenset({type(None), bool, int, float, str})
 """Types whose values are JSON as they are."""
 
 
 def to_json(value: Any) -> Any:
     """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
     cls: Any = type(value)
-    if cls in _PLAIN:
+    if cls in PLAIN:
         return value
     if hasattr(cls, "__dataclass_fields__"):  # before what is dearer to ask
         row = {}
-        for name, default in _defaults_of(cls):
+        for name, default in defaults_of(cls):
             inner = getattr(value, name)
             if inner is not default and inner != default:
-                row[name] = inner if type(inner) in _PLAIN else to_json(inner)
+                row[name] = inner if type(inner) in PLAIN else to_json(inner)
         return row
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
@@ -56,7 +56,7 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
 
 
 @functools.cache
-def _defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
+def defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
     """The fields of a dataclass in order, each with its default; a field without one has MISSING."""
     return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
 

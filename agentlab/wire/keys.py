@@ -10,17 +10,18 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from agentlab.core.messages import Message, Request, Role, is_of_words, to_json
+from agentlab.core.messages import Message, Request, Role, defaults_of, is_of_words, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 
 _encode = msgspec.json.Encoder().encode
+_SETTINGS = [field for field in defaults_of(Request) if field[0] not in ("messages", "tools")]
 
 Row = dict[str, Any]
 Repeat = int | list[int]
@@ -71,9 +72,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
 
 def settings_of(request: Request) -> Row:
     """All but the messages and the tools."""
-    row: Row = to_json(replace(request, messages=(), tools=()))
-    del row["messages"]
-    return row
+    return {name: to_json(value) for name, default in _SETTINGS if (value := getattr(request, name)) != default}
 
 
 def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
