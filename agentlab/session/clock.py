@@ -58,22 +58,22 @@ class Clock:
 
     @property
     def scope(self) -> Scope:
-        if not self._has_branches:
-            return self._turn_scope
-        task = _running_task()
-        if task is None or task is self._turn_task:
-            return self._turn_scope
+        task = self._branch() if self._has_branches else None
         # A task that nobody announced, such as one that a flow made itself, begins where its turn stands.
-        return self._scopes.get(task, self._turn_scope)
+        return self._turn_scope if task is None else self._scopes.get(task, self._turn_scope)
 
     @scope.setter
     def scope(self, scope: Scope) -> None:
-        task = _running_task()
-        if task is None or task is self._turn_task:
+        if (task := self._branch()) is None:
             self._turn_scope = scope
         else:
             self._has_branches = True
             self._scopes[task] = scope
+
+    def _branch(self) -> asyncio.Task[Any] | None:
+        """The running task, where it is another than that of the turn."""
+        task = _running_task()
+        return None if task is self._turn_task else task
 
     @property
     def place(self) -> Place:
@@ -82,7 +82,7 @@ class Clock:
 
     def begin_turn(self, turn: int) -> None:
         self._turn_task = _running_task()
-        self.scope = Scope(turn=turn)
+        self._turn_scope = Scope(turn=turn)
         self._now = self._latest
         self._began.clear()
 
@@ -134,7 +134,7 @@ class Clock:
             self._parts.setdefault(event.parent, []).append(event)
         self._ended[event.id] = end = event.start + event.seconds
         self._latest = max(self._latest, end)
-        self.set_predecessors((event.id,))
+        self.scope = Scope(event.turn, event.parent, (event.id,), event.background, self.scope.path)
         self.trace.append(event)
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
@@ -160,7 +160,6 @@ class Clock:
             raise
         finally:
             seconds = time.perf_counter() - began
-            self.scope = outer
             self.close(self._ended_event(kind, opened | facts, seconds))
 
     def _ended_event(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> Event:
