@@ -13,6 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agentlab.core.errors import RunError
+from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
 from agentlab.evals.stats.planning import to_see
 from agentlab.evals.store.judges import notes_on_judges
@@ -64,54 +65,44 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
 
 
 def decide(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
-    """The verdict on one run or two, and what it was read off; None where nothing could be compared.
+    """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
 
     Raises RunError where one has not ended.
     """
     sides = sides_of(runs)
-    names = [side.name for side in sides]
     folders = " ".join(shlex.quote(str(run.path)) for run in runs)
-    told = _cannot(runs, names, folders)
-    if told is not None:
-        return told, None
+    if nothing := _nothing_to_decide(runs, [side.name for side in sides], folders):
+        return nothing, None
     try:
         comparison = compare(runs[0], runs[1] if len(runs) > 1 else None)
     except RunError as problem:
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
-    best = _winner(comparison)
-    command = f"agentlab compare {folders}"
-    notes = (
-        *((str(comparison.best),) if comparison.best else ()),
-        *map(str, comparison.pairs),
-        *_limits(comparison),
-        *chain.from_iterable(map(notes_on_judges, runs)),
-    )
-    ahead, open_, trades = (
-        [pair for pair in comparison.pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade")
-    )
-    pairs = comparison.pairs
-    if best is None and (len(ahead) > 1 or (ahead and open_ and not trades)):
-        among = None
-        if len(runs) == 1:
-            names = [pair.b for pair in (*ahead, *open_)]
-            among = compare(runs[0], flows=names)
-            pairs, notes = (*pairs, *among.pairs), (*notes, *map(str, among.pairs))
-            command += "".join(f" --flow {shlex.quote(name)}" for name in names)
-            winner = _winner(among)
-            # To beat those that beat the first flow is not to beat that one.
-            best = winner if not trades and winner in {pair.b for pair in ahead} else None
-        if best is None:
-            return Verdict("undecided", _between(ahead, open_, among), notes, command), comparison
+    pairs, command, among = [*comparison.pairs], f"agentlab compare {folders}", None
+    ahead, open_, trades = ([pair for pair in pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade"))
+    notes = [str(comparison.best)] if comparison.best else []
+    notes += [*map(str, pairs), *_limits(pairs), *chain.from_iterable(map(notes_on_judges, runs))]
+    best = _winner(pairs)
+    # Flows are compared with the first one, not with each other: two that beat it leave the choice open.
+    tied = best is None and (len(ahead) > 1 or bool(ahead and open_ and not trades))
+    if tied and len(runs) == 1:
+        names = [pair.b for pair in (*ahead, *open_)]
+        among = compare(runs[0], flows=names)
+        pairs += among.pairs
+        notes += map(str, among.pairs)
+        command += "".join(f" --flow {shlex.quote(name)}" for name in names)
+        winner = _winner(among.pairs)
+        # To beat those that beat the first flow is not to beat that one.
+        best = winner if not trades and winner in {pair.b for pair in ahead} else None
     if best is None:
-        return Verdict("undecided", _undecided(comparison, open_, trades), notes, command), comparison
+        sentence = _between(ahead, open_, among) if tied else _undecided(comparison, open_, trades)
+        return Verdict("undecided", sentence, tuple(notes), command), comparison
     means = {side.name: side.run.means[side.flow] for side in sides}
-    parts = [_quality(pairs, best), *_savings(pairs, best, means)]
-    weakness = _weakness(best, means, comparison)
-    sentence = f"Ship {best}: {', '.join(parts)}{weakness}."
-    return Verdict("ship", sentence, notes, command, best), comparison
+    parts = ", ".join([_quality(pairs, best), *_savings(pairs, best, means)])
+    sentence = f"Ship {best}: {parts}{_weakness(best, means, comparison)}."
+    return Verdict("ship", sentence, tuple(notes), command, best), comparison
 
 
-def _cannot(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
+def _nothing_to_decide(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
         if run.answered_nothing:
@@ -132,26 +123,24 @@ def _again(run: StoredRun) -> str:
     return f"agentlab trace {shlex.quote(str(run.path))}"
 
 
-def _winner(comparison: Comparison) -> str | None:
-    """The flow that lost nothing and won against all it was compared with; None where there is none."""
-    pairs = comparison.pairs
-    first = {pair.a for pair in pairs}
-    if len(first) == 1 and all(_outcome(pair) == "a" for pair in pairs):
-        return pairs[0].a
-    # Flows are compared with the first one, not with each other: two that beat it leave the choice open.
+def _winner(pairs: Sequence[Pair]) -> str | None:
+    """Return the flow that lost nothing and won against each flow it was compared with; None if there is none."""
     ahead = [pair.b for pair in pairs if _outcome(pair) == "b"]
-    return ahead[0] if len(ahead) == 1 and (len(pairs) == 1 or (len(first) == 1 and _others_lost(pairs))) else None
+    behind = [pair.b for pair in pairs if _outcome(pair) == "a"]
+    if len({pair.a for pair in pairs}) > 1 or len(ahead) > 1 or len(ahead) + len(behind) < len(pairs):
+        return None
+    return ahead[0] if ahead else pairs[0].a
 
 
-def _others_lost(pairs: Sequence[Pair]) -> bool:
-    return sum(_outcome(pair) == "a" for pair in pairs) == len(pairs) - 1
+def _decisive(pairs: Sequence[Pair], *, quality: bool = False) -> list[Judgement]:
+    found = [d for pair in pairs for d in pair.differences if d.primary]
+    return [d for d in found if not quality or d.measure not in COSTS]
 
 
 def _outcome(pair: Pair) -> str:
     """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
-    decisive = [d for d in pair.differences if d.primary]
-    kinds = {d.kind for d in decisive if d.is_shown}
-    moved = [d for d in decisive if d.changed and d.measure not in COSTS]
+    kinds = {d.kind for d in _decisive([pair]) if d.is_shown}
+    moved = [d for d in _decisive([pair], quality=True) if d.changed]
     if moved and all(d.visible is None and d.kind == "undecided" for d in moved):
         return "open"
     if len(kinds) == 2:
@@ -165,13 +154,13 @@ def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[P
         won, lost = (_listed(pair, kind) for kind in ("better", "worse"))
         return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
     open_ = open_ or comparison.pairs
-    sides = dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b))
-    decisive = [d for pair in open_ for d in pair.differences if d.primary]
-    if all(d.kind == "unknown" for d in decisive):
-        return f"Undecided between {', '.join(sides)}: what decides is not known of both."
-    if not any(d.changed for d in decisive) and not any(d.kind == "unknown" for d in decisive):
-        return f"No difference between {', '.join(sides)}: what decides is equal on every turn."
-    return f"Undecided between {', '.join(sides)}: {_how_many_more(comparison, open_)}."
+    sides = ", ".join(dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b)))
+    kinds = {d.kind for d in _decisive(open_)}
+    if kinds <= {"unknown"}:
+        return f"Undecided between {sides}: what decides is not known of both."
+    if kinds == {"unchanged"}:
+        return f"No difference between {sides}: what decides is equal on every turn."
+    return f"Undecided between {sides}: {_how_many_more(comparison, open_)}."
 
 
 def _between(ahead: Sequence[Pair], open_: Sequence[Pair], among: Comparison | None) -> str:
@@ -197,27 +186,24 @@ def _conversations(count: int) -> str:
 def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool = False) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
-    played = _conversations(conversations)
-    needed = [
+    needed = (
         to_see(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, TARGET)
-        for pair in pairs
-        for d in pair.differences
-        if d.primary and d.measure not in COSTS
-    ]
-    most = max((count for count in needed if count), default=0)
+        for d in _decisive(pairs, quality=True)
+    )
+    most = max(filter(None, needed), default=0)
     # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n, by maxT of a family, too.
     least = math.ceil(math.log2(2 / ALPHA))
-    told = [played]
+    told = _conversations(conversations)
     if conversations < least:
         # What is the same on every turn is tested otherwise: `family.constant_p`.
         shown = shown or any(d.is_shown for pair in comparison.pairs for d in pair.differences)
         what = "a difference that varies from turn to turn" if shown else "anything"
-        told = [f"{played}, too few to show {what} ({least} are the least)"]
+        told += f", too few to show {what} ({least} are the least)"
     if most > max(least, conversations):
-        told.append(f"to see a difference of {TARGET:.2f} you need about {most}")
+        told += f"; to see a difference of {TARGET:.2f} you need about {most}"
     elif most and conversations >= least:
-        told.append(f"a difference of {TARGET:.2f} would have been seen")
-    return "; ".join(told)
+        told += f"; a difference of {TARGET:.2f} would have been seen"
+    return told
 
 
 def _quality(pairs: Sequence[Pair], best: str) -> str:
@@ -227,28 +213,25 @@ def _quality(pairs: Sequence[Pair], best: str) -> str:
     if named:
         return f"better in {named}"
     # Who saves calls wants to know what that may cost.
-    open_ = [d for pair in own for d in pair.differences if d.primary and d.changed and d.measure not in COSTS]
+    open_ = [d for d in _decisive(own, quality=True) if d.changed]
     missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
     return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
 
 
 def _listed(pair: Pair, kind: str, quality: bool = False) -> str:
-    found = [d for d in pair.differences if d.primary and d.kind == kind]
-    return ", ".join(d.measure.name for d in found if not (quality and d.measure in COSTS))
+    return ", ".join(d.measure.name for d in _decisive([pair], quality=quality) if d.kind == kind)
 
 
 def _savings(pairs: Sequence[Pair], best: str, means: Means) -> list[str]:
-    """What the flow was shown to spend less of than each other one, as the least that it saves."""
+    """Return the costs that the flow was shown to save against every other one, each with the least that it saves."""
     found = []
     for name, words in FEWER.items():
         shares = []
         for pair in pairs:
-            if best not in (pair.a, pair.b) or name not in pair.paired:
-                continue
-            other = pair.a if best == pair.b else pair.b
-            mine, theirs = means[best].get(name), means[other].get(name)
-            shown = pair[name].kind == ("better" if best == pair.b else "worse")
-            shares.append(theirs / mine if shown and mine and theirs else 0.0)
+            if best in (pair.a, pair.b) and name in pair.paired:
+                other, won = (pair.a, "better") if best == pair.b else (pair.b, "worse")
+                mine, theirs = means[best].get(name), means[other].get(name)
+                shares.append(theirs / mine if pair[name].kind == won and mine and theirs else 0.0)
         least = min(shares, default=0.0)
         if least > 1:
             found.append(f"{least:.1f} x {words}" if name == "latency_s" else f"{1 - 1 / least:.0%} {words}")
@@ -267,20 +250,15 @@ def _weakness(best: str, means: Means, comparison: Comparison) -> str:
     return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
 
 
-def _limits(comparison: Comparison) -> list[str]:
-    """How small a difference in quality would have been seen; "not shown" is not "equal"."""
-    least: dict[str, list[tuple[float | None, int]]] = {}
-    for pair in comparison.pairs:
-        for d in pair.differences:
-            if d.primary and d.changed and d.measure not in COSTS and d.kind == "undecided":
-                least.setdefault(d.measure.name, []).append((d.visible, d.conversations))
+def _limits(pairs: Sequence[Pair]) -> list[str]:
+    """Say which differences in quality are too small to be seen; "not shown" is not "equal"."""
+    undecided: dict[str, list[Judgement]] = {}
+    for d in _decisive(pairs, quality=True):
+        if d.changed and d.kind == "undecided":
+            undecided.setdefault(d.measure.name, []).append(d)
     parts = []
-    for name, found in least.items():
-        visible = [limit for limit, _ in found if limit is not None]
-        seen = (
-            f"under {brief(max(visible))}"
-            if len(visible) == len(found)
-            else f"of any size ({_conversations(found[0][1])})"
-        )
-        parts.append(f"in {name} {seen}")
+    for name, found in undecided.items():
+        visible = [d.visible for d in found if d.visible is not None]
+        size = f"of any size ({_conversations(found[0].conversations)})"
+        parts.append(f"in {name} {f'under {brief(max(visible))}' if len(visible) == len(found) else size}")
     return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []
