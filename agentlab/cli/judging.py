@@ -13,7 +13,7 @@ from agentlab.core.errors import ConfigError
 def judge(arguments: argparse.Namespace) -> None:
     from agentlab.cli.commands import fetch
     from agentlab.cli.progress import CountDisplay
-    from agentlab.evals.judge.labels import add_rows, unlabelled
+    from agentlab.evals.judge.labels import add_rows, read_labels
     from agentlab.evals.judge.standing import replies, rows_to_label
     from agentlab.lab.judging import JUDGE
     from agentlab.lab.judging import judge as judge_run
@@ -43,8 +43,9 @@ def judge(arguments: argparse.Namespace) -> None:
     say(str(standing))
     if arguments.next:
         file = Path(arguments.labels)
-        blank = unlabelled(file, replies(run)) if file.exists() else set()
-        waiting = {(conversation, turn, epoch) for conversation, turn, _, epoch in blank}
+        labels = read_labels(file, replies(run)) if file.exists() else {}
+        blank = [reply for reply, label in labels.items() if label is None]
+        waiting = {reply[1:] for reply in blank}
         chosen = [turn for turn in standing.next_to_label(arguments.next + len(waiting)) if turn not in waiting]
         fresh = add_rows(file, rows_to_label(run, chosen[: arguments.next]))
         beside = f", beside {len(blank)} that wait for a label" if blank else ""

@@ -17,7 +17,7 @@ from agentlab.core.messages import Reply
 from agentlab.evals.judge import judging
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.judge.scores import add_to_run, score_rows
+from agentlab.evals.judge.scores import add_to_run, grades
 from agentlab.evals.judge.standing import Standing, replies
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
@@ -48,9 +48,9 @@ def judge(
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
         judged = lab.loop.wait(judging.judge(lab.bench, run, asked, stress=stress, on_progress=on_progress))
-    scores = score_rows(run, judged)
-    standing = Standing(run, judged, scores, told)
-    add_to_run(run, judged, scores)
+    fresh = grades(run, judged)
+    standing = Standing(run, judged, fresh, told)
+    add_to_run(run, judged, fresh)
     standing.save(run)
     return standing
 

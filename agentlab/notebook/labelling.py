@@ -17,7 +17,7 @@ import ipywidgets
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.judge.labels import Reply, read_labels, set_label, unlabelled
+from agentlab.evals.judge.labels import KEYS, ReplyKey, read_labels, set_label
 from agentlab.evals.judge.standing import replies
 from agentlab.evals.stats.agreement import Agreement, agreement
 from agentlab.evals.store.rows import TurnRow
@@ -31,9 +31,9 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
     def __init__(self, run: Run, file: str | Path = "labels.csv") -> None:
         self.run = run
         self._file = Path(file)
-        known = replies(run)
-        self.labels: dict[Reply, float] = read_labels(self._file, known) if self._file.exists() else {}
-        waiting = unlabelled(self._file, known) if self._file.exists() else set()
+        written = read_labels(self._file, replies(run)) if self._file.exists() else {}
+        self.labels: dict[ReplyKey, float] = {key: label for key, label in written.items() if label is not None}
+        waiting = written.keys() - self.labels.keys()
         rows = [row for row in run.played() if row.reply is not None and _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
         self._left = sorted(rows, key=lambda row: _key(row) not in waiting)
@@ -50,7 +50,7 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
     def agreement(self, measure: str) -> Agreement:
         """How a measure of the run agrees with the labels, from .5 on good; raises RunError where none can be held."""
         said = {
-            (row.conversation, row.turn, row.flow, row.epoch): float(row.value)
+            (row.flow, row.conversation, row.turn, row.epoch): float(row.value)
             for row in self.run.folder.scores()
             if row.metric == measure and row.value is not None
         }
@@ -69,7 +69,7 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         row = self._left[0]
         assert row.reply is not None, "only such rows are left"
         content = {"label": label, "question": row.user, "reference": self._reference(row), "reply": row.reply.text}
-        keys = dict(zip(("conversation", "turn", "flow", "epoch"), _key(row), strict=True))
+        keys = {name: getattr(row, name) for name in KEYS}
         set_label(self._file, {**keys, **content})
         self.labels[_key(row)] = float(label)
         self._next()
@@ -100,5 +100,5 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         )
 
 
-def _key(row: TurnRow) -> Reply:
-    return row.conversation, row.turn, row.flow, row.epoch
+def _key(row: TurnRow) -> ReplyKey:
+    return row.flow, *row.key

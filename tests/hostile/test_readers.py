@@ -153,7 +153,7 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "published.json": (b'{"figures": []}', lambda file: read_claims(file.parent)),
     "labels.csv": (
         b"conversation,turn,flow,label\nc0,0,one,1\n",
-        lambda file: read_labels(file, [("c0", 0, "one", 0)]),
+        lambda file: read_labels(file, [("one", "c0", 0, 0)]),
     ),
     "rubric.yaml": (RUBRIC, lambda file: load_rubric(str(file))),
 }

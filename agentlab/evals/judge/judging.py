@@ -14,19 +14,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
 from agentlab.core.files import append_whole
 from agentlab.core.messages import Reply, UserTurn, from_json
 from agentlab.core.names import IMPORTED
-from agentlab.core.trace import Totals, Trace
+from agentlab.core.trace import Trace
+from agentlab.evals.judge.labels import ReplyKey
 from agentlab.evals.judge.rubrics import ORDERS, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
 from agentlab.evals.stats.agreement import GOOD
@@ -46,45 +48,41 @@ Place = tuple[str, int, int]
 """Conversation, turn, epoch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One answer to judge."""
+class Answer(Struct, frozen=True, kw_only=True):
+    """The place of an answer in a run."""
 
     flow: str
     conversation: str
     turn: int
     epoch: int
+
+    @property
+    def key(self) -> ReplyKey:
+        return self.flow, self.conversation, self.turn, self.epoch
+
+
+class Item(Answer, frozen=True, kw_only=True):
+    """One answer to judge."""
+
     question: str
     answer: str
     references: tuple[str, ...] = ()
     passages: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
-        return self.flow, self.conversation, self.turn, self.epoch
-
-    @property
     def digest(self) -> str:
-        """Of all that the judge sees."""
+        """A hash of everything that the judge sees."""
         seen = [self.question, self.answer, self.references, self.passages]
         return hashlib.blake2b(json.dumps(seen).encode(), digest_size=16).hexdigest()
 
 
-class Judgement(Struct, frozen=True, kw_only=True):
-    """What the judge said of an answer, asked in each order; a verdict is None where it cannot be read."""
+class Judgement(Answer, frozen=True, kw_only=True):
+    """The verdicts of a judge on an answer, one in each order; None where a verdict cannot be read."""
 
-    flow: str
-    conversation: str
-    turn: int
-    epoch: int
     digest: str = ""
-    """Of what it was shown; a data set may say otherwise later."""
+    """The hash of the item that was judged; a data set may change later."""
     verdicts: list[str | None]
     error: str | None = None
-
-    @property
-    def key(self) -> tuple[str, str, int, int]:
-        return self.flow, self.conversation, self.turn, self.epoch
 
     def value(self, rubric: Rubric) -> float | None:
         """The mean worth of the verdicts; None where one is missing."""
@@ -94,24 +92,39 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a judge has said of a run."""
+    """The judgements of a run by one judge."""
 
     rubric: Rubric
     sha256: str
     model: str
-    judgements: list[Judgement]
     turns: frozenset[Place]
-    """What the rubric is about."""
-    stress: dict[str, tuple[int, int, int]]
-    """By what was done to answers: those it let pass, those it judged, and those without a verdict that can be read.
+    """The turns that the rubric is about."""
+    judgements: list[Judgement]
+    known: list[Judgement]
+    """The judgements of answers that are known to be right or wrong."""
 
-    Of `reference` all should pass, of the others none.
-    """
-    unread: int
-    """Answers without a verdict that can be read: they have no score."""
-    contradicted: int
-    """Answers of which the two orders say different things."""
-    spent: Totals
+    @property
+    def stress(self) -> dict[str, tuple[int, int, int]]:
+        """By kind of known answer: how many passed, were judged, and have no verdict that can be read.
+
+        Of `reference` all should pass, of the others none.
+        """
+        found = {}
+        for kind in KINDS:
+            values = [each.value(self.rubric) for each in self.known if each.conversation.startswith(f"{kind}/")]
+            read = [value for value in values if value is not None]
+            found[kind] = sum(value >= GOOD for value in read), len(read), len(values) - len(read)
+        return found
+
+    @property
+    def unread(self) -> list[Judgement]:
+        """The judgements without a verdict that can be read: these answers have no score."""
+        return [judgement for judgement in self.judgements if judgement.value(self.rubric) is None]
+
+    @property
+    def contradicted(self) -> int:
+        """The number of answers on which the two orders disagree."""
+        return sum(len({*judgement.verdicts} - {None}) > 1 for judgement in self.judgements)
 
 
 async def judge(
@@ -132,19 +145,10 @@ async def judge(
     folder = RunFolder(run.path / "judges" / f"{rubric.name}-{rubric_hash[:8]}")
     folder.path.mkdir(parents=True, exist_ok=True)
     turns, items = _items(run, rubric)
-    if not items:
-        wanted = " and ".join(rubric.sees) or "turns"
-        mend = "; passages of an import are documents of corpus.jsonl beside its conversations" * (
-            "passages" in rubric.sees and run.result.mode == IMPORTED
-        )
-        raise RunError(
-            f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here{mend}"
-        )
     items += [
-        Item(flow=STRESS, conversation=f"{kind}/{item.conversation}", turn=item.turn, epoch=0, question=item.question,
-             answer=answer, references=item.references, passages=item.passages)
+        replace(item, flow=STRESS, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
         for item, kind, answer in known_answers(items, stress, rubric.best)
-    ]  # fmt: skip
+    ]
     kept = _kept(folder)
     todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
     waiting = iter(todo)
@@ -161,10 +165,8 @@ async def judge(
                 partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
             )
             said = json.loads(played.reply.text) if played.reply else []
-            judgement = Judgement(
-                flow=item.flow, conversation=item.conversation, turn=item.turn, epoch=item.epoch,
-                digest=item.digest, verdicts=said, error=played.error,
-            )  # fmt: skip
+            place = {name: getattr(item, name) for name in Answer.__struct_fields__}
+            judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error)
             kept[judgement.key] = judgement
             if judgement.error is None:
                 append_whole(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
@@ -177,40 +179,19 @@ async def judge(
                 group.create_task(worker())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return _judged(rubric, rubric_hash, variant.model, turns, items, kept, folder)
-
-
-def _judged(
-    rubric: Rubric,
-    sha256: str,
-    model: str,
-    turns: frozenset[Place],
-    items: Sequence[Item],
-    kept: dict[tuple[str, str, int, int], Judgement],
-    folder: RunFolder,
-) -> Judged:
     judgements = [kept[item.key] for item in items]
-    flows = [judgement for judgement in judgements if judgement.flow != STRESS]
-    unread = [judgement for judgement in flows if judgement.value(rubric) is None]
-    if len(unread) == len(flows):
-        why = next((judgement.error for judgement in unread if judgement.error), "none of its verdicts can be read")
-        raise RunError(f"{model} has judged nothing: {why}")
-    stress = {}
-    for kind in KINDS:
-        values = [j.value(rubric) for j in judgements if j.flow == STRESS and j.conversation.startswith(f"{kind}/")]
-        read = [value for value in values if value is not None]
-        stress[kind] = sum(value >= GOOD for value in read), len(read), len(values) - len(read)
-    return Judged(
+    judged = Judged(
         rubric=rubric,
-        sha256=sha256,
-        model=model,
-        judgements=flows,
+        sha256=rubric_hash,
+        model=variant.model,
         turns=turns,
-        stress=stress,
-        unread=len(unread),
-        contradicted=sum(len({*judgement.verdicts} - {None}) > 1 for judgement in flows),
-        spent=Totals.sum(trace.totals() for trace in folder.ledger.values()),
+        judgements=[judgement for judgement in judgements if judgement.flow != STRESS],
+        known=[judgement for judgement in judgements if judgement.flow == STRESS],
     )
+    if len(judged.unread) == len(judged.judgements):
+        why = next((each.error for each in judged.unread if each.error), "none of its verdicts can be read")
+        raise RunError(f"{variant.model} has judged nothing: {why}")
+    return judged
 
 
 async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: Item) -> Reply:
@@ -234,7 +215,10 @@ def _verdict(text: str, rubric: Rubric) -> str | None:
 
 
 def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
-    """The turns that the rubric is about, and the replies to judge; of those that are empty the verdict is known."""
+    """Return the turns that the rubric is about, and the replies to judge: the verdict on an empty one is known.
+
+    Raises RunError where there are none.
+    """
     documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
     about, items = set[Place](), list[Item]()
     for row in run.played():
@@ -243,22 +227,23 @@ def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[Place], list[Item]
             continue
         passages = _passages(run, row, documents) if "passages" in rubric.sees else ()
         if passages or "passages" not in rubric.sees:
-            about.add((row.conversation, row.turn, row.epoch))
+            about.add(row.key)
         if row.reply is None or not row.reply.text.strip() or passages is None:
             continue
-        items.append(
-            Item(
-                flow=row.flow,
-                conversation=row.conversation,
-                turn=row.turn,
-                epoch=row.epoch,
-                question=row.user,
-                answer=row.reply.text,
-                references=() if turn.unanswerable else tuple(turn.reference_answers),
-                passages=passages,
-            )
+        place = {name: getattr(row, name) for name in Answer.__struct_fields__}
+        references = () if turn.unanswerable else tuple(turn.reference_answers)
+        item = Item(**place, question=row.user, answer=row.reply.text, references=references, passages=passages)
+        items.append(item)
+    items = [item for item in items if item.key[1:] in about]
+    if not items:
+        wanted = " and ".join(rubric.sees) or "turns"
+        mend = "; passages of an import are documents of corpus.jsonl beside its conversations" * (
+            "passages" in rubric.sees and run.result.mode == IMPORTED
         )
-    return frozenset(about), [item for item in items if (item.conversation, item.turn, item.epoch) in about]
+        raise RunError(
+            f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here{mend}"
+        )
+    return frozenset(about), items
 
 
 def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -273,7 +258,7 @@ def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tup
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
 
 
-def _kept(folder: RunFolder) -> dict[tuple[str, str, int, int], Judgement]:
+def _kept(folder: RunFolder) -> dict[ReplyKey, Judgement]:
     try:
         files = folder.held("judgements.jsonl")
         rows = (rows_of(file, lambda content: from_json(Judgement, content), Judgement) for file in files)

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from agentlab.core.names import IMPORTED
 from agentlab.evals.judge.judging import Judged
-from agentlab.evals.store.rows import SHARED, Graded, ScoreRow, encode_line
+from agentlab.evals.judge.labels import ReplyKey
+from agentlab.evals.store.rows import Graded, encode_line
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_scores
 
 
-def score_rows(run: StoredRun, judged: Judged) -> list[ScoreRow]:
-    """Of each flow on each turn that the rubric is about: 0 without a reply, unknown without a verdict."""
+def grades(run: StoredRun, judged: Judged) -> dict[ReplyKey, Graded]:
+    """Return the grade of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
     judgements = {judgement.key: judgement for judgement in judged.judgements}
-    rows = []
+    found = {}
     for row in run.played():
-        if (row.conversation, row.turn, row.epoch) not in judged.turns:
-            continue
-        value: float | None = None
-        reason = "what it was made of is not known"
+        key = row.flow, *row.key
         if row.reply is None or not row.reply.text.strip():
-            value, reason = 0.0, "no reply"
-        elif judgement := judgements.get((row.flow, row.conversation, row.turn, row.epoch)):
-            value = judgement.value(judged.rubric)
-            said = " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
-            reason = said if value is not None else f"no verdict that can be read: {judgement.error or said}"
-        of = {name: getattr(row, name) for name in SHARED}
-        rows.append(ScoreRow(**of, metric=judged.rubric.metric, value=value, reason=reason))
-    return rows
+            grade = Graded(0.0, "no reply")
+        elif judgement := judgements.get(key):
+            value, said = judgement.value(judged.rubric), " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
+            unread = f"no verdict that can be read: {judgement.error or said}"
+            grade = Graded(value, unread if value is None else said)
+        else:
+            grade = Graded(None, "what it was made of is not known")
+        if row.key in judged.turns:
+            found[key] = grade
+    return found
 
 
-def add_to_run(run: StoredRun, judged: Judged, fresh: Sequence[ScoreRow]) -> None:
-    """Put the judge's scores among the run's own, in place of those that it gave before: every table has them then."""
+def add_to_run(run: StoredRun, judged: Judged, fresh: Mapping[ReplyKey, Graded]) -> None:
+    """Put the judge's grades among the scores of the run, in place of its earlier ones: every table has them then."""
     metric = judged.rubric.metric
-    said = {(row.flow, row.conversation, row.turn, row.epoch): Graded(row.value, row.reason) for row in fresh}
     rows = []
     for row in run.played():
         scores = {name: score for name, score in (row.scores or {}).items() if name != metric}
-        if (mine := said.get((row.flow, row.conversation, row.turn, row.epoch))) is not None:
-            scores[metric] = mine
+        if grade := fresh.get((row.flow, *row.key)):
+            scores[metric] = grade
         rows.append((row.scores, replace(row, scores=scores)))
     if run.result.mode == IMPORTED:
         # They stay in the order of their source, one a turn.
@@ -53,8 +52,8 @@ def add_to_run(run: StoredRun, judged: Judged, fresh: Sequence[ScoreRow]) -> Non
     flows = {}
     for label, flow in run.result.flows.items():
         kept = {name: summary for name, summary in flow.scores.items() if name != metric}
-        own = summarise_scores([row for row in fresh if row.flow == label])
-        flows[label] = replace(flow, scores=kept | own)
+        own = [score for _, row in rows if row.flow == label for score in row.graded() if score.metric == metric]
+        flows[label] = replace(flow, scores=kept | summarise_scores(own))
     run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: judged.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))
     run.forget()

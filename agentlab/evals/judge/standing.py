@@ -1,6 +1,6 @@
 """How a judge stands: what it says of each flow, corrected by what people say, and whether it may decide.
 
-standing = Standing(run, judged, score_rows(run, judged), read_labels(Path("labels.csv"), replies(run)))
+standing = Standing(run, judged, grades(run, judged), read_labels(Path("labels.csv"), replies(run)))
 print(standing)
 """
 
@@ -17,36 +17,34 @@ import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.evals.judge.judging import Judged
-from agentlab.evals.judge.labels import Reply
+from agentlab.evals.judge.labels import KEYS, ReplyKey
 from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate
 from agentlab.evals.store.judges import held_line, passed_line, refusal
-from agentlab.evals.store.rows import ScoreRow
+from agentlab.evals.store.rows import Graded
 from agentlab.evals.store.run import StoredRun
 
 
-def replies(run: StoredRun) -> list[Reply]:
-    """What can be labelled: every reply of the run."""
-    return [(row.conversation, row.turn, row.flow, row.epoch) for row in run.played()]
+def replies(run: StoredRun) -> list[ReplyKey]:
+    """Return what can be labelled: every reply of the run."""
+    return [(row.flow, *row.key) for row in run.played()]
 
 
 class Standing:
     def __init__(
-        self, run: StoredRun, judged: Judged, scores: Iterable[ScoreRow], labels: Mapping[Reply, float]
+        self, run: StoredRun, judged: Judged, grades: Mapping[ReplyKey, Graded], labels: Mapping[ReplyKey, float | None]
     ) -> None:
         self.judged = judged
         self.flows = list(run.result.flows)
-        found = {(row.flow, row.conversation, row.turn, row.epoch): row.value for row in scores}
-        values = {reply: value for reply, value in found.items() if value is not None}
-        turns = dict.fromkeys(reply[1:] for reply in found)
+        values = {reply: grade.value for reply, grade in grades.items() if grade.value is not None}
+        turns = dict.fromkeys(reply[1:] for reply in grades)
         # Flows are compared on the turns where each has a score.
         self.turns = [turn for turn in turns if all((flow, *turn) in values for flow in self.flows)]
         self.left_out = len(turns) - len(self.turns)
         if not self.turns:
             raise RunError(f"{run.path}: there is no turn on which the judge has a verdict for every flow")
-        shape = len(self.turns), len(self.flows)
         self.scores = np.array([[values[flow, *turn] for flow in self.flows] for turn in self.turns], dtype=float)
-        told = [labels.get((turn[0], turn[1], flow, turn[2]), np.nan) for turn in self.turns for flow in self.flows]
-        self.labels = np.array(told, dtype=float).reshape(shape)
+        told = [[labels.get((flow, *turn), np.nan) for flow in self.flows] for turn in self.turns]
+        self.labels = np.array(told, dtype=float)
         self.conversations = [turn[0] for turn in self.turns]
         # Of empty replies nobody is asked: they are bad, and that says nothing about the judge.
         asked = {judgement.key for judgement in judged.judgements}
@@ -117,7 +115,7 @@ class Standing:
         judged = self.judged
         asked = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, asked twice each"
         lines = [
-            f"{asked}; the two orders disagree on {judged.contradicted}, {judged.unread} verdicts cannot be read",
+            f"{asked}; the two orders disagree on {judged.contradicted}, {len(judged.unread)} verdicts cannot be read",
             f"{passed_line(judged.stress)}; all of the first kind should pass, none of the others",
         ]
         if self.left_out:
@@ -141,25 +139,13 @@ def _shown(found: Estimate, sign: str = "") -> str:
 
 
 def rows_to_label(run: StoredRun, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:
-    """A row for every flow's reply to each of the turns, for `labels.add_rows`; without empty ones, which are bad."""
-    wanted = list(turns)
-    found: dict[tuple[str, int, int], list[dict[str, object]]] = {turn: [] for turn in wanted}
+    """Return a row for each reply to these turns, for `labels.add_rows`; empty replies are bad and have none."""
+    found: dict[tuple[str, int, int], list[dict[str, object]]] = {turn: [] for turn in turns}
     for row in run.played():
-        place = (row.conversation, row.turn, row.epoch)
-        if place in found and row.reply is not None and row.reply.text.strip():
+        if row.key in found and row.reply is not None and row.reply.text.strip():
             asked = run.asked(row.conversation, row.turn)
             references = asked.reference_answers if asked else []
             told = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
-            found[place].append(
-                {
-                    "conversation": row.conversation,
-                    "turn": row.turn,
-                    "flow": row.flow,
-                    "epoch": row.epoch,
-                    "label": "",
-                    "question": row.user,
-                    "reference": told,
-                    "reply": row.reply.text,
-                }
-            )
-    return [row for turn in wanted for row in found[turn]]
+            said = {"label": "", "question": row.user, "reference": told, "reply": row.reply.text}
+            found[row.key].append({**{name: getattr(row, name) for name in KEYS}, **said})
+    return [*itertools.chain.from_iterable(found.values())]
