@@ -30,11 +30,11 @@ from agentlab.data.conversations import Turn
 from agentlab.data.documents import Document
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
+from agentlab.notebook.answers import FlowComparison
 from agentlab.notebook.case_form import CaseForm
 from agentlab.notebook.chat_form import ALONE, AS_GIVEN, NO_DOCUMENTS, ChatForm
-from agentlab.notebook.render import html_text
 from agentlab.notebook.seat import Seat
-from agentlab.notebook.turn_view import ASKED, TurnView, side_by_side
+from agentlab.notebook.turn_view import TurnView, side_by_side
 
 BEFORE_ENTER = 0.2
 _WIDGETS = count(1)
@@ -251,11 +251,7 @@ class ChatWidget(ChatForm):
             update_display(self._static(), raw=True, display_id=self._kept_name)  # type: ignore[no-untyped-call]
 
     def _static(self) -> dict[str, str]:
-        """The conversation as text and as HTML, as it stands now."""
-        rows, lines = [], [repr(self)]
-        for question, turns in self.asked:
-            cells = "".join(f'<td style="text-align: left; vertical-align: top">{t.static()}</td>' for t in turns)
-            rows.append(f"{html_text(question, ASKED)}<table><tr>{cells}</tr></table>")
-            lines += [f"\n> {question}", *map(str, turns)]
-        page = f'<div class="{self._kept_name}">{"".join(rows)}</div>'
-        return {"text/plain": "\n".join(lines), "text/html": page}
+        """The conversation as text and as HTML, with the answers that there are by now."""
+        rounds = [FlowComparison(text, tuple(t.answer for t in turns if t.answer)) for text, turns in self.asked]
+        page = f'<div class="{self._kept_name}">{"".join(each._repr_html_() for each in rounds)}</div>'
+        return {"text/plain": "\n\n".join(map(repr, [self, *rounds])), "text/html": page}

@@ -80,7 +80,8 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         self.said = ""
         """The reply so far."""
         self._on_late = on_late
-        self._answer: FlowAnswer | None = None
+        self.answer: FlowAnswer | None = None
+        """None before its end."""
         parts = [self.who, self.steps, self.reply, self.canvas, self.footer, self.actions, self.form]
         super().__init__(parts, layout={"flex": "1 1 280px", "min_width": "0"})
 
@@ -106,9 +107,9 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
                 self.footer.value = html_text(f"{tool}: {text}", SMALL)
             case StepBegun() | StepEnded():
                 self.steps.take(item)
-                if self._answer is not None:
+                if self.answer is not None:
                     # Work in the background; or a reply that was stopped is still closing its events.
-                    self.footer.value = self._answer.html_end()
+                    self.footer.value = self.answer.html_end()
                     self._on_late()
 
     def draw(self) -> None:
@@ -130,7 +131,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
             canvas = str(answer.reply.data.get("canvas") or "")
             self.said = str(answer.reply.data.get("chat", answer.reply.shown))
             self.canvas.value = html_canvas(canvas) if canvas else ""
-        self._answer = answer
+        self.answer = answer
         self.draw()
         self.footer.value = answer.html_end()
         return answer
@@ -141,15 +142,6 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         button.style.button_color = "transparent"
         button.on_click(lambda clicked: does())
         self.actions.children += (button,)
-
-    def static(self) -> str:
-        """The turn as HTML that needs no kernel."""
-        steps = "".join(line.value for line in self.steps.children)
-        folded = f"<details><summary>{len(self.steps.children)} steps</summary>{steps}</details>" if steps else ""
-        return f"{self.who.value}{folded}{self.reply.value}{self.canvas.value}{self.footer.value}"
-
-    def __str__(self) -> str:
-        return "\n".join(line for line in (self.said, self._answer.costs if self._answer else "") if line)
 
 
 class Columns(ipywidgets.VBox):  # type: ignore[misc]
