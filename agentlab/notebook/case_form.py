@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import ipywidgets
 
 from agentlab.core.errors import AgentlabError
+from agentlab.notebook.controls import FITS, WRAPS, button, field, html
 from agentlab.notebook.render import RED, html_text
 
 
@@ -18,21 +19,15 @@ class CaseForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             value=reply,
             placeholder="What it should have said; nothing where it should have declined",
             rows=3,
-            layout={"width": "auto"},
+            layout=FITS,
             _dom_classes=("agentlab-corrected",),
         )
-        self.folder = ipywidgets.Combobox(
-            value=folder,
-            options=tuple(dict.fromkeys([folder, *folders])),
-            description="data set",
-            continuous_update=False,
-            layout={"flex": "1 1 200px"},
-        )
-        self.save_button = ipywidgets.Button(description="Save case", button_style="primary", layout={"width": "auto"})
-        self.told = ipywidgets.HTML(_dom_classes=("agentlab-told",))
+        known = tuple(dict.fromkeys([folder, *folders]))
+        self.folder = field("data set", folder, known, layout={"flex": "1 1 200px"})
+        self.save_button = button("Save case", self._saved, button_style="primary")
+        self.told = html("told")
         self._save = save
-        self.save_button.on_click(lambda clicked: self._saved())
-        row = ipywidgets.HBox([self.folder, self.save_button], layout={"flex_flow": "row wrap"})
+        row = ipywidgets.HBox([self.folder, self.save_button], layout=WRAPS)
         super().__init__([self.corrected, row, self.told])
 
     def _saved(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import ipywidgets
 
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
+from agentlab.notebook.controls import FITS, PICKER, WRAPS, field
 from agentlab.notebook.render import SMALL, STYLE, html_text
 
 ALONE = "(no other)"
 AS_GIVEN, NO_DOCUMENTS = "(as given)", "(none)"
-PICKER = {"flex": "1 1 200px", "max_width": "320px"}
-FITS, WRAPS = {"width": "auto"}, {"flex_flow": "row wrap"}
 
 
 class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
@@ -23,17 +21,17 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def __init__(self, lab: Lab, speaker: str, memory: str | Path | None, hidden: str) -> None:
         flows = [variant.label for variant in lab.bench.variants]
+        used = [variant.model for variant in lab.bench.variants]
+        present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
+        models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; empty it to see those at hand"
         self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
         self.beside = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
-        present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
-        known = tuple(dict.fromkeys([*(variant.model for variant in lab.bench.variants), *present]))
-        model = partial(_field, "model", "provider/model; empty it to see those at hand", options=known)
-        self.model, self.model_beside = model(lab.bench.variants[0].model), model(lab.bench.variants[0].model)
+        self.model, self.model_beside = (field("model", used[0], models, placeholder=hint) for _ in range(2))
         self.model_beside.layout.display = "none"
-        self.speaker = _field("speaker", "NAME:ID", speaker)
-        self.memory = _field("memory", "a folder that keeps it", "" if memory is None else str(memory))
-        known = (AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets)
-        self.documents = _field("documents", "a folder, or a corpus.jsonl", AS_GIVEN, options=known)
+        self.speaker = field("speaker", speaker, placeholder="NAME:ID")
+        self.memory = field("memory", str(memory or ""), placeholder="a folder that keeps it")
+        corpora = (AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets)
+        self.documents = field("documents", AS_GIVEN, corpora, placeholder="a folder, or a corpus.jsonl")
         self.ask = ipywidgets.Text(
             placeholder="Type a message", continuous_update=False, layout={**FITS, "flex": "1 1 auto"}
         )
@@ -43,11 +41,10 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self.clear_button = ipywidgets.Button(description="Clear", tooltip=forgets, layout=FITS)
         self.transcript = Transcript()
         others = [self.beside, self.model_beside, self.speaker, self.memory, self.documents]
+        style = f"{STYLE}<style>.{hidden} {{ display: none }}</style>"
         super().__init__(
             [
-                ipywidgets.HTML(
-                    f"{STYLE}<style>.{hidden} {{ display: none }}</style>", layout={"height": "0", "margin": "0"}
-                ),
+                ipywidgets.HTML(style, layout={"height": "0", "margin": "0"}),
                 ipywidgets.HBox([self.flow, self.model, self.clear_button], layout=WRAPS),
                 ipywidgets.HBox(others, layout=WRAPS),
                 self.transcript,
@@ -89,11 +86,3 @@ class Transcript(ipywidgets.VBox):  # type: ignore[misc]
 
     def clear(self) -> None:
         self._said.children = ()
-
-
-def _field(name: str, placeholder: str, value: str, options: tuple[str, ...] = ()) -> Any:
-    """Where one types, or picks one of `options`."""
-    given = {"value": value, "description": name, "placeholder": placeholder, "continuous_update": False}
-    if options:
-        return ipywidgets.Combobox(options=options, layout=PICKER, **given)
-    return ipywidgets.Text(layout=PICKER, **given)

@@ -9,9 +9,7 @@ The file is the one that `agentlab judge --labels` reads; rows that `--next` wro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ipywidgets
 import numpy as np
@@ -22,6 +20,7 @@ from agentlab.evals.judge.standing import replies
 from agentlab.evals.stats.agreement import Agreement, agreement
 from agentlab.evals.store.rows import TurnRow
 from agentlab.lab.run import Run
+from agentlab.notebook.controls import button, html
 from agentlab.notebook.render import GREY, html_markdown, html_text
 
 
@@ -37,10 +36,10 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         rows = [row for row in run.played() if row.reply is not None and _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
         self._left = sorted(rows, key=lambda row: _key(row) not in waiting)
-        self.right = self._button("Right", lambda: self._label(1))
-        self.wrong = self._button("Wrong", lambda: self._label(0))
-        self.skip = self._button("Skip", self._next)
-        self.shown = ipywidgets.HTML(_dom_classes=("agentlab-labelled",))
+        self.right = button("Right", lambda: self._label(1))
+        self.wrong = button("Wrong", lambda: self._label(0))
+        self.skip = button("Skip", self._next)
+        self.shown = html("labelled")
         super().__init__([self.shown, ipywidgets.HBox([self.right, self.wrong, self.skip])])
         self._draw()
 
@@ -59,11 +58,6 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
             raise RunError(f"{self.run.path}: no labelled turn has the measure {measure!r}")
         scores, labels = (np.array([[given[key]] for key in both]) for given in (said, self.labels))
         return agreement(scores, labels)
-
-    def _button(self, name: str, does: Callable[[], None]) -> Any:
-        button = ipywidgets.Button(description=name, layout={"width": "auto"})
-        button.on_click(lambda clicked: does())
-        return button
 
     def _label(self, label: int) -> None:
         row = self._left[0]
@@ -85,8 +79,8 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         return "it should decline" if turn.unanswerable else " · or: ".join(turn.reference_answers)
 
     def _draw(self) -> None:
-        for button in (self.right, self.wrong, self.skip):
-            button.disabled = not self._left
+        for choice in (self.right, self.wrong, self.skip):
+            choice.disabled = not self._left
         if not self._left:
             self.shown.value = html_text(f"all done: {len(self.labels)} labels in {self._file}")
             return

@@ -16,6 +16,7 @@ import ipywidgets
 from agentlab.core.events import Event
 from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepBegun, StepEnded, ToolProgress, TurnBegun
 from agentlab.notebook.answers import FlowAnswer
+from agentlab.notebook.controls import WRAPS, button, html
 from agentlab.notebook.render import (
     SHOWN,
     SMALL,
@@ -70,12 +71,12 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     """
 
     def __init__(self, who: str, state: str, on_late: Callable[[], None] = lambda: None) -> None:
-        self.who = _html("who", html_text(who, SMALL))
+        self.who = html("who", html_text(who, SMALL))
         self.steps = Steps()
-        self.reply = _html("reply")
-        self.canvas = _html("canvas")
-        self.footer = _html("footer", html_text(state, SMALL))
-        self.actions = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
+        self.reply = html("reply")
+        self.canvas = html("canvas")
+        self.footer = html("footer", html_text(state, SMALL))
+        self.actions = ipywidgets.HBox(layout=WRAPS)
         self.form = ipywidgets.VBox()
         self.said = ""
         """The reply so far."""
@@ -138,10 +139,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
 
     def offer(self, name: str, tooltip: str, does: Callable[[], None]) -> None:
         """Add a small button under the turn."""
-        button = ipywidgets.Button(description=name, tooltip=tooltip, layout={"width": "auto"})
-        button.style.button_color = "transparent"
-        button.on_click(lambda clicked: does())
-        self.actions.children += (button,)
+        self.actions.children += (button(name, does, tooltip=tooltip, style={"button_color": "transparent"}),)
 
 
 class Columns(ipywidgets.VBox):  # type: ignore[misc]
@@ -149,16 +147,11 @@ class Columns(ipywidgets.VBox):  # type: ignore[misc]
 
     def __init__(self, question: str, names: Iterable[str], stop: Callable[[], None]) -> None:
         self.turns = [TurnView(name, "waits for its turn") for name in names]
-        self.stop_button = ipywidgets.Button(description="Stop", layout={"width": "auto"})
-        self.stop_button.on_click(lambda button: stop())
+        self.stop_button = button("Stop", stop)
         super().__init__([ipywidgets.HTML(STYLE), side_by_side(question, self.turns), self.stop_button])
 
 
 def side_by_side(question: str, turns: Sequence[TurnView]) -> Any:
     """A question and below it what each flow makes of it, a column each."""
-    columns = ipywidgets.HBox(turns, layout={"flex_flow": "row wrap", "grid_gap": "14px"})
+    columns = ipywidgets.HBox(turns, layout={**WRAPS, "grid_gap": "14px"})
     return ipywidgets.VBox([ipywidgets.HTML(html_text(question, ASKED)), columns], layout={"margin": "0 0 14px 0"})
-
-
-def _html(name: str, value: str = "") -> Any:
-    return ipywidgets.HTML(value, _dom_classes=(f"agentlab-{name}",))
