@@ -24,6 +24,7 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 from agentlab.notebook.answers import FlowAnswer, FlowComparison
 from agentlab.notebook.compare import show_flows, show_flows_sync
+from agentlab.notebook.render import notebook_display
 
 if TYPE_CHECKING:
     from agentlab.notebook.chat import ChatWidget
@@ -63,15 +64,10 @@ def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
 
 def progress() -> Callable[[RunProgress], None]:
     """A callback for `on_progress`; outside a notebook, or without ipywidgets, it does nothing."""
-    try:
-        from IPython.core.getipython import get_ipython
-        from IPython.display import display
+    if (display := notebook_display()) is None:
+        return lambda progress: None
+    from agentlab.notebook.progress_bar import ProgressBar
 
-        from agentlab.notebook.progress_bar import ProgressBar
-    except ImportError:
-        return lambda progress: None
-    if getattr(get_ipython(), "kernel", None) is None:
-        return lambda progress: None
     bar = ProgressBar()
-    display(bar)  # type: ignore[no-untyped-call]
+    display(bar)
     return bar.update

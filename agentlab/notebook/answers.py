@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.events import Event
+from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, one_line, paragraph
 from agentlab.core.trace import Trace, numbers
+from agentlab.knowledge.citations import source_line
 from agentlab.notebook.render import (
     GREY,
     RED,
     SHOWN,
     SMALL,
+    cut,
     headline,
-    html_cut,
+    html_badge,
     html_markdown,
-    html_sources,
     html_step,
     html_text,
-    reply_cut_at,
-    source_lines,
     tag,
 )
+from agentlab.session.session import ANSWERING
 
 STOPPED = "stopped"
 
@@ -55,16 +55,26 @@ class FlowAnswer:
         return self.trace.of_turn(self.turn)
 
     @property
+    def cut(self) -> str:
+        """That the call which wrote the reply was cut; "" where it was not."""
+        calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in ANSWERING]
+        return cut(calls[-1]) if calls else ""
+
+    @property
+    def sources(self) -> list[str]:
+        """Those that the reply does not name itself."""
+        if self.reply is None or "shown" in self.reply.data:
+            return []
+        return [source_line(citation) for citation in self.reply.citations]
+
+    @property
     def costs(self) -> str:
         return numbers(self.trace, self.turn)
 
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
         lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
-        lines += source_lines(self.reply) if self.reply else []
-        if (cut := reply_cut_at(self.events)) is not None:
-            lines.append(f"(cut at {cut} tokens)")
-        lines.append(self.costs)
+        lines += [*self.sources, *([f"({self.cut})"] if self.cut else []), self.costs]
         return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
 
     def html(self) -> str:
@@ -77,9 +87,13 @@ class FlowAnswer:
 
     def html_end(self) -> str:
         """What stands below the reply: that it was cut, its sources or why there is none, and what it cost."""
-        failed = html_text(self.error or "", SMALL if self.error == STOPPED else RED)
-        counted = html_text(self.costs, f"{SMALL}; margin-top: 6px") if self.events else ""
-        return f"{html_cut(self.events)}{html_sources(self.reply) if self.reply else failed}{counted}"
+        parts = [html_badge(self.cut)] if self.cut else []
+        parts += [html_text(line, SMALL) for line in self.sources]
+        if self.error:
+            parts.append(html_text(self.error, SMALL if self.error == STOPPED else RED))
+        if self.events:
+            parts.append(html_text(self.costs, f"{SMALL}; margin-top: 6px"))
+        return "".join(parts)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ class ChatWidget(ChatForm):
         """The questions on display, each with a turn a column; the last one is the one under way."""
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
-        self._displays = False
+        self._kept: Any = None
+        """What IPython renews, once the widget is shown."""
         self._seats: list[Seat] = []
         self._cases = CASES
         self._connect_parts()
@@ -181,11 +182,12 @@ class ChatWidget(ChatForm):
         memory = self.memory.value.strip()
         options = {"documents": self._chosen_documents(), "begins_with": self._begins_with}
         self._begins_with = ()
-        seats = [Seat(self.lab, self.flow.value, self.model.value.strip(), memory=memory or None, **options)]
-        if self.beside.value != ALONE:
-            beside = f"{memory}-beside" if memory else None
-            seats.append(Seat(self.lab, self.beside.value, self.model_beside.value.strip(), memory=beside, **options))
-        return seats
+        columns = [(self.flow, self.model, memory), (self.beside, self.model_beside, memory and f"{memory}-beside")]
+        return [
+            Seat(self.lab, flow.value, model.value.strip(), memory=folder or None, **options)
+            for flow, model, folder in columns
+            if flow.value != ALONE
+        ]
 
     async def _answer(self, seats: list[Seat], turns: list[TurnView], text: str, speaker: str) -> Reply | None:
         name, _, number = speaker.partition(":")
@@ -240,15 +242,12 @@ class ChatWidget(ChatForm):
         from IPython.display import display
 
         display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
-        display(self._static(), raw=True, display_id=self._kept_name)  # type: ignore[no-untyped-call]
-        self._displays = True
+        self._kept = display(self._static(), raw=True, display_id=self._kept_name)  # type: ignore[no-untyped-call]
 
     def _keep(self) -> None:
         """Renew what stands in the notebook file; from any thread."""
-        if self._displays:
-            from IPython.display import update_display
-
-            update_display(self._static(), raw=True, display_id=self._kept_name)  # type: ignore[no-untyped-call]
+        if self._kept is not None:
+            self._kept.update(self._static(), raw=True)
 
     def _static(self) -> dict[str, str]:
         """The conversation as text and as HTML, with the answers that there are by now."""

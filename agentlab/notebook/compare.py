@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from agentlab.lab.lab import Lab
 from agentlab.notebook.answers import FlowComparison
+from agentlab.notebook.render import notebook_display
 from agentlab.notebook.seat import Seat
 
 if TYPE_CHECKING:
@@ -61,19 +62,13 @@ def stop(seats: Iterable[Seat]) -> None:
 @contextmanager
 def _live(question: str, seats: Sequence[Seat]) -> Iterator[Sequence[TurnView]]:
     """Columns on display below the cell until the block ends; none outside a notebook, and without ipywidgets."""
-    try:
-        from IPython.core.getipython import get_ipython
-        from IPython.display import display
+    if (display := notebook_display()) is None:
+        yield ()
+        return
+    from agentlab.notebook.turn_view import Columns
 
-        from agentlab.notebook.turn_view import Columns
-    except ImportError:
-        yield ()
-        return
-    if getattr(get_ipython(), "kernel", None) is None:
-        yield ()
-        return
     columns = Columns(question, map(str, seats), partial(stop, seats))
-    shown = display(columns, display_id=True)  # type: ignore[no-untyped-call]
+    shown = display(columns, display_id=True)
     try:
         yield columns.turns
     finally:

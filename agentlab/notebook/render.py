@@ -8,16 +8,15 @@ Numbers are folds over the trace; nothing is counted here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 from markdown_it import MarkdownIt
 
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
-from agentlab.core.messages import Reply, ToolCall
+from agentlab.core.messages import ToolCall
 from agentlab.core.shown import as_html, printable
-from agentlab.core.trace import tokens, whole
-from agentlab.knowledge.citations import source_line
-from agentlab.session.session import ANSWERING
+from agentlab.core.trace import whole
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """The events that get a line; the others group these or repeat what is shown elsewhere."""
@@ -37,17 +36,22 @@ STYLE = """<style>
 _BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "memory": "#6a4c93", "decision": "#6b6b6b"}
 
 
-def cut_at(event: Event) -> int | None:
-    """The tokens after which a model was made to end, where it had not come to an end; None elsewhere."""
-    if not isinstance(event, ModelCall) or event.completion is None or event.completion.finish_reason != "length":
+def notebook_display() -> Callable[..., Any] | None:
+    """IPython's `display` where it can show widgets; None outside a notebook, and without ipywidgets."""
+    try:
+        import ipywidgets  # noqa: F401
+        from IPython.core.getipython import get_ipython
+        from IPython.display import display
+    except ImportError:
         return None
-    return event.completion.usage.output_tokens or event.request.max_tokens or 0
+    return None if getattr(get_ipython(), "kernel", None) is None else display
 
 
-def reply_cut_at(events: Iterable[Event]) -> int | None:
-    """`cut_at` of the call that wrote the reply."""
-    answers = [event for event in events if isinstance(event, ModelCall) and event.phase in ANSWERING]
-    return cut_at(answers[-1]) if answers else None
+def cut(event: Event) -> str:
+    """After how many tokens a model was made to end, where it had not come to an end; "" elsewhere."""
+    if not isinstance(event, ModelCall) or event.completion is None or event.completion.finish_reason != "length":
+        return ""
+    return f"cut at {event.completion.usage.output_tokens or event.request.max_tokens or 0} tokens"
 
 
 def tag(event: Event) -> str:
@@ -57,17 +61,20 @@ def tag(event: Event) -> str:
 
 def headline(event: Event) -> str:
     """What happened, in one line without its tag."""
-    parts = [_happened(event)]
-    if isinstance(event, ModelCall) and event.completion is not None:
-        usage = event.completion.usage
-        parts.append(tokens(usage.input_tokens, usage.output_tokens))
-        if (cut := cut_at(event)) is not None:
-            parts.append(f"cut at {cut} tokens")
+    match event:
+        case ModelCall():
+            parts = [event.detail or "no answer", cut(event)]
+        case ToolRun(call=call):
+            parts = [f"{called(call)}: {event.detail}"]
+        case Search(query=query):
+            parts = [f'"{shorten(query)}": {event.detail}']
+        case _:
+            parts = [f"{event.title}: {event.detail}".removesuffix(": ")]
     if event.costed:
         parts.append(f"{event.seconds:.2f} s")
     if event.error:
         parts.append(f"FAILED: {shorten(event.error, 200)}" if failed(event) else event.error)
-    return " · ".join(parts)
+    return " · ".join(filter(None, parts))
 
 
 def failed(event: Event) -> bool:
@@ -80,11 +87,6 @@ def details(event: Event) -> str:
     if isinstance(event, MemoryOp):
         return clip("\n".join([event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)]))
     return clip(whole(event))
-
-
-def source_lines(reply: Reply) -> list[str]:
-    """The sources that the reply does not name itself."""
-    return [] if "shown" in reply.data else [source_line(citation) for citation in reply.citations]
 
 
 def clip(text: str) -> str:
@@ -135,12 +137,6 @@ def html_badge(text: str, colour: str = "#9a5b00") -> str:
     )
 
 
-def html_cut(events: Iterable[Event]) -> str:
-    """A badge where the reply was cut; "" where it came to its end."""
-    cut = reply_cut_at(events)
-    return "" if cut is None else f"<div>{html_badge(f'cut at {cut} tokens')}</div>"
-
-
 def html_text(text: str, style: str = "") -> str:
     """Text with its line breaks kept and nothing in it read as HTML."""
     return (
@@ -165,26 +161,3 @@ def html_canvas(text: str) -> str:
 
 def _badge(event: Event) -> str:
     return html_badge(tag(event), _BADGES[event.kind])
-
-
-def html_sources(reply: Reply) -> str:
-    return "".join(html_text(line, f"{GREY}; font-size: 90%") for line in source_lines(reply))
-
-
-def _happened(event: Event) -> str:
-    match event:
-        case ModelCall(completion=None):
-            return "no answer"
-        case ModelCall(completion=completion):
-            assert completion is not None
-            calls = completion.message.tool_calls
-            return f"calls {'; '.join(map(called, calls))}" if calls else f'"{shorten(completion.message.text)}"'
-        case Search(query=query, passages=passages):
-            where = "" if event.doc_ids is None else f" in {', '.join(event.doc_ids)}"
-            noun = "passage" if len(passages) == 1 else "passages"
-            return f'{len(passages)} {noun} for "{shorten(query)}"{shorten(where)}'
-        case ToolRun(call=call, output=output):
-            return f"{call.name}: {shorten(output)}"
-        case MemoryOp(op=op):
-            return f"{op}: {event.detail}"
-    return f"{event.title} {event.detail}".strip()

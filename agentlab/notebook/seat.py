@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agentlab.core.errors import AgentlabError
-from agentlab.core.stream import Item, TurnBegun
+from agentlab.core.stream import Item
 from agentlab.core.trace import Trace
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
@@ -25,10 +26,9 @@ class Seat:
     """Its chat, with `options`, is opened when it is first asked; without a `model` that is the flow's own."""
 
     def __init__(self, lab: Lab, flow: str, model: str = "", **options: Any) -> None:
-        self._lab = lab
         self.flow = flow
         self.model = model or lab.bench.variant(flow).model
-        self._options = options
+        self._open = partial(lab.chat, flow, model=self.model, on_event=self._deliver, **options)
         self.chat: Chat | None = None
         self._watching: dict[int, Callable[[Item], None]] = {}
         self._on_item: Callable[[Item], None] = ignore
@@ -61,14 +61,9 @@ class Seat:
         trace = Trace(self.flow, "") if self.chat is None else self.chat.trace
         return FlowAnswer(flow=self.flow, model=self.model, trace=trace, turn=turn, reply=reply, error=error)
 
-    def _open(self) -> Chat:
-        return self._lab.chat(self.flow, model=self.model, on_event=self._deliver, **self._options)
-
     def _deliver(self, item: Item) -> None:
-        if isinstance(item, TurnBegun):
-            self._watching[item.turn] = self._on_item
         # What goes on in the background belongs to the turn it began in, whatever was asked since.
-        self._watching.get(item.turn, ignore)(item)
+        self._watching.setdefault(item.turn, self._on_item)(item)
 
     def stop(self) -> None:
         """Break off the answer under way, or the next one."""

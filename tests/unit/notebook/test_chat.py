@@ -31,9 +31,9 @@ async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_c
     turn = chat.turns[-1]
     assert ANSWER in turn.reply.value
     select, tool, search, answer = lines(chat)
-    assert "select_tool" in select and "calls lookup_documents(document_names=[], query=&quot;goal width" in select
-    assert "retrieve" in search and "passages for &quot;goal width&quot;" in search
-    assert "lookup_documents: Found" in tool and "<details" in tool
+    assert "select_tool" in select and "calls lookup_documents [" in select
+    assert "retrieve" in search and "&quot;goal width&quot;: 2 passages: " in search
+    assert "lookup_documents(document_names=[], query=&quot;goal width&quot;): Found" in tool and "<details" in tool
     assert "answer" in answer and "How wide is a goal?" in answer, "a model call unfolds to what was asked"
     assert "Source [1]: The field" in turn.reply.value
     assert not chat.send_button.disabled and chat.stop_button.disabled
