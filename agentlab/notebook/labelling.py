@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import ipywidgets
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.judge.labels import KEYS, ReplyKey, read_labels, set_label
-from agentlab.evals.judge.standing import replies
+from agentlab.evals.judge.labels import ReplyKey, read_labels, set_label
+from agentlab.evals.judge.standing import replies, rows_to_label
 from agentlab.evals.stats.agreement import Agreement, agreement
-from agentlab.evals.store.rows import TurnRow
 from agentlab.lab.run import Run
 from agentlab.notebook.controls import button, html
 from agentlab.notebook.render import GREY, html_markdown, html_text
@@ -33,7 +33,8 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         written = read_labels(self._file, replies(run)) if self._file.exists() else {}
         self.labels: dict[ReplyKey, float] = {key: label for key, label in written.items() if label is not None}
         waiting = written.keys() - self.labels.keys()
-        rows = [row for row in run.played() if row.reply is not None and _key(row) not in self.labels]
+        rows = rows_to_label(run, (row.key for row in run.played()))
+        rows = [row for row in rows if _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
         self._left = sorted(rows, key=lambda row: _key(row) not in waiting)
         self.right = button("Right", lambda: self._label(1))
@@ -61,22 +62,13 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
 
     def _label(self, label: int) -> None:
         row = self._left[0]
-        assert row.reply is not None, "only such rows are left"
-        content = {"label": label, "question": row.user, "reference": self._reference(row), "reply": row.reply.text}
-        keys = {name: getattr(row, name) for name in KEYS}
-        set_label(self._file, {**keys, **content})
+        set_label(self._file, {**row, "label": label})
         self.labels[_key(row)] = float(label)
         self._next()
 
     def _next(self) -> None:
         self._left.pop(0)
         self._draw()
-
-    def _reference(self, row: TurnRow) -> str:
-        turn = self.run.asked(row.conversation, row.turn)
-        if turn is None:
-            return ""
-        return "it should decline" if turn.unanswerable else " · or: ".join(turn.reference_answers)
 
     def _draw(self) -> None:
         for choice in (self.right, self.wrong, self.skip):
@@ -85,14 +77,13 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
             self.shown.value = html_text(f"all done: {len(self.labels)} labels in {self._file}")
             return
         row = self._left[0]
-        assert row.reply is not None, "only such rows are left"
         self.shown.value = (
             html_text(f"{len(self._left)} left", GREY)
-            + html_text(row.user, "font-weight: 600")
-            + html_markdown(row.reply.text)
-            + html_text(f"reference: {self._reference(row) or 'none'}", GREY)
+            + html_text(row["question"], "font-weight: 600")
+            + html_markdown(row["reply"])
+            + html_text(f"reference: {row['reference'] or 'none'}", GREY)
         )
 
 
-def _key(row: TurnRow) -> ReplyKey:
-    return row.flow, *row.key
+def _key(row: dict[str, Any]) -> ReplyKey:
+    return row["flow"], row["conversation"], row["turn"], row["epoch"]

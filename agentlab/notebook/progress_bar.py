@@ -32,11 +32,7 @@ class ProgressBar(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no t
         self.bar.value = progress.done
         if not running:
             self.bar.bar_style = "warning" if progress.failed else "success"
-        parts = [f"turn {progress.done} of {progress.total}"]
-        if progress.eta and running:
-            parts.append(progress.eta)
-        if progress.failed:
-            parts.append(f"{progress.failed} failed")
-        if progress.label and running:
-            parts.append(progress.label)
-        self.line.value = " · ".join(parts)
+        failed = f"{progress.failed} failed" if progress.failed else ""
+        left, label = (progress.eta, progress.label) if running else ("", "")
+        parts = [f"turn {progress.done} of {progress.total}", left, failed, label]
+        self.line.value = " · ".join(filter(None, parts))

@@ -51,12 +51,10 @@ class Seat:
             reply = await self.chat.say(question, **speaker)
         except asyncio.CancelledError:
             error = STOPPED
-        except AgentlabError as problem:
-            error = str(problem)
         except Exception as failure:
             # A flow somebody is still writing: the line in the widget is enough to know where to look.
             log.debug("the flow failed", exc_info=True)
-            error = f"{type(failure).__name__}: {failure}"
+            error = str(failure) if isinstance(failure, AgentlabError) else f"{type(failure).__name__}: {failure}"
         self._stopped = False
         trace = Trace(self.flow, "") if self.chat is None else self.chat.trace
         return FlowAnswer(flow=self.flow, model=self.model, trace=trace, turn=turn, reply=reply, error=error)

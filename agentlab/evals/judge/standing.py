@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -138,13 +139,15 @@ def _shown(found: Estimate, sign: str = "") -> str:
     return f"{found.value:{sign}.3f} [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
 
 
-def rows_to_label(run: StoredRun, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, object]]:
+def rows_to_label(run: StoredRun, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
     """Return a row for each reply to these turns, for `labels.add_rows`; empty replies are bad and have none."""
-    found: dict[tuple[str, int, int], list[dict[str, object]]] = {turn: [] for turn in turns}
+    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {turn: [] for turn in turns}
     for row in run.played():
         if row.key in found and row.reply is not None and row.reply.text.strip():
             asked = run.asked(row.conversation, row.turn)
             references = asked.reference_answers if asked else []
+            if asked and asked.unanswerable:
+                references = ["it should decline"]
             told = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
             said = {"label": "", "question": row.user, "reference": told, "reply": row.reply.text}
             found[row.key].append({**{name: getattr(row, name) for name in KEYS}, **said})
