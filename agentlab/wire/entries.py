@@ -5,16 +5,28 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from agentlab.core import errors
 from agentlab.core.errors import RecordingError
 from agentlab.core.messages import Completion, from_json
+from agentlab.core.strict_json import parse_json
 from agentlab.core.vectors import pack, unpack
 from agentlab.wire.keys import Row
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class MessagePart(Struct, tag_field="kind", tag="message"):
+    id: str
+    message: Row
+
+
+class ToolPart(Struct, tag_field="kind", tag="tool"):
+    id: str
+    tool: Row
 
 
 class Parts(Struct):
@@ -86,15 +98,23 @@ class Result(Struct, tag_field="kind", tag="result"):
     error: str | None = None
 
 
-Entry = Completed | Vector | Embedding | Duration | Result
+Entry = MessagePart | ToolPart | Completed | Vector | Embedding | Duration | Result
 PARTS = {"message": "messages", "tool": "tools"}
 KINDS = {*PARTS, "completion", "vector", "embedding", "duration", "result"}
+_decode = msgspec.json.Decoder(Entry).decode
 
 
-def entry_of(row: Row, where: str = "") -> Any:
-    """The entry of a row; raises RecordingError unless it is one of format 1, with the types that it has there."""
+def decode(line: bytes, where: str) -> Any:
+    """The entry of a line; raises RecordingError unless it is one of format 1, with the types that it has there."""
     try:
-        return from_json(Entry, row)  # type: ignore[arg-type]
+        return _decode(line)
+    except (ValueError, RecursionError):  # over half a surrogate pair or a long number, too
+        return entry_of(line, where)
+
+
+def entry_of(row: Row | bytes, where: str = "") -> Any:
+    try:
+        return from_json(Entry, parse_json(row) if isinstance(row, bytes) else row)  # type: ignore[arg-type]
     except ValueError as problem:
         raise RecordingError(f"not an entry that format 1 knows: {problem}", where) from None
 

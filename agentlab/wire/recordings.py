@@ -28,53 +28,143 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlab.core import codec, secrets
+from filelock import FileLock
+
+from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.messages import Request, from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.wire.entries import KINDS, PARTS, Completed, entry_of
+from agentlab.wire.entries import KINDS, PARTS, Completed, decode
 from agentlab.wire.keys import Row, digest
 
 FORMAT = 1
+_HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
+_CHECK = len(', "check": "0123456789ab"}\n')
 
 
-class _Line(NamedTuple):
-    """A line as it stands in a file, held against its own hash. It is decoded when it is asked for: parsed and kept, a
-    hundred thousand of them take ten seconds and are a million objects for the garbage collector to walk over."""
+class Line(NamedTuple):
+    """A line that fits its checksum. It is decoded when it is asked for: parsed and kept, a hundred thousand of them
+    take ten seconds and are a million objects for the garbage collector to walk over."""
 
     text: bytes
     where: str
     kind: str
 
-    def row(self) -> Row:
-        try:
-            row: Row = codec.loads(self.text)
-            return row
-        except ValueError as problem:
-            # Its check fits, so somebody made that anew.
-            raise RecordingError(f"{problem}; was it edited by hand?", self.where) from None
-
     def entry(self) -> Any:
-        return entry_of(self.row(), self.where)
+        return decode(self.text, self.where)
+
+    def answer(self) -> Any:
+        """Must not differ between two recordings of one request; how long they took may."""
+        entry = self.entry()
+        return [getattr(entry, name, None) for name in ("completion", "refusal", "vector", "value")]
+
+
+class RecordingsFile:
+    """The lines of one file by key or id, as far as it was read; two answers to one request are an error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[str, Line] = {}
+        self._bytes_read = self._lines_read = 0
+        self._lock = FileLock(path.with_suffix(".lock"))
+
+    def read(self) -> None:
+        """Read on; raises ConfigError where the file cannot be read, RecordingError for a damaged line."""
+        content = self._content()
+        if not content.endswith(b"\n"):
+            # Somebody may be writing at this moment: whoever waits for him finds a whole line.
+            with contextlib.suppress(OSError), self._lock:
+                content = self._content()
+        if not content and not self._bytes_read:
+            raise RecordingError("the file is empty; delete it", str(self.path))
+        self._take(content)
+
+    def prepare(self) -> None:
+        """Make the file if it is not there, and cut off a last line that a killed run left unfinished."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:
+                if self.path.exists() or self.path.is_symlink():
+                    cut_unfinished_line(self.path)
+                self._catch_up()
+        except OSError as problem:
+            raise ConfigError(f"cannot write recordings to {self.path}: {problem.strerror}") from None
+        except ValueError as problem:
+            raise ConfigError(f"cannot write recordings to {self.path}: it holds {problem}") from None
+
+    def add(self, key: str, row: Row, parts: Mapping[str, Row]) -> None:
+        """Write `row` under `key` with those of its parts that are new, unless another process was first.
+
+        Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
+        """
+        try:
+            with self._lock:
+                self._catch_up()
+                if key in self.lines:
+                    return
+                new = [part for name, part in parts.items() if name not in self.lines]
+                text = "".join(_with_checksum(line) for line in [*new, {"kind": row["kind"], "key": key, **row}])
+                if name := secrets.name_in(text):
+                    raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
+                append_whole(self.path, text.encode("ascii"))
+                self._take(text.encode("ascii"))
+        except OSError as problem:
+            raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
+
+    def _catch_up(self) -> None:
+        """Read what others appended since the last look; the lock is ours."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if not size:
+            replace_file(self.path, _with_checksum({"kind": "recordings", "format": FORMAT}))
+        if size < self._bytes_read:
+            # Somebody began it anew.
+            self.lines.clear()
+            self._bytes_read = self._lines_read = 0
+        if size != self._bytes_read or not size:
+            self.read()
+
+    def _content(self) -> bytes:
+        try:
+            with open_file(self.path, LARGE, links=False) as opened:
+                opened.seek(self._bytes_read)
+                return opened.read()
+        except OSError as problem:
+            raise ConfigError(f"cannot read the recordings {self.path}: {problem.strerror}") from None
+
+    def _take(self, content: bytes) -> None:
+        """Take the lines that follow on those that were read."""
+        number = self._lines_read
+        for text in io.BytesIO(content):
+            number += 1
+            where = f"{self.path}:{number}"
+            if number == 1:
+                _check_header(_checked(text, where), where)
+                continue
+            head = _HEAD.match(text)
+            if head is None or not _fits_its_checksum(text):
+                text = _rewritten(text, where)
+                head = _HEAD.match(text)
+            kind, name = (group.decode() for group in head.groups()) if head else ("", "")
+            if kind not in KINDS:
+                raise RecordingError(f"not an entry that format {FORMAT} knows", where)
+            line = Line(text, where, kind)
+            before = self.lines.setdefault(name, line)
+            if before.text != text and before.answer() != line.answer():
+                raise RecordingError(f"another answer to the same request is at {before.where}", where)
+        self._bytes_read += len(content)
+        self._lines_read = number
 
 
 class Recordings:
-    """What a spec recorded, in memory, by key, with what others recorded that it names; additions go to its own file.
+    """What a spec recorded, in memory, with what others recorded that it names; additions go to its own file.
 
-    The own file wins over the others, of which the first that is named counts; two answers to one request within a file
-    are an error.
+    The own file, which comes first, wins over the others, of which the first that is named counts.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._own = folder / f"{name}.jsonl"
-        self._writing = False
-        self._mine: dict[str, _Line] = {}
-        """By key or id."""
-        self._others: dict[str, _Line] = {}
-        self._read_to = (0, 0)
-        """Bytes and lines of the own file that were read."""
-        self._lock = _lock(self._own)
+    def __init__(self, files: Sequence[RecordingsFile], is_writing: bool = False) -> None:
+        self._files = files
+        self._is_writing = is_writing
 
     @classmethod
     def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
@@ -82,30 +172,33 @@ class Recordings:
 
         Raises ConfigError where nothing can be read or written, RecordingError for a damaged line.
         """
-        recordings = cls(folder, name)
-        recordings._writing = write
-        others = [file for file in (folder / f"{other}.jsonl" for other in also) if file.exists()]
+        own, *named = (RecordingsFile(folder / f"{spec}.jsonl") for spec in (name, *also))
+        others = [file for file in named if file.path.exists()]
         if write:
-            recordings._prepare()
-        elif recordings._own.exists():
-            _read(recordings._own, (0, 0), recordings._mine)
+            own.prepare()
+        elif own.path.exists():
+            own.read()
         elif not others:
-            raise ConfigError(f"there are no recordings in {recordings._own}; make them with --mode record")
+            raise ConfigError(f"there are no recordings in {own.path}; make them with --mode record")
         for file in others:
-            lines: dict[str, _Line] = {}
-            _read(file, (0, 0), lines)
-            recordings._others = lines | recordings._others
-        return recordings
+            file.read()
+        return cls([own, *others], write)
 
     def __len__(self) -> int:
         return sum(line.kind not in PARTS for line in self._lines().values())
 
-    def _lines(self) -> dict[str, _Line]:
-        return self._others | self._mine
+    def _lines(self) -> dict[str, Line]:
+        return {name: line for file in reversed(self._files) for name, line in file.lines.items()}
+
+    def _line(self, name: str) -> Line | None:
+        for file in self._files:
+            if name in file.lines:
+                return file.lines[name]
+        return None
 
     def find(self, key: str) -> Any:
         """The entry (see `entries`) of a key; None where nothing is recorded."""
-        line = self._mine.get(key) or self._others.get(key)
+        line = self._line(key)
         return None if line is None else line.entry()
 
     def completions(self) -> Iterator[Completed]:
@@ -122,140 +215,47 @@ class Recordings:
             raise RecordingError(f"not a request: {problem}", where) from None
 
     def _part(self, kind: str, name: str, where: str) -> Any:
-        line = self._mine.get(name) or self._others.get(name)
+        line = self._line(name)
         if line is None or line.kind not in PARTS:
             raise RecordingError(f"message or tool {name} is not recorded", where)
-        content = line.row().get(kind)
+        content = getattr(line.entry(), kind, None)
         if digest(content) != name:
             raise RecordingError(f"the content of {name} does not fit the id", line.where)
         return content
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""
-        return (self._mine.get(key) or self._others[key]).where
+        line = self._line(key)
+        return line.where if line is not None else ""
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Any:
         """Write `row` under `key` and return the entry that is recorded there: another process's, if that was first.
 
         Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
         """
-        assert self._writing, "these recordings were opened for reading"
-        try:
-            with self._lock:
-                self._catch_up()
-                if key not in self._mine:
-                    fresh = [part for name, part in (parts or {}).items() if name not in self._mine]
-                    text = "".join(_seal(line) for line in [*fresh, {"kind": row["kind"], "key": key, **row}])
-                    _refuse_secrets(text)
-                    append_whole(self._own, text.encode("ascii"))
-                    self._read_to = _take(self._own, text.encode("ascii"), self._read_to, self._mine)
-        except OSError as problem:
-            raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self._own)) from None
-        return self._mine[key].entry()
-
-    def _prepare(self) -> None:
-        """Make the file if it is not there, and cut off a last line that a killed run left unfinished."""
-        try:
-            self._own.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock:
-                if self._own.exists() or self._own.is_symlink():
-                    cut_unfinished_line(self._own)
-                self._catch_up()
-        except OSError as problem:
-            raise ConfigError(f"cannot write recordings to {self._own}: {problem.strerror}") from None
-        except ValueError as problem:
-            raise ConfigError(f"cannot write recordings to {self._own}: it holds {problem}") from None
-
-    def _catch_up(self) -> None:
-        """Read what was appended to the own file since it was last looked at, by whomever."""
-        size = self._own.stat().st_size if self._own.exists() else 0
-        if not size:
-            replace_file(self._own, _header())
-        if size < self._read_to[0]:
-            # Somebody began it anew.
-            self._mine, self._read_to = {}, (0, 0)
-        if size != self._read_to[0] or not size:
-            self._read_to = _read(self._own, self._read_to, self._mine)
+        assert self._is_writing, "these recordings were opened for reading"
+        self._files[0].add(key, row, parts or {})
+        return self._files[0].lines[key].entry()
 
 
-def _read(file: Path, start: tuple[int, int], lines: dict[str, _Line]) -> tuple[int, int]:
-    """Take what stands after so many bytes and lines, and return how far that was.
-
-    Raises ConfigError where it cannot be read, RecordingError for a damaged line.
-    """
-    content = _content(file, start[0])
-    if not content.endswith(b"\n"):
-        # Somebody may be writing at this moment: whoever waits for him finds a whole line.
-        with contextlib.suppress(OSError), _lock(file):
-            content = _content(file, start[0])
-    if not content and start == (0, 0):
-        raise RecordingError("the file is empty; delete it", str(file))
-    return _take(file, content, start, lines)
-
-
-def _take(file: Path, content: bytes, start: tuple[int, int], lines: dict[str, _Line]) -> tuple[int, int]:
-    """Take lines that follow on so many bytes and lines of `file`; returns how far they go."""
-    number = start[1]
-    for text in io.BytesIO(content):
-        number += 1
-        where = f"{file}:{number}"
-        if number == 1:
-            _check_header(_checked(text, where), where)
-            continue
-        head = _HEAD.match(text)
-        if head is None or not _is_as_sealed(text):
-            text = _sealed_anew(text, where)
-            head = _HEAD.match(text)
-        kind, name = (group.decode() for group in head.groups()) if head else ("", "")
-        if kind not in KINDS:
-            raise RecordingError(f"not an entry that format {FORMAT} knows", where)
-        line = _Line(text, where, kind)
-        before = lines.setdefault(name, line)
-        if before.text != text and _answer(before.row()) != _answer(line.row()):
-            raise RecordingError(f"another answer to the same request is at {before.where}", where)
-    return start[0] + len(content), number
-
-
-def _answer(row: Row) -> Any:
-    """What must not differ between two recordings of one request; how long they took may."""
-    return [row.get(name) for name in ("completion", "refusal", "vector", "value")]
-
-
-def _header() -> str:
-    return _seal({"kind": "recordings", "format": FORMAT})
-
-
-def _seal(row: Row) -> str:
+def _with_checksum(row: Row) -> str:
     content = {name: value for name, value in row.items() if name != "check"}
     # Pure ASCII: half a surrogate pair survives, and no editor or diff shows two texts as one.
     return json.dumps({**content, "check": digest(content)[:12]}) + "\n"
 
 
-_HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
-_CHECK = len(', "check": "0123456789ab"}\n')
-
-
-def _content(file: Path, start: int) -> bytes:
-    try:
-        with open_file(file, LARGE, links=False) as opened:
-            opened.seek(start)
-            return opened.read()
-    except OSError as problem:
-        raise ConfigError(f"cannot read the recordings {file}: {problem.strerror}") from None
-
-
-def _is_as_sealed(line: bytes) -> bool:
-    """Whether a line is to the byte what `_seal` wrote; it says nothing of lines that others put into another form."""
+def _fits_its_checksum(line: bytes) -> bool:
+    """Compare to the byte with what `_with_checksum` writes; a line in another form may still mean the same."""
     found = hashlib.sha256(line[:-_CHECK])
     found.update(b"}")
     return line[-_CHECK:] == b', "check": "%b"}\n' % found.hexdigest()[:12].encode()
 
 
-def _sealed_anew(line: bytes, where: str) -> bytes:
-    """A line that means what was recorded, in the form of `_seal`; raises RecordingError for any other."""
+def _rewritten(line: bytes, where: str) -> bytes:
+    """A line that means what was recorded, in the form of `_with_checksum`; raises RecordingError for any other."""
     if not line.endswith(b"\n"):
         raise RecordingError("the line is cut off; --mode auto mends it and records what was lost", where)
-    return _seal(_checked(line, where)).encode()
+    return _with_checksum(_checked(line, where)).encode()
 
 
 def _checked(line: bytes, where: str) -> Row:
@@ -278,14 +278,3 @@ def _check_header(row: Row, where: str) -> None:
         raise RecordingError("the first line is not the header of a recording", where)
     if row.get("format") != FORMAT:
         raise RecordingError(f"this is recording format {row.get('format')}, agentlab reads format {FORMAT}", where)
-
-
-def _refuse_secrets(text: str) -> None:
-    if name := secrets.name_in(text):
-        raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
-
-
-def _lock(file: Path) -> Any:
-    from filelock import FileLock
-
-    return FileLock(file.with_suffix(".lock"))
