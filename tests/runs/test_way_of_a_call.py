@@ -1,0 +1,65 @@
+"""The way of a model call, from the verb of a session to the provider: short enough to be read in one go."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import agentlab as al
+from agentlab.core.messages import Completion, Message, Request
+from agentlab.models.provider import Provider
+from agentlab.session.session import Session
+from support.small_runs import write_set
+
+MAX_FRAMES = 4
+
+
+class Echo(Provider[str, str]):
+    """Repeats the question, and keeps the frames that led to each of its answers."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self.ways: list[list[str]] = []
+
+    async def complete(self, request: Request, emit: Any) -> Completion:
+        frame, way = sys._getframe().f_back, []
+        while frame is not None and frame.f_code is not Session.complete.__code__:
+            way.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        assert frame is not None, "it is a session that asks"
+        self.ways.append(way[::-1])
+        return await super().complete(request, emit)
+
+    def translate(self, request: Request) -> str:
+        return request.messages[-1].text
+
+    async def call(self, wired: str, emit: Any) -> str:
+        emit(wired)
+        return wired
+
+    def parse(self, raw: str, request: Request) -> Completion:
+        return Completion(message=Message(role="agent", text=raw))
+
+    def format_tool_result(self, call_id: str, name: str, result: str) -> str:
+        return result
+
+    async def close(self) -> None:
+        pass
+
+
+class Talk:
+    name = "talk"
+
+    async def respond(self, turn: Any, session: Any) -> al.Reply:
+        return al.Reply(text=(await session.complete(turn.text)).text)
+
+
+def test_a_call_goes_through_four_frames_at_most(tmp_path, own_home):
+    data, model = write_set(tmp_path / "colours", 2, turns=2), Echo()
+    for mode in ("live", "record"):
+        spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "recordings": str(tmp_path / "recordings")}
+        with al.Lab(model=model, flows=[Talk()], mode=mode, **spec) as lab:
+            lab.run_sync(out=tmp_path / mode)
+    assert len(model.ways) == 8
+    assert all(len(way) <= MAX_FRAMES for way in model.ways), model.ways
