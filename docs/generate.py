@@ -21,6 +21,9 @@ from agentlab.workbench.settings import settings_of, spec_schema
 
 HERE = Path(__file__).parent
 STEP = re.compile(r"(?P<phase>\w+)(?P<marks>[*?~]*): (?P<text>.+)")
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:agentlab|datasets|results)/[^)#]+|CONTRIBUTING\.md)(?:#[^)]*)?\)")
+"""A link to a file of the repository that is no page of the site."""
+WORKER = "https://unpkg.com/iframe-worker/shim"
 MARKS = {"*": "as often as needed", "?": "not in every turn", "~": "after the reply"}
 DRAWINGS = {
     "run": (
@@ -186,11 +189,27 @@ def on_files(files: Any, config: Any) -> Any:
     pages["reference/measures.md"] = measures_page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
+    for picture in (HERE.parent / "results").glob("report*.png"):
+        files.append(File.generated(config, f"pictures/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
-def on_page_markdown(markdown: str, **others: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **others: Any) -> str:
+    """Draw the drawings, and resolve links that leave the folder: the site has the pictures, and only names the rest."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = re.sub(r"\]\((?:\.\./)+results/(report\w*\.png)\)", rf"]({up}pictures/\1)", markdown)
+    markdown = re.sub(OUTSIDE, r"\1 (`\2`)", markdown)
+
     def drawing(found: re.Match[str]) -> str:
         return draw([(title, text, "") for title, text in DRAWINGS[found[1]]])
 
     return re.sub(r"<!-- drawing: (\w+) -->", drawing, markdown)
+
+
+def on_post_page(output: str, page: Any, **others: Any) -> str:
+    """Load the worker of the search from the site: the theme would load it from the network."""
+    return output.replace(WORKER, "../" * page.url.count("/") + "worker.js")
+
+
+def on_post_template(output: str, template_name: str, **others: Any) -> str:
+    return output.replace(WORKER, "/worker.js")

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import re
 import shlex
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentlab.cli.parser import main
+from agentlab.cli.parser import main, make_parser
 from agentlab.core import plugins
 from agentlab.core.events import PHASES
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import open_run
 from support.places import ROOT
 
-PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+STAND_INS = {"model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
+COMMANDS = {file.stem for file in (ROOT / "agentlab" / "cli" / "help").glob("*.txt")}
+"""Each has its text of help."""
 pytestmark = pytest.mark.slow
 
 
@@ -117,22 +123,62 @@ def test_the_reference_has_every_command_and_every_key(site):
 
 @pytest.fixture
 def checkout(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder like the checkout, in which `evals/flows.yaml` uses a scripted model and needs no weights."""
     for name in ("evals", "datasets"):
-        (tmp_path / name).symlink_to(ROOT / name)
+        (tmp_path / name).mkdir()
+        for path in (ROOT / name).iterdir():
+            (tmp_path / name / path.name).symlink_to(path)
+    spec = (ROOT / "evals" / "flows.yaml").read_text(encoding="utf-8")
+    for key, value in STAND_INS.items():
+        spec = re.sub(rf"^{key}: .*$", f"{key}: {value}", spec, flags=re.MULTILINE)
+        monkeypatch.setenv(f"AGENTLAB_{key.upper()}", value)
+    (tmp_path / "evals" / "flows.yaml").unlink()
+    (tmp_path / "evals" / "flows.yaml").write_text(f"{spec}recordings: recordings\n", encoding="utf-8")
+    (tmp_path / "replies.yaml").write_text("loop: true\nreplies: [The ball is 22 cm wide.]\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("How heavy is the ball?\n"))
     return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_code_in_a_page_runs(page, checkout, capsys):
+    """`bash` and `python` blocks run in order, a title makes a file, `text` below a command is part of its output."""
     namespace: dict[str, Any] = {}
-    for language, code in re.findall(
-        r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    ):
-        if language == "bash":
-            for line in code.strip().splitlines():
+    printed = ""
+    for language, title, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if title:
+            (checkout / title).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / title).write_text(code, encoding="utf-8")
+        elif language == "bash":
+            for line in code.replace("\\\n", " ").strip().splitlines():
                 program, *arguments = shlex.split(line, comments=True)
                 assert program == "agentlab"
                 assert main(arguments) == 0, f"{line}: {capsys.readouterr().err}"
+            printed = capsys.readouterr().out
         elif language == "python":
             exec(compile(code, str(page), "exec"), namespace)
+        elif language == "text":
+            rows = [line for line in code.splitlines() if line[0] in "┃│"]
+            sentence = " ".join(line for line in code.splitlines() if line not in rows)
+            assert [row for row in rows if row not in printed] == []
+            assert " ".join(sentence.split()) in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_in_a_page_are_commands(page, capsys):
+    """Every `agentlab ...` of a page parses, in `sh` blocks and in sentences too; every `make ...` is a target."""
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([\w-]+)[\w -]*:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    typed = [code.replace("\\\n", " ") for language, _, code in BLOCK.findall(text) if language in ("bash", "sh")]
+    typed += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", BLOCK.sub("", text))]
+    for line in "\n".join(typed).splitlines():
+        if line.startswith("make "):
+            assert line.split()[1] in targets, line
+        elif line.startswith("agentlab "):
+            _, command, *options = shlex.split(line, comments=True)
+            assert command in COMMANDS, line
+            if options:
+                with contextlib.suppress(SystemExit):
+                    make_parser().parse_args([command, *options])
+                assert capsys.readouterr().err == "", line
