@@ -21,7 +21,7 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.run import open_run
 from support.places import ROOT
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 STAND_INS = {"model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
 COMMANDS = {file.stem for file in (ROOT / "agentlab" / "cli" / "help").glob("*.txt")}
@@ -182,3 +182,15 @@ def test_commands_in_a_page_are_commands(page, capsys):
                 with contextlib.suppress(SystemExit):
                     make_parser().parse_args([command, *options])
                 assert capsys.readouterr().err == "", line
+
+
+def test_links_and_anchors_of_the_readme_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "results" / "README.md", ROOT / "datasets" / "README.md"):
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+            if "://" in target:
+                continue
+            linked = page if not target else page.parent / target
+            assert linked.exists(), f"{page}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+                assert anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}, anchor
