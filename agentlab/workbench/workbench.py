@@ -70,7 +70,7 @@ class Workbench:
                 queued.connect()
         scorers = plugins.names("evals.scorers") if spec.scorers == "default" else spec.scorers
         self.scorers = [plugins.resolve("evals.scorers", name) for name in scorers]
-        self._indexes: dict[tuple[int, str], DocumentIndex] = {}
+        self._indexes: dict[tuple[int, str, int], DocumentIndex] = {}
         self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
         self._loaded: tuple[Any, tuple[Dataset, ...]] | None = None
@@ -121,10 +121,10 @@ class Workbench:
         return self._loaded[1]
 
     def variant(self, label: str) -> Variant:
-        for variant in self.variants:
-            if variant.label == label:
-                return variant
-        raise ConfigError(plugins.unknown("flow of this lab", label, (v.label for v in self.variants)))
+        labelled = {variant.label: variant for variant in self.variants}
+        if label not in labelled:
+            raise ConfigError(plugins.unknown("flow of this lab", label, labelled))
+        return labelled[label]
 
     async def model(self, name: str) -> QueuedModel:
         """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
@@ -172,8 +172,8 @@ class Workbench:
         if ("models", model) in self.objects:
             return None
         provider, name = plugins.provider("models", model)
-        pace = getattr(provider, "seconds_per_call", None)
-        return pace(name) if pace else None
+        seconds: float | None = getattr(provider, "seconds_per_call", lambda name: None)(name)
+        return seconds
 
     async def index(
         self,
@@ -187,16 +187,15 @@ class Workbench:
         """
         if not documents:
             return None
-        key = (
-            hash(tuple((d.doc_id, d.title, d.text) for d in documents)),
-            f"{retrieval.method}/{retrieval.max_tokens}",
-        )
+        content = hash(tuple((d.doc_id, d.title, d.text) for d in documents))
         async with self._opening:
-            if key not in self._indexes:
+            if (key := (content, retrieval.method, retrieval.max_tokens)) not in self._indexes:
                 self._indexes[key] = await open_index(
                     documents,
                     self.embedder,
-                    folder=self._index_folder,
+                    # Unless live, built anew: every vector passes the recorder, and a stranger's vectors stay out of
+                    # the cache.
+                    folder=home() / "indexes" if self.spec.mode == "live" else folder_of(self),
                     # A cached query would make the flow that asks second look faster.
                     query_embedder=self._queries,
                     method=retrieval.method,
@@ -204,11 +203,6 @@ class Workbench:
                     progress=progress,
                 )
         return self._indexes[key]
-
-    @cached_property
-    def _index_folder(self) -> Path:
-        # Unless live, built anew: every vector passes the recorder, and a stranger's vectors stay out of the cache.
-        return home() / "indexes" if self.spec.mode == "live" else folder_of(self)
 
     @contextlib.asynccontextmanager
     async def memory(
@@ -243,23 +237,25 @@ class Workbench:
     async def session(self, variant: Variant, seat: Seat) -> Session:
         """A session in which the flow answers; raises ConfigError where its setting `tools` names one nobody has."""
         managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, live=seat.live)
-        seconds = self.spec.timeouts
+        trace, now, seconds, sampling = seat.trace, seat.now or self.spec.today, self.spec.timeouts, variant.generation
+        workspace = None if self.spec.files is None else Path(self.spec.files)
         gateway = Gateway(
             seat.recorder or self.recorder,
             await self.model(variant.model),
             self._queries,
-            flow=seat.trace.flow,
-            conversation=seat.trace.conversation,
-            epoch=seat.trace.epoch,
+            flow=trace.flow,
+            conversation=trace.conversation,
+            epoch=trace.epoch,
             call_seconds=seconds.call,
         )
-        sampling = variant.generation
-        seed = None if sampling.seed is None else sampling.seed + seat.trace.epoch
-        workspace = None if self.spec.files is None else Path(self.spec.files)
         has = Has(
             settings=variant.settings,
             prompts=variant.prompts,
-            generation=Generation(temperature=sampling.temperature, seed=seed, max_tokens=sampling.max_tokens),
+            generation=Generation(
+                temperature=sampling.temperature,
+                seed=None if sampling.seed is None else sampling.seed + trace.epoch,
+                max_tokens=sampling.max_tokens,
+            ),
             tools=seat.tools_of(variant),
             tools_are_brought=bool(seat.tools),
             index=seat.index,
@@ -274,14 +270,7 @@ class Workbench:
             ),
             price=self.prices.cost,
         )
-        session = Session(
-            trace=seat.trace,
-            gateway=gateway,
-            now=seat.now or self.spec.today,
-            has=has,
-            history=seat.history,
-            stream=seat.stream,
-        )
+        session = Session(trace=trace, gateway=gateway, now=now, has=has, history=seat.history, stream=seat.stream)
         for manager in managers:
             manager.offer_to(session)
             for problem in manager.problems if seat.live else ():
@@ -296,19 +285,15 @@ class Workbench:
 
         `live` ones, for chats, take up what servers change.
         """
-        if mcp is None and self.spec.mcp is not None:
-            mcp = Path(self.spec.mcp)
-        if variant.tool_folder is None and mcp is None:
-            return []
-        from agentlab.tools.mcp.folder import ToolManager
-
+        found: list[ToolManager] = []
         reserved = tuple(tool.spec.name for tool in variant.tools)
-        found = []
-        for path in (variant.tool_folder, mcp):
-            if path is None:
+        for named in (variant.tool_folder, mcp or self.spec.mcp):
+            if named is None:
                 continue
+            from agentlab.tools.mcp.folder import ToolManager
+
             async with self._opening:
-                if (key := (path, reserved, live)) not in self._managers:
+                if (key := (path := Path(named), reserved, live)) not in self._managers:
                     self._managers[key] = await ToolManager.open(path, reserved=reserved, live=live)
                     for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
