@@ -12,19 +12,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from agentlab.core.errors import ConfigError, MissingExtra
 from agentlab.core.garbage import collect_seldom
 from agentlab.core.plugins import unknown
 
 SECONDS_TO_CONNECT = 10
-
-
-class Executor(Protocol):
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any: ...
 
 
 Opener = Callable[[], AbstractContextManager[Executor]]

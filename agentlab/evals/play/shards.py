@@ -13,7 +13,7 @@ import contextlib
 import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ import msgspec
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.play.executors import Executor, Opener, interrupts_put_off
+from agentlab.evals.play.executors import Opener, interrupts_put_off
 from agentlab.evals.play.opening import open_folder
 from agentlab.evals.play.plan import Share, assignments, turns_of
 from agentlab.evals.play.player import Played, Player
@@ -250,11 +250,10 @@ def _part(name: str, limit: _Limit, parts: int) -> _Limit:
     return limit.model_copy(update=shared)
 
 
-def _result(future: Any) -> Played:
+def _result(future: Future[Played]) -> Played:
     try:
-        played: Played = future.result()
+        return future.result()
     except (BrokenExecutor, AgentlabError):
         raise
     except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
         raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
-    return played
