@@ -70,7 +70,11 @@ class Chat:
         self._loop = loop
         self._on_close = on_close
         self.variant = variant
-        self.documents = self._read(documents)
+        if documents is None:
+            documents = [document for dataset in bench.datasets() for document in dataset.documents]
+        elif isinstance(documents, (str, Path)):
+            documents = load_documents(Path(documents))
+        self.documents = tuple(documents)
         if data := getattr(variant.settings, "data", None):
             # There, whoever talks to the agent finds what it remembers.
             memory = data_folder(data) / "memory"
@@ -103,13 +107,6 @@ class Chat:
     def said(self) -> list[Turn]:
         """The turns since the conversation began, in earlier chats too, as rows of a data set."""
         return [row.turn for row in self.told.rows]
-
-    def _read(self, documents: Iterable[Document] | str | Path | None) -> tuple[Document, ...]:
-        if documents is None:
-            return tuple(document for dataset in self._bench.datasets() for document in dataset.documents)
-        if isinstance(documents, (str, Path)):
-            return load_documents(Path(documents))
-        return tuple(documents)
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
         return await asyncio.wrap_future(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
