@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,15 +27,28 @@ from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.plan import Assignment
 from agentlab.evals.play.watching import Follower, Watch
-from agentlab.evals.store.fold import Fold
+from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import Lines
-from agentlab.evals.store.rows import BEGUN_AGAIN, Play, Quarantined, TurnRow, place_of
+from agentlab.evals.store.rows import BEGUN_AGAIN, Play, Quarantined, TurnRow
 from agentlab.evals.store.summary import costs_of
 from agentlab.workbench.conversation import PlayedTurn
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What came of a run, or of a share of it, which a worker sends back."""
+
+    flows: Mapping[str, FlowFold]
+    is_complete: bool
+    is_spent: bool = False
+    """Whether it is incomplete because the budget is spent."""
+    quarantined: Sequence[Quarantined] = ()
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By model, as a summary tells them."""
 
 
 class Earlier:
@@ -86,7 +100,7 @@ class Account:
         self._folder = folder
         self._earlier = Earlier(folder)
         self.budget = Budget(bench.spec.budget, bench.prices.cost)
-        self.quarantined: dict[Play, str] = {}
+        self._quarantined: dict[Play, str] = {}
         """Conversations that do not add up, and why; they are played again when the run is continued."""
         self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
         self.left = {each.key: each for each in planned if each.key not in self._finished}
@@ -96,20 +110,7 @@ class Account:
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
         self._open: dict[Play, tuple[Trace, list[TurnRow]]] = {}
-        self._follower = None if watch is None else Follower(watch, [each.key for each in planned])
-
-    @property
-    def is_decided(self) -> bool:
-        return self._follower is not None and self._follower.is_decided
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.left and not self.quarantined
-
-    @property
-    def set_apart(self) -> list[Quarantined]:
-        """The quarantined conversations, in an order that does not depend on when they ended."""
-        return sorted((Quarantined(*play, cause=cause) for play, cause in self.quarantined.items()), key=place_of)
+        self.follower = Follower(watch, [each.key for each in planned])
 
     async def take_up(self, graders: Mapping[str, str]) -> None:
         """Fold in what earlier sittings left, graded anew where other `graders` gave the scores."""
@@ -126,7 +127,7 @@ class Account:
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
             self.fold.take(trace, rows)
-            self._follow(key, rows)
+            self.follower.ended(key, rows)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
@@ -168,10 +169,10 @@ class Account:
         """Check its ledger, fold it in, and let go of it."""
         rows = self._fold(play, ended=True)
         self.left.pop(play, None)
-        self._follow(play, rows)
+        self.follower.ended(play, rows)
 
-    def close(self) -> None:
-        """Fold in what was begun and did not end; raises what was wrong with a scorer."""
+    def close(self, limits: Mapping[str, Mapping[str, Any]]) -> Played:
+        """Fold in what was begun and did not end, and say what came of all; raises what was wrong with a scorer."""
         for play in list(self._open):
             self._fold(play, ended=False)
         for play in self._cut:
@@ -179,10 +180,14 @@ class Account:
             self.fold.take(trace, rows, self._checked(trace, rows, ended=False))
         if self._grader.failure is not None:
             raise self._grader.failure
-
-    def _follow(self, play: Play, rows: Sequence[TurnRow]) -> None:
-        if self._follower is not None:
-            self._follower.ended(play, rows)
+        is_complete = not self.left and not self._quarantined
+        return Played(
+            flows=dict(self.fold.flows),
+            is_complete=is_complete,
+            is_spent=not is_complete and self.budget.is_spent,
+            quarantined=[Quarantined(*play, cause=cause) for play, cause in sorted(self._quarantined.items())],
+            limits=limits,
+        )
 
     def _fold(self, play: Play, *, ended: bool) -> list[TurnRow]:
         trace, rows = self._open.pop(play)
@@ -203,9 +208,9 @@ class Account:
 
     def _quarantine(self, trace: Trace, why: str) -> None:
         play = trace.flow, trace.conversation, trace.epoch
-        if play not in self.quarantined:
+        if play not in self._quarantined:
             log.warning("%s is quarantined, and --resume plays it again: %s", "/".join(map(str, play)), why)
-        self.quarantined.setdefault(play, why)
+        self._quarantined.setdefault(play, why)
 
     async def _graded(self, row: TurnRow, conversation: Conversation, trace: Trace) -> TurnRow:
         """The row with its scores, as it then stands in the folder."""

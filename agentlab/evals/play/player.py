@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from agentlab.core.errors import Retryable, RunError
 from agentlab.core.events import Notice
@@ -25,15 +24,13 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.play.account import Account
+from agentlab.evals.play.account import Account, Played
 from agentlab.evals.play.fork import Fork
 from agentlab.evals.play.memories import Memories
 from agentlab.evals.play.plan import EVERYTHING, Assignment, Share, Stopped, assignments, turns_of
 from agentlab.evals.play.watching import Watch
-from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.pace import Pace, RunProgress
-from agentlab.evals.store.rows import Quarantined
 from agentlab.evals.store.writing import KEPT
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
@@ -44,19 +41,6 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 MOST_UNANSWERED = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """What came of a run, or of a share of it, which a worker sends back."""
-
-    flows: Mapping[str, FlowFold]
-    is_complete: bool
-    is_spent: bool = False
-    """Whether it is incomplete because the budget is spent."""
-    quarantined: Sequence[Quarantined] = ()
-    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By model, as a summary tells them."""
 
 
 class Player:
@@ -103,14 +87,7 @@ class Player:
         finally:
             await self._memories.close()
             self._folder.flush()
-        account.close()
-        return Played(
-            flows=dict(account.fold.flows),
-            is_complete=account.is_complete,
-            is_spent=not account.is_complete and account.budget.is_spent,
-            quarantined=account.set_apart,
-            limits={name: limits.summary() for name, limits in self._bench.limits().items()},
-        )
+        return account.close({name: limits.summary() for name, limits in self._bench.limits().items()})
 
     async def _prepare(self) -> None:
         """Start models, build indexes, and say which memories will be asked."""
@@ -122,7 +99,7 @@ class Player:
 
     async def _work(self, waiting: Iterator[Assignment]) -> None:
         for play in waiting:
-            if self._account.is_decided or self._account.budget.is_spent or self._is_down:
+            if self._account.follower.is_decided or self._account.budget.is_spent or self._is_down:
                 return
             try:
                 await self._play(play)
@@ -134,15 +111,15 @@ class Player:
         return play if self._fork is None else replace(play, variant=self._fork.before[play.variant.label])
 
     async def _play(self, play: Assignment) -> None:
-        conversation, variant = play.conversation, self._first(play).variant
+        conversation, first = play.conversation, self._first(play)
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
         async with contextlib.AsyncExitStack() as opened:
-            memory, folder = await opened.enter_async_context(self._memories.memory(self._first(play)))
+            memory, folder = await opened.enter_async_context(self._memories.memory(first))
             seat = Seat(
-                index=await self._bench.index(play.dataset.documents, variant.retrieval),
+                index=await self._bench.index(play.dataset.documents, first.variant.retrieval),
                 trace=self._account.begin(play.key),
                 tools=stub.tools,
                 memory=memory,
@@ -150,18 +127,18 @@ class Player:
                 now=datetime.fromisoformat(today) if today else None,
                 recorder=None if self._fork is None else self._fork.recorder(self._bench),
             )
-            session = await self._bench.session(variant, seat)
+            session = await self._bench.session(first.variant, seat)
             if self._on_event is not None:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
             driver = TurnDriver(session)
-            respond = variant.respond
+            respond = first.variant.respond
             part: str | None = None
             now: datetime | None = None
             for number, turn in enumerate(conversation.turns):
                 if self._fork is not None and number == self._fork.turn:
                     respond = await self._fork.go_on(self._bench, play, session, seat, opened)
                 if number > 0:
-                    if self._account.is_decided or self._account.budget.is_overdrawn:
+                    if self._account.follower.is_decided or self._account.budget.is_overdrawn:
                         raise Stopped
                     if turn.session != part:
                         session.forget_history()

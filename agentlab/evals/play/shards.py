@@ -22,10 +22,11 @@ import msgspec
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.data.datasets import Dataset
+from agentlab.evals.play.account import Played
 from agentlab.evals.play.executors import Opener, interrupts_put_off
 from agentlab.evals.play.opening import open_folder
 from agentlab.evals.play.plan import Share, assignments, turns_of
-from agentlab.evals.play.player import Played, Player
+from agentlab.evals.play.player import Player
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder, locked
 from agentlab.evals.store.log import run_log

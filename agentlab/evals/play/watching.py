@@ -29,18 +29,20 @@ class Watch(Protocol):
 
 
 class Follower:
-    """Hands the conversations of a run to its watch."""
+    """Hands the conversations of a run to its watch, if it has one."""
 
-    def __init__(self, watch: Watch, plays: Iterable[Play]) -> None:
+    def __init__(self, watch: Watch | None, plays: Iterable[Play]) -> None:
         self._watch = watch
         self._due = Counter(name for _, name, _ in plays)
         """How often each conversation is played."""
-        self._left = deque(watch.order)
+        self._left = deque(watch.order if watch else ())
         self._ended: defaultdict[str, dict[Play, Sequence[TurnRow]]] = defaultdict(dict)
         self.is_decided = False
 
     def ended(self, play: Play, rows: Sequence[TurnRow]) -> None:
         """Take the turns of a conversation that one flow has played."""
+        if self._watch is None:
+            return
         self._ended[play[1]][play] = rows
         while self._left and not self.is_decided and len(self._ended[self._left[0]]) == self._due[self._left[0]]:
             name = self._left.popleft()
