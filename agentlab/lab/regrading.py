@@ -88,11 +88,7 @@ def _stored(run: Run) -> list[str]:
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
-    asked = {
-        (dataset.name, name_of(dataset, conversation, datasets)): conversation.turns
-        for dataset in datasets
-        for conversation in dataset.conversations
-    }
+    asked = {(d.name, name_of(d, each, datasets)): each.turns for d in datasets for each in d.conversations}
     for row in read_turns(run.folder):
         turns = asked.get((row.dataset, row.conversation), [])
         if row.turn >= len(turns) or turns[row.turn].user != row.user:
