@@ -134,12 +134,10 @@ def _tool_folder(settings: Any, flow: FlowSpec, where: str) -> Path | None:
 
 
 def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, where: str) -> str | None:
+    if flow.memory is not None and not has_memory:
+        raise ConfigError(f"{where}: it has no long-term memory, so `memory` cannot be chosen")
     name = flow.memory or spec.memory
-    if not has_memory:
-        if flow.memory is not None:
-            raise ConfigError(f"{where}: it has no long-term memory, so `memory` cannot be chosen")
-        return None
-    if name == "none":
+    if not has_memory or name == "none":
         return None
     plugins.resolve("memory", name)
     return name
