@@ -12,8 +12,11 @@ A session's verb appends one event, with child events for its parts:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from agentlab.core.messages import PLAIN, Completion, Fact, Passage, Request, ToolCall, from_json, to_json
 
@@ -39,8 +42,7 @@ Phase = Literal[
 PHASES: tuple[str, ...] = get_args(Phase)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """What all events share.
 
     `seconds` is the accepted attempt alone; of an event with parts, the longest path through them. `start` is on the
@@ -124,8 +126,7 @@ class Event:
         return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelCall(Event):
+class ModelCall(Event, frozen=True, kw_only=True):
     kind = "model_call"
     costed = True
 
@@ -136,8 +137,7 @@ class ModelCall(Event):
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingCall(Event):
+class EmbeddingCall(Event, frozen=True, kw_only=True):
     kind = "embedding"
     costed = True
 
@@ -145,8 +145,7 @@ class EmbeddingCall(Event):
     texts: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search(Event):
+class Search(Event, frozen=True, kw_only=True):
     kind = "search"
     costed = True
 
@@ -161,8 +160,7 @@ class Search(Event):
         return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolRun(Event):
+class ToolRun(Event, frozen=True, kw_only=True):
     kind = "tool"
     costed = True
 
@@ -174,8 +172,7 @@ class ToolRun(Event):
         return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fetch(Event):
+class Fetch(Event, frozen=True, kw_only=True):
     """Something a tool brought from outside; its seconds are the recorded ones."""
 
     kind = "fetch"
@@ -187,8 +184,7 @@ class Fetch(Event):
     """What it was asked for, JSON."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryOp(Event):
+class MemoryOp(Event, frozen=True, kw_only=True):
     kind = "memory"
     costed = True
 
@@ -215,8 +211,7 @@ class MemoryOp(Event):
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision(Event):
+class Decision(Event, frozen=True, kw_only=True):
     kind = "decision"
 
     name: str
@@ -224,17 +219,15 @@ class Decision(Event):
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Notice(Event):
+class Notice(Event, frozen=True, kw_only=True):
     kind = "notice"
 
     name: str
     text: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step(Event):
+class Step(Event, frozen=True, kw_only=True):
     """A named piece of a flow that costs nothing itself; it groups what happens inside it."""
 
     kind = "step"
@@ -250,7 +243,7 @@ EVENTS: dict[str, type[Event]] = {
 
 def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
     """An event as one JSON record, each value as `told` writes it; `revive` is the way back."""
-    values = vars(event).items()
+    values = asdict(event).items()
     return {"kind": event.kind} | {name: value if type(value) in PLAIN else told(value) for name, value in values}
 
 

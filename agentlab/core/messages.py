@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
 import msgspec
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
 
 T = TypeVar("T")
 Role = Literal["system", "user", "agent", "tool"]
@@ -33,7 +34,7 @@ def to_json(value: Any) -> Any:
     cls: Any = type(value)
     if cls in PLAIN:
         return value
-    if hasattr(cls, "__dataclass_fields__"):  # before what is dearer to ask
+    if issubclass(cls, Struct):
         row = {}
         for name, default in defaults_of(cls):
             inner = getattr(value, name)
@@ -57,25 +58,24 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
 
 @functools.cache
 def defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields of a dataclass in order, each with its default; a field without one has MISSING."""
-    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
+    """The fields of a type in order, each with its default; a field without one has NODEFAULT."""
+    found = fields(cls)
+    return tuple((f.name, f.default if f.default_factory is NODEFAULT else f.default_factory()) for f in found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """One call the model asks for."""
 
     id: str
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     malformed: str | None = None
     """The arguments as the model wrote them, where they were not a JSON object."""
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """Opaque provider data that has to be sent back with the call."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     role: Role
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -83,7 +83,7 @@ class Message:
     """On a `tool` message: the call it answers."""
     name: str | None = None
     """On a `tool` message: the tool that ran. On a `user` message: the speaker."""
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def is_of_words(value: Any) -> TypeGuard[Message]:
@@ -107,8 +107,7 @@ def as_messages(given: Any) -> tuple[Message, ...]:
     return messages
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Token counts as the provider reported them; None means not reported.
 
     `input_tokens` includes `cached_tokens`; `output_tokens` includes `reasoning_tokens`.
@@ -120,8 +119,7 @@ class Usage:
     reasoning_tokens: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True, kw_only=True):
     """What a model is told of a tool; `parameters` is a JSON schema of type object."""
 
     name: str
@@ -129,8 +127,7 @@ class ToolSpec:
     parameters: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """Exactly what a model is asked: nothing that reaches the provider is kept elsewhere."""
 
     messages: tuple[Message, ...]
@@ -143,8 +140,7 @@ class Request:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Completion:
+class Completion(Struct, frozen=True, kw_only=True):
     message: Message
     usage: Usage = Usage()
     model: str = ""
@@ -157,8 +153,7 @@ class Completion:
         return self.message.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passage:
+class Passage(Struct, frozen=True, kw_only=True):
     """A piece of a document: `text` is the document's text from `start` to `end` (characters).
 
     It prints as its text.
@@ -177,8 +172,7 @@ class Passage:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Citation:
+class Citation(Struct, frozen=True, kw_only=True):
     """A pointer from a reply to the passage that supports it."""
 
     doc_id: str
@@ -188,8 +182,7 @@ class Citation:
     """The number by which the reply names it, as in `[2]`; 0 where it does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """One thing remembered; facts never change, an update makes a new one."""
 
     id: str
@@ -201,8 +194,7 @@ class Fact:
     """Who told it; "" for whoever the memory belongs to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Added:
+class Added(Struct, frozen=True, kw_only=True):
     """What became of a text that was to be remembered."""
 
     fact: Fact
@@ -210,8 +202,7 @@ class Added:
     is_new: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserTurn:
+class UserTurn(Struct, frozen=True, kw_only=True):
     """What a flow is given of a turn: what the user said, never what is expected of the reply."""
 
     text: str
@@ -220,13 +211,12 @@ class UserTurn:
     session: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """What a flow answers. `text` is graded; `citations` are graded apart and shown below it."""
 
     text: str
     citations: tuple[Citation, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
     """Whatever else the flow wants to hand on, JSON values only."""
 
     @property

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, takewhile
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.events import Event, ModelCall

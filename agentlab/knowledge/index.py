@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from agentlab.core.errors import ConfigError
@@ -139,7 +140,7 @@ class DocumentIndex:
             if self.method == "hybrid":
                 scores = _fused(scores, by_words)
         best = sorted(scores, key=lambda at: (-round(scores[at], _DIGITS), at))[:top_k]
-        return tuple(dataclasses.replace(self.passages[at], score=round(scores[at], _DIGITS)) for at in best)
+        return tuple(replace(self.passages[at], score=round(scores[at], _DIGITS)) for at in best)
 
 
 def _best(scores: NDArray[np.float32], among: NDArray[np.intp], count: int) -> dict[int, float]:

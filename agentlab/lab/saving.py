@@ -6,15 +6,17 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import append_whole, replace_file
 from agentlab.core.jsonl import read_rows
-from agentlab.core.messages import Message
+from agentlab.core.messages import Message, from_json, to_json
 from agentlab.core.scratch import folder_of
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
@@ -32,13 +34,16 @@ STORED, RECORDED = "conversations", "recordings"
 _NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
 
 
+_Stored = Annotated[Message, PlainValidator(partial(from_json, Message)), PlainSerializer(to_json)]
+
+
 class ToldTurn(BaseModel):
     """A turn of a chat as a row of a data set, and the messages that the flow stored in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     turn: Turn
-    stored: list[Message] = Field(default_factory=list)
+    stored: list[_Stored] = Field(default_factory=list)
     reply: str | None = None
 
 

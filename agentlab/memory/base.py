@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from agentlab.core.errors import AgentlabError, ConfigError, MemoryUnavailable, ToolError

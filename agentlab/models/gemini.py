@@ -13,8 +13,10 @@ import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage

@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
 from agentlab.core.protocols import Place

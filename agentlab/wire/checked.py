@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
 from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from agentlab.core.errors import ServerFault
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
@@ -14,7 +15,7 @@ MOST_TOKENS = 10**9
 """Of one call; beyond, a count is a mistake."""
 MOST_CALLS, MOST_ARGUMENTS = 1_000, 1_000_000
 """Of one answer: calls of tools, and characters of their arguments, which every later request holds, too."""
-_COUNTS = tuple(field.name for field in fields(Usage))
+_COUNTS = Usage.__struct_fields__
 _FINISH_REASONS = get_args(FinishReason)
 
 

@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlab.cli.parser import main as agentlab
 from agentlab.core import plugins
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
@@ -72,7 +74,7 @@ def keys_worked_out(file: Path) -> dict[str, str]:
         messages = [from_json(Message, parts[name]["message"]) for name in stored.pop("messages")]
         tools = [from_json(ToolSpec, parts[name]["tool"]) for name in stored.pop("tools")]
         request = from_json(Request, {"messages": [], "tools": [], **stored})
-        request = Request(**{**vars(request), "messages": tuple(messages), "tools": tuple(tools)})
+        request = replace(request, messages=tuple(messages), tools=tuple(tools))
         return record_request(model, endpoint, request, epoch).key(row["repeat"])
 
     def text(row: dict[str, Any]) -> str:

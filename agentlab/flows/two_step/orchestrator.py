@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
+from msgspec.structs import replace
 from pydantic import AfterValidator
 
 from agentlab.core.errors import MemoryUnavailable, ModelError

@@ -14,6 +14,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import validators
 from agentlab.core.shown import without_hidden
@@ -105,7 +107,7 @@ def named_apart(
         if name != own:
             problems.append(f"{tool.source}: {own}: {owners[own]} has a tool of that name; it is called {name} here")
         owners[name] = tool.source
-        named.append(replace(tool, spec=replace(tool.spec, name=name)))
+        named.append(replace(tool, spec=structs.replace(tool.spec, name=name)))
     if len(named) > MOST:
         problems.append(f"only the first {MOST} tools count; take out servers or scripts that are not needed")
     return named[:MOST], problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import json
 import weakref
@@ -11,6 +10,7 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import (
@@ -147,7 +147,7 @@ def test_every_kind_of_event_survives_its_row():
         assert revive(json.loads(json.dumps(to_row(event)))) == event
 
 
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Request)])
+@pytest.mark.parametrize("field", Request.__struct_fields__)
 def test_a_request_survives_json_field_by_field(field):
     values = {
         "messages": (Message(role="user", text="other", name="Ann"),),
@@ -158,13 +158,17 @@ def test_a_request_survives_json_field_by_field(field):
         "seed": 0,
         "max_tokens": 1,
     }
-    changed = dataclasses.replace(REQUEST, **{field: values[field]})
+    changed = structs.replace(REQUEST, **{field: values[field]})
     assert from_json(Request, json.loads(json.dumps(to_json(changed)))) == changed
+
+
+class Watched(Step, frozen=True, kw_only=True, weakref=True):
+    """A step that says when it is gone."""
 
 
 def test_who_asks_for_a_latency_leaves_nothing_behind():
     """A circle would keep the events of a whole run until the collector comes by."""
-    events = [Step(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
+    events = [Watched(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
     gone = weakref.ref(events[0])
     gc.disable()
     try:

@@ -45,7 +45,7 @@ async def test_a_file_holds_every_kind_of_reply(tmp_path: Path) -> None:
         ("replies: [{text: 3}]", r"Expected `str`, got `int` - at `\$\.replies\[0\]\.text`"),
         ("replies: [{txt: a}]", "unknown field `txt`"),
         ("replies: [{error: Sad}]", "Invalid enum value 'Sad'"),
-        ("replies: [{tool_calls: [{nam: a}]}]", "unexpected keyword argument 'nam'"),
+        ("replies: [{tool_calls: [{nam: a}]}]", "Unexpected keyword argument 'nam'"),
     ],
 )
 def test_what_is_no_script_is_one_line(tmp_path: Path, written: str, said: str) -> None:

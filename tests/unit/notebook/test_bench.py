@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from msgspec.structs import replace
 
 import agentlab as al
 from agentlab.cli.parser import main

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.wire.keys import flight_key

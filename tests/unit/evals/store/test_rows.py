@@ -46,14 +46,14 @@ def test_a_row_is_read_as_it_was_written(row):
     assert from_json(type(row), json.loads(encode(row))) == row
 
 
-def test_a_turn_has_its_fields_in_order_all_totals_and_of_the_reply_what_is_not_a_default():
+def test_a_turn_has_its_fields_in_order_with_all_totals():
     row = json.loads(encode(TURN))
     assert list(row) == [
         *("flow", "dataset", "conversation", "turn", "category", "epoch", "take"),
         *("user", "reply", "error", "wall_seconds", "totals", "latency_s", "memory_tokens", "memory_unavailable"),
         *("phases", "scores"),
     ]
-    assert list(row["reply"]) == ["text", "citations"]
+    assert list(row["reply"]) == ["text", "citations", "data"]
     assert (row["totals"]["tool_calls"], row["totals"]["cost_usd"]) == (0, None)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from agentlab.core.errors import ConfigError, ContextOverflow
 from agentlab.core.events import Decision

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agentlab.core.messages import Completion, Message, Request, ToolCall, from_json, to_json
 from agentlab.models.provider import wire_names
@@ -46,7 +47,7 @@ def rounds(draw: st.DrawFn) -> list[Message]:
         made = ToolCall(id=f"call_{number}", name=draw(tool_names), extra={"gemini": kept} if kept else {})
         broken = draw(st.booleans())
         more = {"malformed": draw(words)} if broken else {"arguments": draw(arguments)}
-        calls.append(ToolCall(**{**vars(made), **more}))
+        calls.append(replace(made, **more))
     results = [result(call.id, draw(words | st.just("Error: no")), call.name) for call in calls]
     return [agent(draw(words), *calls), *draw(st.permutations(results))]
 
