@@ -10,12 +10,13 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from agentlab.core.events import PHASES, Event, ModelCall, Notice, Step, shorten, to_row
 from agentlab.core.names import NOT_RECORDED
+from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
 from agentlab.evals.compare.pairs import Comparison
@@ -43,6 +44,16 @@ Place = tuple[str, int]
 """Conversation and turn: a row."""
 
 
+class Played(NamedTuple):
+    """One flow in one epoch: its turns and what they measure, by place."""
+
+    flow: int
+    """Its number among the sides."""
+    epoch: int
+    turns: dict[Place, TurnRow]
+    values: dict[Place, Values]
+
+
 class Content:
     """Of the runs that stand on one page."""
 
@@ -51,14 +62,17 @@ class Content:
         self.sides = sides_of(runs)
         self.values: list[dict[Key, Values]] = [side.run.measured[side.flow] for side in self.sides]
         self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
+        self.numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in self.rows))}
+        """By conversation."""
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
         self.intervals = self._mean_intervals()
-        played = {(id(run), row.play, row.turn): row for run in runs for row in run.rows()}
-        self.played: list[dict[Key, TurnRow]] = [
-            {(c, t, e): played[id(side.run), (side.flow, c, e), t] for c, t, e in rows}
-            for side, rows in zip(self.sides, self.values, strict=True)
-        ]
-        self._epochs = [sorted({key[2] for key in rows}) for rows in self.played]
+        turns = {(id(run), row.flow, *row.key): row for run in runs for row in run.rows()}
+        self.plays: list[Played] = []
+        for number, (side, rows) in enumerate(zip(self.sides, self.values, strict=True)):
+            for epoch in sorted({key[2] for key in rows}):
+                values = {(name, turn): rows[name, turn, of] for name, turn, of in rows if of == epoch}
+                own = {place: turns[id(side.run), side.flow, *place, epoch] for place in values}
+                self.plays.append(Played(number, epoch, own, values))
         self._gold = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
@@ -70,7 +84,7 @@ class Content:
             "means": self.intervals,
             "pairs": self._pairs(comparison),
             "rows": self._rows(),
-            "plays": [*self._plays()],
+            "plays": [self._play(play) for play in self.plays],
             "causes": [*self._causes()],
             "phases": [side.run.result.flows[side.flow].phases for side in self.sides],
             "phase_order": PHASES,
@@ -80,21 +94,18 @@ class Content:
         }
 
     def _mean_intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
-        """Of each flow and measure the mean, its interval and the number of turns."""
-        found: list[list[tuple[float | None, Interval, int]]] = []
-        columns, places = [], []
-        for number, rows in enumerate(self.values):
-            found.append([])
-            for name in self.measures:
-                graded = [(key[0], row[name]) for key, row in sorted(rows.items()) if name in row]
-                known = [(conversation, value) for conversation, value in graded if value is not None]
-                found[-1].append((None, None, len(graded)))
-                if known and len(known) == len(graded):  # a part is not the whole
-                    places.append((number, len(found[-1]) - 1))
-                    columns.append(by_cluster([value for _, value in known], [name for name, _ in known]))
-        for (number, place), (mean, interval) in zip(places, mean_intervals(columns), strict=True):
-            found[number][place] = (mean, interval, found[number][place][2])
-        return found
+        """Return of each flow and measure the mean, its interval and the number of turns."""
+        graded = [
+            [(key[0], row[name]) for key, row in turns if name in row]
+            for turns in (sorted(rows.items()) for rows in self.values)
+            for name in self.measures
+        ]
+        # A part is not the whole.
+        known = {place: of for place, of in enumerate(graded) if of and None not in (value for _, value in of)}
+        columns = [by_cluster([v or 0.0 for _, v in of], [name for name, _ in of]) for of in known.values()]
+        means = dict(zip(known, mean_intervals(columns), strict=True))
+        found = [(*means.get(place, (None, None)), len(of)) for place, of in enumerate(graded)]
+        return [found[begin : begin + len(self.measures)] for begin in range(0, len(found), len(self.measures))]
 
     def _measure(self, name: str, decides: bool) -> dict[str, Any]:
         found = measure(name)
@@ -123,11 +134,9 @@ class Content:
         ]
 
     def _rows(self) -> dict[str, Any]:
-        names = list(dict.fromkeys(conversation for conversation, _ in self.rows))
-        number = {name: place for place, name in enumerate(names)}
         return {
-            "conversations": names,
-            "conversation": [number[conversation] for conversation, _ in self.rows],
+            "conversations": [*self.numbers],
+            "conversation": [self.numbers[conversation] for conversation, _ in self.rows],
             "turn": [turn for _, turn in self.rows],
             "slices": self._slices(),
         }
@@ -135,7 +144,7 @@ class Content:
     def _slices(self) -> dict[str, list[str]]:
         """Property -> its value for each row, "" where it has none; those that divide the turns into a few parts."""
         found: dict[str, list[str]] = defaultdict(lambda: [""] * len(self.rows))
-        data = {(key[0], key[1]): row for rows in self.played for key, row in rows.items()}
+        data = {place: row for play in self.plays for place, row in play.turns.items()}
         for number, place in enumerate(self.rows):
             row, turn = data[place], self.turn(place)
             about: dict[str, Any] = {"data set": row.dataset, "turn": "first" if place[1] == 0 else "later"}
@@ -156,38 +165,31 @@ class Content:
         conversation = self._gold.get(place[0])
         return conversation.turns[place[1]] if conversation and 0 <= place[1] < len(conversation.turns) else None
 
-    def _plays(self) -> Iterator[dict[str, Any]]:
-        """Of each flow and epoch the values over the rows; None where the measure does not apply or is not known."""
-        for number, (rows, epochs) in enumerate(zip(self.values, self._epochs, strict=True)):
-            for epoch in epochs:
-                columns = [
-                    [_short(rows.get((*place, epoch), {}).get(name)) for place in self.rows] for name in self.measures
-                ]
-                there = [(*place, epoch) in rows for place in self.rows]
-                yield {
-                    "flow": number,
-                    "epoch": epoch,
-                    "there": _brief([int(is_there) for is_there in there]),
-                    "values": [_brief(column) for column in columns],
-                }
+    def _play(self, play: Played) -> dict[str, Any]:
+        """Return the values over the rows; None where the measure does not apply or is not known."""
+        columns = [[_short(play.values.get(place, {}).get(name)) for place in self.rows] for name in self.measures]
+        there = [int(place in play.turns) for place in self.rows]
+        return {"flow": play.flow, "epoch": play.epoch, "there": _brief(there), "values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
         """What went wrong, most frequent first: of each cause its kind and the flow and row of every turn it struck."""
         struck: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         number = {place: row for row, place in enumerate(self.rows)}
-        why = {id(run): causes(run) for run in self.runs}
-        for flow, played in enumerate(self.played):
-            traces = self.sides[flow].run.traces
-            for key, row in played.items():
-                at = flow, number[key[0], key[1]]
+        for play in self.plays:
+            traces = self.sides[play.flow].run.traces
+            for place, row in play.turns.items():
+                at = play.flow, number[place]
                 if row.error is not None:
                     struck["failed", shorten(row.error, 160)].append(at)
                 trace = traces.get(row.play)
                 for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
-            for each in why[id(self.sides[flow].run)]:
-                if each.flow == self.sides[flow].flow and each.cause not in ("error", CUT_OFF):  # shown already
-                    struck[each.cause, RULES[each.cause][1]].append((flow, number[each.conversation, each.turn]))
+        flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
+        for run in self.runs:
+            for each in causes(run):
+                if each.cause not in ("error", CUT_OFF):  # shown already
+                    at = flows[id(run), each.flow], number[each.conversation, each.turn]
+                    struck[each.cause, RULES[each.cause][1]].append(at)
         for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*places})}
 
@@ -206,12 +208,11 @@ class Content:
     def _said(self, place: Place, most: int | None) -> list[Any]:
         replies: list[Any] = []
         asked = ""
-        for rows, epochs in zip(self.played, self._epochs, strict=True):
-            for epoch in epochs:
-                row = rows.get((*place, epoch))
-                asked = row.user if row else asked
-                text = None if row is None else (row.reply.text if row.reply else row.error or "")
-                replies.append(text if text is None or most is None or len(text) <= most else text[:most] + " …")
+        for play in self.plays:
+            row = play.turns.get(place)
+            asked = row.user if row else asked
+            text = None if row is None else (row.reply.text if row.reply else row.error or "")
+            replies.append(text if text is None or most is None or len(text) <= most else text[:most] + " …")
         return [asked[:most], [*expected(self.turn(place))], replies]
 
     def _traces(self, primary: Sequence[str]) -> dict[str, Any]:
@@ -220,38 +221,22 @@ class Content:
         A trace is `{"turn": {"events", "scores"}}` a play; texts stand in pages of their own.
         """
         texts, traces, used = Texts(), {}, 0
-        turns_of = [defaultdict[tuple[str, int], list[int]](list) for _ in self.played]
-        for found, rows in zip(turns_of, self.played, strict=True):
-            for conversation, turn, epoch in sorted(rows):
-                found[conversation, epoch].append(turn)
-        conversations = self._worst_first(primary)
-        for name in conversations:
+        for name in self._worst_first(primary):
             if used + texts.bytes > TRACES_AT_MOST:
                 break
-            plays: list[dict[int, Any]] = []
-            for side, rows, turns, epochs in zip(self.sides, self.played, turns_of, self._epochs, strict=True):
-                for epoch in epochs:
-                    play = (side.flow, name, epoch)
-                    trace = side.run.traces.get(play)
-                    plays.append(
-                        {
-                            turn: {
-                                "events": [_event(e) for e in (trace.of_turn(turn) if trace else ()) if _is_told(e)],
-                                "scores": [
-                                    [metric, _short(score.value), score.reason]
-                                    for metric, score in (rows[name, turn, epoch].scores or {}).items()
-                                ],
-                            }
-                            for turn in turns[name, epoch]
-                        }
-                    )
+            places = [place for place in self.rows if place[0] == name]
+            plays = []
+            for play in self.plays:
+                side = self.sides[play.flow]
+                trace = side.run.traces.get((side.flow, name, play.epoch))
+                plays.append({place[1]: _turn(play.turns[place], trace) for place in places if place in play.turns})
             gold = self._gold.get(name)
             relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(gold.turns)} if gold else {}
             traces[name] = deflated(texts.pack({"plays": plays, "relevant": relevant}))
             used += len(traces[name])
         texts.close()
         return {
-            "traces": [traces.get(name) for name in dict.fromkeys(conversation for conversation, _ in self.rows)],
+            "traces": [*map(traces.get, self.numbers)],
             "texts": texts.pages,
             "text_starts": texts.starts,
         }
@@ -315,19 +300,19 @@ def _is_told(event: Event) -> bool:
     )
 
 
+def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
+    events = trace.of_turn(row.turn) if trace else ()
+    scores = [[metric, _short(score.value), score.reason] for metric, score in (row.scores or {}).items()]
+    return {"events": [_event(event) for event in events if _is_told(event)], "scores": scores}
+
+
 def _event(event: Event) -> dict[str, Any]:
     """An event without what is empty; the tools of a request as one text, which most requests share."""
     row: dict[str, Any] = {name: value for name, value in to_row(event).items() if name in ALWAYS or value}
-    row["title"] = event.title
-    for name in ("start", "seconds", "waited"):
-        if name in row:
-            row[name] = _short(row[name])
-    if isinstance(event, ModelCall):
-        request: dict[str, Any] = dict(row["request"])
-        if "tools" in request:
-            request["tools"] = "\n".join(map(_tool, request["tools"]))
-        row["request"] = request
-    return row
+    row |= {name: _short(row[name]) for name in ("start", "seconds", "waited") if name in row}
+    if "tools" in (request := row.get("request", {})):
+        row["request"] = request | {"tools": "\n".join(map(_tool, request["tools"]))}
+    return row | {"title": event.title}
 
 
 def _tool(spec: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ paper of its own, so it can be read in a dark theme. What is foreign is escaped.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -22,11 +21,10 @@ from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, as_markdown, paragraph, printable
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import decide
-from agentlab.evals.report.content import Content, Place
+from agentlab.evals.report.content import Content, Place, Played
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
 from agentlab.evals.store.measures import measure, summary_rows
-from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
 Only = Literal["all", "failed", "flipped", "disagree"]
@@ -121,12 +119,6 @@ class Matrix:
 
     def __init__(self, content: Content, only: Only, by: str, limit: int) -> None:
         self._content, self._by, self._limit = content, by, limit
-        self._cells: list[defaultdict[Place, list[tuple[int, TurnRow]]]] = []
-        """By flow and place the epochs of it."""
-        for played in content.played:
-            self._cells.append(defaultdict(list))
-            for (conversation, turn, epoch), row in played.items():
-                self._cells[-1][conversation, turn].append((epoch, row))
         sign = 1 if measure(by).better == "higher" else -1
         found = []
         for place in content.rows:
@@ -140,8 +132,11 @@ class Matrix:
                 found.append((not failed, worst, -apart, place))
         self.places = [place for *_, place in sorted(found)]
 
+    def _plays(self, flow: int, place: Place) -> list[Played]:
+        return [play for play in self._content.plays if play.flow == flow and place in play.turns]
+
     def _mean(self, flow: int, place: Place, name: str) -> float | None:
-        values = [self._content.values[flow][*place, epoch].get(name) for epoch, _ in self._cells[flow][place]]
+        values = [play.values[place].get(name) for play in self._plays(flow, place)]
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
@@ -152,9 +147,9 @@ class Matrix:
             cells, asked = [], ""
             for flow in range(len(self._content.sides)):
                 said = []
-                for epoch, row in self._cells[flow][place]:
+                for play in self._plays(flow, place):
+                    row, value = play.turns[place], play.values[place].get(self._by)
                     asked = row.user
-                    value = self._content.values[flow][*place, epoch].get(self._by)
                     score = "" if value is None else f"\n{self._by} {measure(self._by).show(value)}"
                     reply = row.reply.text or "(an empty reply)" if row.reply else f"FAILED: {row.error}"
                     said.append(_cut(reply) + score)
