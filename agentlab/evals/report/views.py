@@ -184,10 +184,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     """Of each pair what it showed, then what decides: n, both means, the difference, its interval, p."""
     lines = []
     for pair in comparison.pairs:
-        rows = []
-        for d in pair.differences:
-            if d.primary:
-                rows.append([d.measure.title, *d.cells])
+        rows = [[d.measure.title, *d.cells] for d in pair.differences if d.primary]
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
         lines += [f"**{as_markdown(str(pair))}**", "", *_table(heads, rows), ""]
     advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
