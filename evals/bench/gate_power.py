@@ -98,13 +98,13 @@ class Turns:
 
 
 def judgement(paired: Paired, outcome: Outcome) -> Judgement:
-    return Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, outcome=outcome)
+    return Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **outcome._asdict())
 
 
 def judged(members: list[Paired]) -> list[Judgement]:
     tested = outcomes(members, ALPHA, two_sided=False)
     return [
-        Judgement(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, outcome=outcome)
+        Judgement(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, **outcome._asdict())
         for m, outcome in zip(members, tested, strict=True)
     ]
 
@@ -196,7 +196,9 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             a, b, name = losses(kind, turns)
             paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
             passed += (
-                Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, outcome=Outcome(None, None, 1)).kind
+                Judgement(
+                    flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **Outcome(None, None, 1)._asdict()
+                ).kind
                 == "pass"
             )
         yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)

@@ -52,10 +52,10 @@ class Best:
         return {"measure": self.measure.name, "says": str(self), "flows": [asdict(place) for place in self.places]}
 
 
-def best(flows: Mapping[str, Sheet], decide: Sequence[str]) -> Best | None:
+def best(flows: Mapping[str, Sheet], decide: Sequence[str], *, shown: bool = False) -> Best | None:
     """Of three flows and more on the same turns; None where no quality that decides is known of all.
 
-    The first quality that tells any flows apart counts.
+    The first quality that tells any flows apart counts; `shown` as of `Best`.
     """
     names = [name for name in decide if measure(name) not in COSTS and all(_is_known(s, name) for s in flows.values())]
     if not names:
@@ -68,7 +68,7 @@ def best(flows: Mapping[str, Sheet], decide: Sequence[str]) -> Best | None:
     for (label, sheet), lost in zip(flows.items(), beaten.tolist(), strict=True):
         values, there = sheet.column(name)
         found.append(Place(flow=label, mean=float(values[there].mean()), is_best=not lost))
-    return Best(measure=measure(name), places=tuple(sorted(found, key=lambda of: -signs * of.mean)))
+    return Best(measure=measure(name), places=tuple(sorted(found, key=lambda of: -signs * of.mean)), shown=shown)
 
 
 def _is_known(sheet: Sheet, name: str) -> bool:

@@ -52,19 +52,21 @@ def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, I
 def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     """A row a flow and k (by default all up to the number of epochs): pass@k and pass^k of turns, and their intervals.
 
-    A turn is right from .5 on. Raises RunError where the run has fewer epochs than k.
+    A turn is right from .5 on. Raises RunError where the run has fewer epochs than k, or no turn has the metric.
     """
     import pandas as pd
 
-    values = _values(run, metric)
-    epochs = epochs_of(run)
+    flows, epochs = run.measured, epochs_of(run)
+    known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
+    if metric not in known:
+        raise RunError(f"{run.path}: {plugins.unknown('measure of this run', metric, known)}")
     if k is not None and not 1 <= k <= epochs:
         raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; play it again with --epochs {max(k, 1)}")
     rows = []
-    for flow, of in values.items():
+    for flow, turns in flows.items():
         for size in [k] if k is not None else range(1, epochs + 1):
             row: dict[str, float | str | int | None] = {"flow": flow, "k": size}
-            for name, (mean, interval) in reliability(of, size).items():
+            for name, (mean, interval) in reliability(known_of(turns, metric), size).items():
                 low, high = interval or (None, None)
                 row |= {name: mean, f"{name} low": low, f"{name} high": high}
             rows.append(row)
@@ -73,15 +75,6 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
 
 def epochs_of(run: StoredRun) -> int:
     return int(run.header["spec"].get("epochs", 1))
-
-
-def _values(run: StoredRun, metric: str) -> dict[str, dict[Key, float]]:
-    """Of each flow the metric of every turn that has one and knows it; raises RunError where no turn has."""
-    flows = run.measured
-    known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
-    if metric not in known:
-        raise RunError(f"{run.path}: {plugins.unknown('measure of this run', metric, known)}")
-    return {flow: known_of(rows, metric) for flow, rows in flows.items()}
 
 
 def known_of(rows: Mapping[Key, Values], metric: str) -> dict[Key, float]:

@@ -14,7 +14,7 @@ from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Flip:
     """A turn whose value of a quality metric crossed .5."""
 
@@ -55,9 +55,7 @@ def worst(paired: Paired, most: int) -> list[Flip]:
 
 
 def _flip(paired: Paired, place: int) -> Flip:
-    conversation, turn, epoch = paired.keys[place]
-    a, b = float(paired.a[place]), float(paired.b[place])
-    return Flip(metric=paired.measure.name, conversation=conversation, turn=turn, epoch=epoch, a=a, b=b)
+    return Flip(paired.measure.name, *paired.keys[place], float(paired.a[place]), float(paired.b[place]))
 
 
 Said = dict[tuple[str, Key], TurnRow]

@@ -210,7 +210,7 @@ class Member(NamedTuple):
     def judged(self, outcome: Outcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
         """With its margin; `more` as of `Judgement`."""
         share = share_of(self.paired.measure.name, margins)
-        return Judgement(**self._asdict(), outcome=outcome, alpha=alpha, share=share, **more)
+        return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
 
 
 def share_of(name: str, margins: Mapping[str, float]) -> float:

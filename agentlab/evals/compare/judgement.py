@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from agentlab.evals.compare.family import Outcome
 from agentlab.evals.compare.paired import Paired
 from agentlab.evals.stats.planning import (
     MOST_CONVERSATIONS,
@@ -55,7 +54,12 @@ class Judgement:
     flow: str
     """B, as results call it."""
     paired: Paired
-    outcome: Outcome
+    p: float | None
+    """By flipping the signs of whole conversations."""
+    p_adjusted: float | None
+    """For its family; None where no signs could have rejected it."""
+    family: int
+    """How many measures are tested together."""
     alpha: float
     share: float | None = None
     """The margin, of costs as a share of A's mean; None: differences of both directions are looked for."""
@@ -97,21 +101,6 @@ class Judgement:
     def changed(self) -> bool:
         """Whether any turn differs."""
         return self.paired.changed
-
-    @property
-    def p(self) -> float | None:
-        """By flipping the signs of whole conversations."""
-        return self.outcome.p
-
-    @property
-    def p_adjusted(self) -> float | None:
-        """For its family; None where no signs could have rejected it."""
-        return self.outcome.p_adjusted
-
-    @property
-    def family(self) -> int:
-        """How many measures are tested together."""
-        return self.outcome.family
 
     @property
     def level(self) -> float:

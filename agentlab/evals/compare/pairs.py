@@ -232,9 +232,8 @@ def compare_sides(
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
     among = None
     if len(flows) == len(named) + 1 > 2:
-        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
         apart = any(d.is_shown and d.primary and d.measure not in COSTS for own in judged for d in own)
-        among = among and dataclasses.replace(among, shown=apart)
+        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide, shown=apart)
     return Comparison(
         pairs=tuple(pairs),
         primary=tuple(decide),
@@ -259,7 +258,7 @@ def _judged(
             Judgement(
                 flow=named[number].b_name,
                 paired=paired,
-                outcome=outcome,
+                **outcome._asdict(),
                 alpha=ALPHA,
                 advises="" if name in decide else "advice",
                 ci95=intervals.get((number, name)),

@@ -89,7 +89,7 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
         if math.isnan(share) or share < 0:
             raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
         paired = _known(pair, name)
-        judged = Judgement(flow=pair.b, paired=paired, outcome=Outcome(None, None, 1), alpha=ALPHA, share=share)
+        judged = Judgement(flow=pair.b, paired=paired, **Outcome(None, None, 1)._asdict(), alpha=ALPHA, share=share)
         has = paired.counts > 0
         few = paired.conversations < 2
         lost = 0.0
