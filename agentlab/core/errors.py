@@ -26,6 +26,8 @@ work; a memory that is away) and in the runner: the turn is marked failed and co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST = 4000
@@ -55,6 +57,15 @@ class ConfigError(AgentlabError):
 class MissingExtra(ConfigError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra: pip install 'agentlab-harness[{extra}]'")
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Raise MissingExtra where a package that is imported in this block is not installed."""
+    try:
+        yield
+    except ImportError:
+        raise MissingExtra(what, extra) from None
 
 
 class CannotAnswer(ConfigError):

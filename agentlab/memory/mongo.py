@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.errors import ConfigError, needs
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
@@ -46,11 +46,9 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: s
 
     The server is not asked before the first use. ConfigError without a usable URI, MissingExtra without pymongo.
     """
-    try:
+    with needs("the memory backend mongo", "mongo"):
         import pymongo
         import pymongo.errors
-    except ImportError as error:
-        raise MissingExtra("the memory backend mongo", "mongo") from error
     uri = uri or os.environ.get("MONGODB_URI")
     if not uri:
         raise ConfigError("the memory backend mongo needs a server: set MONGODB_URI, as in mongodb://127.0.0.1:27017")

@@ -47,10 +47,8 @@ def connect(
 
     `timeout` is in seconds, for one attempt.
     """
-    try:
+    with errors.needs("the model provider gemini", "gemini"):
         import google.genai  # noqa: F401 (a lab learns here that it is missing, not at its first call)
-    except ImportError:
-        raise errors.MissingExtra("the model provider gemini", "gemini") from None
     # The SDK's own variable is good enough where ours is not set.
     variable = "GEMINI_API_KEY" if os.environ.get("GEMINI_API_KEY") else "GOOGLE_API_KEY"
     address, keys = server_and_keys("gemini", variable, base_url, api_key)

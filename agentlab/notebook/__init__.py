@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.errors import MissingExtra
+from agentlab.core.errors import needs
 from agentlab.evals.store.pace import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
@@ -43,10 +43,8 @@ __all__ = [
 
 def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
     """Talk to the flows of `lab`; options are those of ChatWidget. Raises MissingExtra without ipywidgets."""
-    try:
+    with needs("the chat widget", "notebook"):
         from agentlab.notebook.chat import ChatWidget
-    except ImportError:
-        raise MissingExtra("the chat widget", "notebook") from None
     return ChatWidget(lab, **options)
 
 
@@ -55,10 +53,8 @@ def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
 
     Raises MissingExtra without ipywidgets.
     """
-    try:
+    with needs("labelling", "notebook"):
         from agentlab.notebook.labelling import Labelling
-    except ImportError:
-        raise MissingExtra("labelling", "notebook") from None
     return Labelling(run, file)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.errors import ConfigError, needs
 from agentlab.core.garbage import collect_seldom
 from agentlab.core.plugins import unknown
 
@@ -77,10 +77,8 @@ def _begin_worker() -> None:
 
 @contextlib.contextmanager
 def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
-    try:
+    with needs("--executor dask", "dask"):
         import distributed
-    except ImportError:
-        raise MissingExtra("--executor dask", "dask") from None
     dask: Any = distributed
     with contextlib.ExitStack() as opened:
         if is_ours := scheduler is None:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import MissingExtra, RunError
+from agentlab.core.errors import RunError, needs
 from agentlab.core.shown import as_cell, utf8
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
@@ -62,11 +62,9 @@ def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
 
 
 def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
-    try:
+    with needs("--to parquet", "parquet"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("--to parquet", "parquet") from None
 
     def kind(name: str) -> Any:
         if name in _TEXTS or name.startswith("reason."):

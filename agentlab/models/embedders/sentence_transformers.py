@@ -16,17 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.core.errors import ConfigError, MissingExtra
+from agentlab.core.errors import ConfigError, needs
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
 
 
 def connect(name: str, *, device: str = "cpu") -> Embedder:
     """Load the model `name` onto `device`; raises MissingExtra without the library, ConfigError without the model."""
-    try:
+    with needs("sentence-transformers embeddings", "sentence-transformers"):
         from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingExtra("sentence-transformers embeddings", "sentence-transformers") from error
     try:
         model = SentenceTransformer(name, device=device)
     except (OSError, ValueError, RuntimeError) as error:

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.core.errors import MissingExtra, ToolError
+from agentlab.core.errors import ToolError, needs
 from agentlab.tools.mcp import launch
 from agentlab.tools.mcp.answers import answer_of, cut
 from agentlab.tools.mcp.config import ServerConfig, expanded
@@ -122,10 +122,8 @@ class McpServer:
 
     async def _connected(self) -> _Connection:
         if self._connection is None or self._connection.is_over:
-            try:
+            with needs("MCP servers", "mcp"):
                 import mcp  # noqa: F401
-            except ImportError:
-                raise MissingExtra("MCP servers", "mcp") from None
             if self._connection is not None:
                 self._connection.end()
             self._connection = _Connection(self.config, self._seconds, self._log_file)
