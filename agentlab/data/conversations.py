@@ -89,11 +89,11 @@ class Conversation(Strict):
         if len(set(names)) < len(names):
             raise ValueError("tools: two tools have the same name")
         today = self.metadata.get("today")
-        if today is not None and not _is_date(today):
+        if today is not None and not is_date(today):
             raise ValueError(f"metadata.today: {today!r} is not a date such as 2019-03-01")
         for number, turn in enumerate(self.turns):
             now = turn.metadata.get("now")
-            if now is not None and not _is_date(now):
+            if now is not None and not is_date(now):
                 raise ValueError(f"turns.{number}.metadata.now: {now!r} is not a moment such as 2019-03-01T09:30")
         return self
 
@@ -102,7 +102,7 @@ class Conversation(Strict):
         return [number for number, turn in enumerate(self.turns) if turn.scored]
 
 
-def _is_date(text: Any) -> bool:
+def is_date(text: Any) -> bool:
     try:
         datetime.fromisoformat(text)
     except (TypeError, ValueError):

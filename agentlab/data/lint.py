@@ -44,15 +44,14 @@ def lint(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _doubts(dataset: Dataset) -> Iterator[str]:
-    asked = [[_words(turn.user) for turn in conversation.turns] for conversation in dataset.conversations]
-    for conversation, words in zip(dataset.conversations, asked, strict=True):
+    for conversation in dataset.conversations:
         if not conversation.scored_turns:
-            yield f"{_place(dataset, conversation)}{conversation.id}: no turn is scored, so nothing of it is graded"
+            yield f"{_place(dataset, conversation)}: no turn is scored, so nothing of it is graded"
         for number in conversation.scored_turns:
-            for doubt in _of_turn(conversation, number, words[number], bool(dataset.documents)):
-                yield f"{_place(dataset, conversation)}turn {number} of {conversation.id}: {doubt}"
-    yield from _repeated(dataset, asked)
-    yield from _nearly_repeated(dataset, asked)
+            for doubt in _of_turn(conversation, number, bool(dataset.documents)):
+                yield f"{_place(dataset, conversation, number)}: {doubt}"
+    yield from _repeated(dataset)
+    yield from _nearly_repeated(dataset)
     first: dict[tuple[str, str], str] = {}
     for document in dataset.documents:
         if (other := first.setdefault((document.title, document.text), document.doc_id)) != document.doc_id:
@@ -71,20 +70,20 @@ def too_small(dataset: Dataset) -> str:
     )
 
 
-def _place(dataset: Dataset, conversation: Conversation) -> str:
-    place = dataset.places.get(conversation.id)
-    return f"{place}: " if place else ""
+def _place(dataset: Dataset, conversation: Conversation, turn: int | None = None) -> str:
+    """File, row and name of a conversation, or of one of its turns."""
+    name = conversation.id if turn is None else f"turn {turn} of {conversation.id}"
+    return f"{place}: {name}" if (place := dataset.places.get(conversation.id)) else name
 
 
-def _of_turn(conversation: Conversation, number: int, asked: Sequence[str], has_documents: bool) -> Iterator[str]:
-    """`asked` are the words of the user's message."""
+def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> Iterator[str]:
     turn = conversation.turns[number]
     yield from _graded(turn, has_documents)
     for answer in turn.reference_answers:
         words = _words(answer)
         if not words:
             yield f"reference_answers: {answer!r} has no word that a reply could share"
-        elif not turn.unanswerable and (where := _leaked(words, conversation, number, asked)):
+        elif not turn.unanswerable and (where := _leaked(words, conversation, number)):
             yield f"reference_answers: {answer!r} stands in {where}"
     expected = turn.expected_calls or []
     if turn.no_call and expected:
@@ -136,12 +135,12 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _leaked(words: Sequence[str], conversation: Conversation, number: int, asked: Sequence[str]) -> str:
+def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> str:
     """Where a reference answer can be read by the flow before it answers; "" where it cannot."""
     if len(words) < LEAST_LEAKED:
         return ""
     turn = conversation.turns[number]
-    said = [("the user's message", asked)]
+    said = [("the user's message", _words(turn.user))]
     for before, earlier in enumerate(conversation.turns[:number]):
         if not earlier.scored and earlier.session == turn.session:
             said += [(f"the reply of turn {before}", _words(answer)) for answer in earlier.reference_answers[:1]]
@@ -154,12 +153,12 @@ def _leaked(words: Sequence[str], conversation: Conversation, number: int, asked
     return ""
 
 
-def _repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]]) -> Iterator[str]:
+def _repeated(dataset: Dataset) -> Iterator[str]:
     """Conversations that are the same, and turns that are while their gold is not."""
     numbers: dict[tuple[object, ...], int] = {}
     """Of beginnings; each turn makes another one of the last."""
     seen: dict[int, tuple[Conversation, int]] = {}
-    for conversation, words in zip(dataset.conversations, asked, strict=True):
+    for conversation in dataset.conversations:
         tools = json.dumps([tool.model_dump() for tool in conversation.tools]) if conversation.tools else ""
         setting = _memory_of(conversation), repr(conversation.metadata.get("today")), tools
         before = numbers.setdefault(setting, len(numbers))
@@ -167,18 +166,18 @@ def _repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]]) -> Ite
         for number, turn in enumerate(conversation.turns):
             plain = turn.speaker is None and turn.session is None and not turn.tool_results  # as most turns are
             context = "" if plain else turn.model_dump_json(include={"speaker", "session", "tool_results"})
-            beginning = before, " ".join(words[number]), context, repr(turn.metadata.get("now"))
+            beginning = before, " ".join(_words(turn.user)), context, repr(turn.metadata.get("now"))
             before = numbers.setdefault(beginning, len(numbers))
             first, at = seen.setdefault(before, (conversation, number))
             same = first if first is not conversation and at == number else None
             if same and turn.scored and (how := _contradiction(turn, same.turns[number])):
                 contradicts = True
-                where = f"{_place(dataset, conversation)}turn {number} of {conversation.id}"
-                yield f"{where}: the same is asked in turn {number} of {_other(dataset, same)}, and there {how}"
+                asked = f"the same is asked in turn {number} of {_other(dataset, same)}"
+                yield f"{_place(dataset, conversation, number)}: {asked}, and there {how}"
             if not turn.scored:
                 before = numbers.setdefault(("told", before, *turn.reference_answers), len(numbers))
         if same and not contradicts and len(same.turns) == len(conversation.turns):
-            yield f"{_place(dataset, conversation)}{conversation.id}: the same turns as {_other(dataset, same)}"
+            yield f"{_place(dataset, conversation)}: the same turns as {_other(dataset, same)}"
 
 
 def _memory_of(conversation: Conversation) -> str:
@@ -207,14 +206,15 @@ def _contradiction(turn: Turn, other: Turn) -> str:
     return f"{other.reference_answers[0]!r} is right" if ours and theirs and not ours & theirs else ""
 
 
-def _nearly_repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]]) -> Iterator[str]:
+def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
     """Pairs of conversations in one setting whose users say almost the same.
 
     Two sets of runs can only share NEAR of their union if they share one of the rarest few of each; only those are
     looked up, so that large sets are not compared pair by pair (prefix filtering, Chaudhuri et al. 2006).
     """
-    groups: dict[str, list[tuple[Conversation, frozenset[str], Sequence[Sequence[str]]]]] = defaultdict(list)
-    for conversation, said in zip(dataset.conversations, asked, strict=True):
+    groups: dict[str, list[tuple[Conversation, frozenset[str], list[list[str]]]]] = defaultdict(list)
+    for conversation in dataset.conversations:
+        said = [_words(turn.user) for turn in conversation.turns]
         runs = frozenset(" ".join(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
         groups[_memory_of(conversation)].append((conversation, runs, said))
     for group in groups.values():
@@ -226,8 +226,7 @@ def _nearly_repeated(dataset: Dataset, asked: Sequence[Sequence[Sequence[str]]])
             for other in sorted({other for run in rare for other in holding[run]}):
                 twin, theirs, they_said = group[other]
                 if said != they_said and len(runs & theirs) >= NEAR * len(runs | theirs):
-                    where = f"{_place(dataset, conversation)}{conversation.id}"
-                    yield f"{where}: almost the turns of {_other(dataset, twin)}"
+                    yield f"{_place(dataset, conversation)}: almost the turns of {_other(dataset, twin)}"
                     break
             for run in rare:
                 holding[run].append(place)

@@ -30,7 +30,7 @@ from pydantic import Field, field_validator
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn
+from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn, is_date
 
 MEMORY_SET = ("sessions.jsonl", "questions.jsonl")
 """The files of one."""
@@ -54,11 +54,8 @@ class ToldSession(Strict):
     def _readable(cls, date: str) -> str:
         # Some sessions of public sets have a day and no time, written as "2026-04-08 :".
         for part in (date, date[:10]):
-            try:
-                datetime.fromisoformat(part)
-            except ValueError:
-                continue
-            return part
+            if is_date(part):
+                return part
         raise ValueError(f"{date!r} is not a date such as 2026-01-05 11:00")
 
     @property
