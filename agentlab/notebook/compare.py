@@ -10,8 +10,8 @@ with intervals there is `lab.run`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -31,11 +31,17 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
     In a notebook with ipywidgets the columns fill while the flows work, with a button that stops them.
     """
     seats = [Seat(lab, variant.label) for variant in lab.bench.variants]
-    with _live(question, seats) as views:
-        try:
-            return await asyncio.wrap_future(lab.loop.start(ask(question, seats, views)))
-        finally:
-            stop(seats)  # an interrupt of the kernel ends the work, too
+    views: Sequence[TurnView] = ()
+    with ExitStack() as at_the_end:
+        at_the_end.callback(stop, seats)  # an interrupt of the kernel ends the work, too
+        if (display := notebook_display()) is not None:
+            from agentlab.notebook.turn_view import Columns
+
+            columns = Columns(question, map(str, seats), partial(stop, seats))
+            views, shown = columns.turns, display(columns, display_id=True)
+            at_the_end.callback(shown.update, {"text/html": ""}, raw=True)
+            at_the_end.callback(columns.close)
+        return await asyncio.wrap_future(lab.loop.start(ask(question, seats, views)))
 
 
 def show_flows_sync(lab: Lab, question: str) -> FlowComparison:
@@ -57,20 +63,3 @@ def stop(seats: Iterable[Seat]) -> None:
     """Break off the flow that is at work and ask no further one; what has come stays."""
     for seat in seats:
         seat.stop()
-
-
-@contextmanager
-def _live(question: str, seats: Sequence[Seat]) -> Iterator[Sequence[TurnView]]:
-    """Columns on display below the cell until the block ends; none outside a notebook, and without ipywidgets."""
-    if (display := notebook_display()) is None:
-        yield ()
-        return
-    from agentlab.notebook.turn_view import Columns
-
-    columns = Columns(question, map(str, seats), partial(stop, seats))
-    shown = display(columns, display_id=True)
-    try:
-        yield columns.turns
-    finally:
-        columns.close()
-        shown.update({"text/html": ""}, raw=True)
