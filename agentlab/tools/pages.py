@@ -15,7 +15,6 @@ import asyncio
 import codecs
 import contextlib
 import ipaddress
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -46,7 +45,7 @@ class PageLimits:
     seconds: float = 10.0
     """From the first look-up of the name to the end of the parsing."""
     bytes: int = 1_000_000
-    """Of the page, sent and unpacked."""
+    """Of the page, unpacked."""
     redirects: int = 5
     characters: int = 8_000
     """Of the text that is kept, from its beginning."""
@@ -105,8 +104,6 @@ async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> 
         connector=aiohttp.TCPConnector(resolver=_checked_resolver(allowed), use_dns_cache=False),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers=_HEADERS,
-        # Unpacked here, where the size is counted.
-        auto_decompress=False,
     )
     async with client:
         for _ in range(limits.redirects + 1):
@@ -156,21 +153,15 @@ def _checked_resolver(allowed: AddressCheck) -> AbstractResolver:
 async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
     if response.status != 200:
         raise _Unreadable(f"it answers with HTTP {response.status}")
-    kind = response.headers.get("Content-Type", "")
-    if kind.partition(";")[0].strip().lower() not in _HTML:
-        raise _Unreadable(f"it is not HTML but {kind.partition(';')[0].strip()[:50] or 'of no stated type'}")
-    packing = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if packing not in ("identity", "gzip"):
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+    if kind.lower() not in _HTML:
+        raise _Unreadable(f"it is not HTML but {kind[:50] or 'of no stated type'}")
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", "gzip"):
         raise _Unreadable("it is packed in a way that was not asked for")
-    unpacker = zlib.decompressobj(wbits=31) if packing == "gzip" else None
-    content, taken = bytearray(), 0
+    content = bytearray()
     async for piece in response.content.iter_any():
-        taken += len(piece)
-        try:
-            content += unpacker.decompress(piece, limit + 1 - len(content)) if unpacker else piece
-        except zlib.error:
-            raise _Unreadable("it cannot be unpacked") from None
-        if max(len(content), taken) > limit:
+        content += piece
+        if len(content) > limit:
             raise _Unreadable(f"it is larger than {limit:,} bytes")
     return bytes(content), response.charset or ""
 

@@ -61,7 +61,8 @@ async def test_a_packed_page_is_unpacked(web):
 
 @pytest.mark.parametrize("packing", ["br", "gzip, gzip", "deflate", "zstd"])
 async def test_a_packing_that_was_not_asked_for_is_refused(web, packing):
-    assert "packed in a way" in (await read(web.page("/", b"x", Content_Encoding=packing))).problem
+    page = await read(web.page("/", b"x", Content_Encoding=packing))
+    assert page.problem and not page.text
 
 
 @pytest.mark.parametrize("kind", ["application/pdf", "text/plain", "image/png", "application/json", "text/htmlx", ""])
@@ -112,7 +113,7 @@ async def test_a_decompression_bomb_is_cut_off(web):
     assert len(bomb) < 40_000
     page = await read(web.page("/", bomb, Content_Encoding="gzip"))
     assert page == Page(problem="it is larger than 1,000,000 bytes")
-    assert "unpacked" in (await read(web.page("/", b"no gzip", Content_Encoding="gzip"))).problem
+    assert (await read(web.page("/", b"no gzip", Content_Encoding="gzip"))).problem.startswith("it cannot be fetched")
 
 
 @pytest.mark.parametrize("where", ["before the headers", "in a header", "in the body"])
