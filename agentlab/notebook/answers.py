@@ -11,19 +11,7 @@ from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, one_line, paragraph
 from agentlab.core.trace import Trace, numbers
 from agentlab.knowledge.citations import source_line
-from agentlab.notebook.render import (
-    GREY,
-    RED,
-    SHOWN,
-    SMALL,
-    cut,
-    headline,
-    html_badge,
-    html_markdown,
-    html_step,
-    html_text,
-    tag,
-)
+from agentlab.notebook import render
 from agentlab.session.session import ANSWERING
 
 STOPPED = "stopped"
@@ -44,11 +32,10 @@ class FlowAnswer:
     @property
     def steps(self) -> list[tuple[int, Event]]:
         """The events worth a line in the order they began, with how deep they lie in one another."""
-        depth: dict[int, int] = {}
+        depth: dict[int | None, int] = {}
         for event in self.events:
-            outer = -1 if event.parent is None else depth[event.parent]
-            depth[event.id] = outer + isinstance(event, SHOWN)
-        return [(depth[event.id], event) for event in self.events if isinstance(event, SHOWN)]
+            depth[event.id] = depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
+        return [(depth[event.id], event) for event in self.events if isinstance(event, render.SHOWN)]
 
     @property
     def events(self) -> list[Event]:
@@ -56,13 +43,13 @@ class FlowAnswer:
 
     @property
     def cut(self) -> str:
-        """That the call which wrote the reply was cut; "" where it was not."""
+        """After how many tokens the call that wrote the reply was cut; "" where it came to its end."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in ANSWERING]
-        return cut(calls[-1]) if calls else ""
+        return render.cut(calls[-1]) if calls else ""
 
     @property
     def sources(self) -> list[str]:
-        """Those that the reply does not name itself."""
+        """The sources that the reply does not name itself, a line each."""
         if self.reply is None or "shown" in self.reply.data:
             return []
         return [source_line(citation) for citation in self.reply.citations]
@@ -72,7 +59,7 @@ class FlowAnswer:
         return numbers(self.trace, self.turn)
 
     def __str__(self) -> str:
-        lines = [f"{'  ' * depth}{tag(event)}: {headline(event)}" for depth, event in self.steps]
+        lines = [f"{'  ' * depth}{render.tag(event)}: {render.headline(event)}" for depth, event in self.steps]
         lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
         lines += [*self.sources, *([f"({self.cut})"] if self.cut else []), self.costs]
         return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
@@ -80,19 +67,19 @@ class FlowAnswer:
     def html(self) -> str:
         """Steps, reply and costs."""
         steps = "".join(
-            f'<div style="padding-left: {1.2 * depth}em">{html_step(event)}</div>' for depth, event in self.steps
+            f'<div style="padding-left: {1.2 * depth}em">{render.html_step(event)}</div>' for depth, event in self.steps
         )
-        shown = html_markdown(self.reply.shown) if self.reply else ""
+        shown = render.html_markdown(self.reply.shown) if self.reply else ""
         return f'{steps}<div style="margin-top: 8px">{shown}</div>{self.html_end()}'
 
     def html_end(self) -> str:
         """What stands below the reply: that it was cut, its sources or why there is none, and what it cost."""
-        parts = [html_badge(self.cut)] if self.cut else []
-        parts += [html_text(line, SMALL) for line in self.sources]
+        parts = [render.html_badge(self.cut)] if self.cut else []
+        parts += [render.html_text(line, render.SMALL) for line in self.sources]
         if self.error:
-            parts.append(html_text(self.error, SMALL if self.error == STOPPED else RED))
+            parts.append(render.html_text(self.error, render.SMALL if self.error == STOPPED else render.RED))
         if self.events:
-            parts.append(html_text(self.costs, f"{SMALL}; margin-top: 6px"))
+            parts.append(render.html_text(self.costs, f"{render.SMALL}; margin-top: 6px"))
         return "".join(parts)
 
 
@@ -116,13 +103,13 @@ class FlowComparison:
         cell = "text-align: left; vertical-align: top; padding: 8px; overflow-wrap: break-word; white-space: normal"
         heads = "".join(
             f'<th style="{cell}">{as_html(answer.flow)}'
-            f'<div style="{GREY}; font-weight: normal">{as_html(answer.model)}</div></th>'
+            f'<div style="{render.GREY}; font-weight: normal">{as_html(answer.model)}</div></th>'
             for answer in self.answers
         )
         row = "".join(f'<td style="{cell}">{answer.html()}</td>' for answer in self.answers)
         # A column is never narrower than a line that one can read: many of them are scrolled.
         return (
-            f"{html_text(self.question, 'font-weight: 600')}"
+            f"{render.html_text(self.question, 'font-weight: 600')}"
             '<div style="overflow-x: auto"><table style="table-layout: fixed; width: 100%; border-collapse: collapse;'
             f' min-width: {17 * len(self.answers)}em"><thead><tr>{heads}</tr></thead>'
             f"<tbody><tr>{row}</tr></tbody></table></div>"

@@ -69,7 +69,7 @@ class ChatWidget(ChatForm):
         self.answering: Any = None
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
         self._kept: Any = None
-        """What IPython renews, once the widget is shown."""
+        """The display of the kept page, once the widget is shown."""
         self._seats: list[Seat] = []
         self._cases = CASES
         self._connect_parts()

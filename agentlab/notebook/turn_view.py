@@ -15,18 +15,9 @@ import ipywidgets
 
 from agentlab.core.events import Event
 from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepBegun, StepEnded, ToolProgress, TurnBegun
+from agentlab.notebook import render
 from agentlab.notebook.answers import FlowAnswer
 from agentlab.notebook.controls import WRAPS, button, html
-from agentlab.notebook.render import (
-    SHOWN,
-    SMALL,
-    STYLE,
-    html_canvas,
-    html_markdown,
-    html_running,
-    html_step,
-    html_text,
-)
 from agentlab.notebook.seat import Seat
 
 BETWEEN_DRAWINGS = 0.1
@@ -39,29 +30,28 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
     def __init__(self) -> None:
         super().__init__(_dom_classes=("agentlab-steps",))
         self._lines: dict[int, Any] = {}
-        self._depth: dict[int, int] = {}
+        self._depth: dict[int | None, int] = {}
         self._running: dict[int, tuple[Event, float]] = {}
 
     def take(self, item: StepBegun | StepEnded) -> None:
         event = item.event
-        outer = -1 if event.parent is None else self._depth.get(event.parent, -1)
-        self._depth[event.id] = outer + isinstance(event, SHOWN)
-        if not isinstance(event, SHOWN):
+        self._depth[event.id] = self._depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
+        if not isinstance(event, render.SHOWN):
             return
         if event.id not in self._lines:
             self._lines[event.id] = ipywidgets.HTML(layout={"margin": f"0 0 0 {1.2 * self._depth[event.id]}em"})
             self.children += (self._lines[event.id],)
         if isinstance(item, StepBegun):
             self._running[event.id] = event, time.monotonic()
-            self._lines[event.id].value = html_running(event, 0.0)
+            self._lines[event.id].value = render.html_running(event, 0.0)
         else:
             self._running.pop(event.id, None)
-            self._lines[event.id].value = html_step(event)
+            self._lines[event.id].value = render.html_step(event)
 
     def draw(self) -> None:
         """Say anew for how long things have been running."""
         for number, (event, since) in list(self._running.items()):
-            self._lines[number].value = html_running(event, time.monotonic() - since)
+            self._lines[number].value = render.html_running(event, time.monotonic() - since)
 
 
 class TurnView(ipywidgets.VBox):  # type: ignore[misc]
@@ -71,11 +61,11 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     """
 
     def __init__(self, who: str, state: str, on_late: Callable[[], None] = lambda: None) -> None:
-        self.who = html("who", html_text(who, SMALL))
+        self.who = html("who", render.html_text(who, render.SMALL))
         self.steps = Steps()
         self.reply = html("reply")
         self.canvas = html("canvas")
-        self.footer = html("footer", html_text(state, SMALL))
+        self.footer = html("footer", render.html_text(state, render.SMALL))
         self.actions = ipywidgets.HBox(layout=WRAPS)
         self.form = ipywidgets.VBox()
         self.said = ""
@@ -98,14 +88,14 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         """Show what the stream says of this turn, during it and after."""
         match item:
             case TurnBegun():
-                self.footer.value = html_text("working…", SMALL)
+                self.footer.value = render.html_text("working…", render.SMALL)
             case ReplyText(text=piece):
                 self.said += piece
             case ReplyTakenBack():
                 self.said = ""
                 self.draw()
             case ToolProgress(tool=tool, text=text):
-                self.footer.value = html_text(f"{tool}: {text}", SMALL)
+                self.footer.value = render.html_text(f"{tool}: {text}", render.SMALL)
             case StepBegun() | StepEnded():
                 self.steps.take(item)
                 if self.answer is not None:
@@ -115,7 +105,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
 
     def draw(self) -> None:
         """Show what has been said so far; called on a beat, because every update is a message to the browser."""
-        self.reply.value = html_markdown(self.said) if self.said else ""
+        self.reply.value = render.html_markdown(self.said) if self.said else ""
         self.steps.draw()
 
     async def _keep_drawing(self) -> None:
@@ -131,7 +121,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         if answer.reply is not None:
             canvas = str(answer.reply.data.get("canvas") or "")
             self.said = str(answer.reply.data.get("chat", answer.reply.shown))
-            self.canvas.value = html_canvas(canvas) if canvas else ""
+            self.canvas.value = render.html_canvas(canvas) if canvas else ""
         self.answer = answer
         self.draw()
         self.footer.value = answer.html_end()
@@ -148,10 +138,11 @@ class Columns(ipywidgets.VBox):  # type: ignore[misc]
     def __init__(self, question: str, names: Iterable[str], stop: Callable[[], None]) -> None:
         self.turns = [TurnView(name, "waits for its turn") for name in names]
         self.stop_button = button("Stop", stop)
-        super().__init__([ipywidgets.HTML(STYLE), side_by_side(question, self.turns), self.stop_button])
+        super().__init__([ipywidgets.HTML(render.STYLE), side_by_side(question, self.turns), self.stop_button])
 
 
 def side_by_side(question: str, turns: Sequence[TurnView]) -> Any:
     """A question and below it what each flow makes of it, a column each."""
+    asked = ipywidgets.HTML(render.html_text(question, ASKED))
     columns = ipywidgets.HBox(turns, layout={**WRAPS, "grid_gap": "14px"})
-    return ipywidgets.VBox([ipywidgets.HTML(html_text(question, ASKED)), columns], layout={"margin": "0 0 14px 0"})
+    return ipywidgets.VBox([asked, columns], layout={"margin": "0 0 14px 0"})
