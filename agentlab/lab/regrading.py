@@ -11,12 +11,13 @@ from agentlab.core.errors import RunError
 from agentlab.core.names import IMPORTED
 from agentlab.core.scratch import scratch
 from agentlab.data.datasets import Dataset, name_of
-from agentlab.evals.grade.fingerprints import UNKNOWN, fingerprints
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.grader import Grader
 from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
 from agentlab.evals.grade.regrade import regrade
 from agentlab.evals.store.folder import locked
 from agentlab.evals.store.measures import RETRIEVAL_STEPS, check_primary
+from agentlab.evals.store.rows import UNKNOWN
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
 

@@ -21,7 +21,6 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
-from agentlab.evals.grade.fingerprints import identity
 from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import Key, Values, in_order, primary_family
 from agentlab.evals.store.run import StoredRun
@@ -60,7 +59,7 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
     """
     path = Path(path)
     run.check_complete()
-    same = identity(run.header, str(run.path))
+    same = run.identity
     if run.answered_nothing:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
     flows = run.measured

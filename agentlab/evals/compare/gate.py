@@ -36,7 +36,6 @@ from agentlab.evals.compare.family import Outcome, outcomes
 from agentlab.evals.compare.judgement import Judgement, conversations_more
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Slice, differing, labels, unseen
-from agentlab.evals.grade.fingerprints import check_comparable, identity
 from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import (
     COSTS,
@@ -50,7 +49,7 @@ from agentlab.evals.store.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.store.run import StoredRun
+from agentlab.evals.store.run import StoredRun, check_comparable
 
 QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
@@ -126,7 +125,7 @@ def gate(
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()
-    mine = identity(run.header, str(run.path))
+    mine = run.identity
     flows = run.measured
     declared = tuple(run.header["spec"].get("primary", ()))
     check_sides(str(baseline), header, mine, declared, list(flows), held)

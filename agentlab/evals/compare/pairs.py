@@ -29,7 +29,6 @@ from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired, pair_up, sheets
 from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
-from agentlab.evals.grade.fingerprints import check_comparable, identity
 from agentlab.evals.stats.statistics import mean_intervals
 from agentlab.evals.store.measures import (
     COSTS,
@@ -42,7 +41,7 @@ from agentlab.evals.store.measures import (
     seconds_agree,
     turn_name,
 )
-from agentlab.evals.store.run import StoredRun
+from agentlab.evals.store.run import StoredRun, check_comparable
 
 if TYPE_CHECKING:
     from agentlab.evals.store.frames import Frame
@@ -152,7 +151,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         return compare_sides(named, declared, labels(a), seconds=True)
     for run in (a, b):
         run.check_complete()
-    check_comparable(identity(a.header, str(a.path)), identity(b.header, str(b.path)))
+    check_comparable(a.identity, b.identity)
     if _primary(b) and declared and {*_primary(b)} != {*declared}:
         raise RunError(
             f"{', '.join(declared)} decide in {a.path}, {', '.join(_primary(b))} in {b.path}; let both specs name the"

@@ -104,7 +104,7 @@ class _Column:
 class Stopping:
     """The gate of a run that goes on; a `Watch`.
 
-    `mine` as of `fingerprints.check_comparable`, `declared` the primary measures of the run's spec, `flows` and `mode`
+    `mine` as of `check_comparable`, `declared` the primary measures of the run's spec, `flows` and `mode`
     what it plays; `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for. Raises RunError where
     the baseline cannot be read, the run cannot be held against it, or an argument is none.
     """

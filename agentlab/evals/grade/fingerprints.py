@@ -11,17 +11,15 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentlab.core.errors import RunError
+from agentlab.evals.store.rows import UNKNOWN
 
 PACKAGES = ("agentlab.evals.scorers", "agentlab.evals.published.bleu", "agentlab.knowledge")
 """Where a scorer's rules live. What else it imports is data types, or not ours."""
-
-UNKNOWN = "unknown"
 _PARSING = threading.Lock()
 """CPython 3.11 and 3.12 fail where two threads build syntax trees at once."""
 
@@ -60,32 +58,6 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
             parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain)})
         found[name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return found
-
-
-def identity(header: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What `check_comparable` reads, of the header of a run that the user calls `name`."""
-    datasets = {name: described["sha256"] for name, described in header["datasets"].items()}
-    return {"name": name, "datasets": datasets, "graders": header["graders"]}
-
-
-def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Raise RunError unless both were graded by the same code on the same data; the later one by more, if it likes.
-
-    Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
-    """
-    why = {
-        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations, and"
-        " make the baseline of a set that has grown again with `agentlab gate RUN --baseline FILE --update`",
-        "graders": "the graders differ ({}), so the scores mean different things; grade both alike with"
-        " `agentlab score RUN` (--scorer names one), a baseline then with `agentlab gate RUN --baseline FILE --update`",
-    }
-    for part, text in why.items():
-        mine, theirs = one[part], other[part]
-        # A grader that came with a newer version takes nothing from what both were graded by.
-        names = {*mine} if part == "graders" else {*mine, *theirs}
-        differing = sorted(n for n in names if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
-        if differing:
-            raise RunError(f"{one['name']} and {other['name']} cannot be compared: {text.format(', '.join(differing))}")
 
 
 def _class(scorer: Any) -> type[Any]:

@@ -22,7 +22,6 @@ from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.fingerprints import UNKNOWN
 from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.plan import Assignment
@@ -30,7 +29,7 @@ from agentlab.evals.play.watching import Follower, Watch
 from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import Lines
-from agentlab.evals.store.rows import BEGUN_AGAIN, Play, Quarantined, TurnRow
+from agentlab.evals.store.rows import BEGUN_AGAIN, UNKNOWN, Play, Quarantined, TurnRow
 from agentlab.evals.store.summary import costs_of
 from agentlab.workbench.conversation import PlayedTurn
 from agentlab.workbench.workbench import Workbench

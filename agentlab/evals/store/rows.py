@@ -26,8 +26,8 @@ Play = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
-
-
+UNKNOWN = "unknown"
+"""The hash of a grader whose source is not at hand."""
 BEGUN_AGAIN = -1
 """The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
 

@@ -27,7 +27,7 @@ from agentlab.data.datasets import Dataset, load_dataset, name_of
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.measures import LARGEST, Key, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
-from agentlab.evals.store.rows import Play, Summary, TurnFigures, TurnRow
+from agentlab.evals.store.rows import UNKNOWN, Play, Summary, TurnFigures, TurnRow
 
 MOST_KEPT = 64 * 2**20
 """Bytes of turn rows that are kept once they are read; of more each reader decodes what it needs."""
@@ -66,6 +66,12 @@ class StoredRun:
     def header(self) -> Mapping[str, Any]:
         """The content of `run.json`."""
         return self.folder.header
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The facts that `check_comparable` reads."""
+        datasets = {name: described["sha256"] for name, described in self.header["datasets"].items()}
+        return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"]}
 
     @property
     def is_sealed(self) -> bool:
@@ -229,3 +235,23 @@ class StoredRun:
             )
         if self.result.status != "complete":
             raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
+
+
+def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Raise RunError unless both were graded by the same code on the same data; the later one by more, if it likes.
+
+    Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
+    """
+    why = {
+        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations, and"
+        " make the baseline of a set that has grown again with `agentlab gate RUN --baseline FILE --update`",
+        "graders": "the graders differ ({}), so the scores mean different things; grade both alike with"
+        " `agentlab score RUN` (--scorer names one), a baseline then with `agentlab gate RUN --baseline FILE --update`",
+    }
+    for part, text in why.items():
+        mine, theirs = one[part], other[part]
+        # A grader that came with a newer version takes nothing from what both were graded by.
+        names = {*mine} if part == "graders" else {*mine, *theirs}
+        differing = sorted(n for n in names if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
+        if differing:
+            raise RunError(f"{one['name']} and {other['name']} cannot be compared: {text.format(', '.join(differing))}")
