@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -52,8 +53,11 @@ def add_to_run(run: StoredRun, judged: Judged, fresh: Mapping[ReplyKey, Graded])
     flows = {}
     for label, flow in run.result.flows.items():
         kept = {name: summary for name, summary in flow.scores.items() if name != metric}
-        own = [score for _, row in rows if row.flow == label for score in row.graded() if score.metric == metric]
-        flows[label] = replace(flow, scores=kept | summarise_scores(own))
+        own = [(row, score) for _, row in rows if row.flow == label and (score := (row.scores or {}).get(metric))]
+        if own:
+            values = [math.nan if score.value is None else score.value for _, score in own]
+            kept |= summarise_scores({metric: (values, [row.conversation for row, _ in own])})
+        flows[label] = replace(flow, scores=kept)
     run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: judged.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))
     run.forget()

@@ -24,32 +24,17 @@ from agentlab.evals.store.rows import Play, TurnRow
 
 UNGRADED = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
-_TURN_BITS, _EPOCH_BITS = 24, 16
 
 
-class Column:
-    """Values of turns, with the place of each in the order of all."""
+def _column() -> array[float]:
+    """Room for the values of a measure, each after its conversation, epoch, turn and place among those of the turn."""
+    return array("d")
 
-    def __init__(self) -> None:
-        self._places, self._values = array("q"), array("d")
 
-    def add(self, place: int, value: float) -> None:
-        self._places.append(place)
-        self._values.append(value)
-
-    def merge(self, other: Column) -> None:
-        self._places.extend(other._places)
-        self._values.extend(other._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def in_order(self) -> tuple[np.ndarray, np.ndarray]:
-        """The values, and the number of each one's conversation; shape (n,) both."""
-        places = np.frombuffer(self._places, dtype=np.int64)
-        order = np.argsort(places, kind="stable")
-        values = np.frombuffer(self._values, dtype=np.float64)
-        return values[order], places[order] >> (_TURN_BITS + _EPOCH_BITS)
+def in_order(column: array[float]) -> np.ndarray:
+    """A row of five numbers for each value of a measure, in the order of the turns."""
+    rows = np.frombuffer(column).reshape(-1, 5)
+    return rows[np.lexsort(rows[:, 2::-1].T)]
 
 
 class FlowFold:
@@ -58,19 +43,17 @@ class FlowFold:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Of turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `untold` latencies; of calls
-        `reused`, `new`, `untimed`; scores that are `ungraded`; memories that the flow `filled` itself."""
+        `reused`, `new`, `untimed`; scores that are `ungraded`."""
         self.totals: list[Totals] = []
         self.billed: list[Totals] = []
-        self.phases: defaultdict[str, list[Totals]] = defaultdict(list)
         self.ingest: list[Totals] = []
         """What filling memories took, which is part of all sums, and stands apart here."""
+        self.phases: defaultdict[str, list[Totals]] = defaultdict(list)
         self.ingest_counts: Counter[str] = Counter()
         self.steps: list[int | UnsetType | None] = []
         """Of retrieval, as the source of imported answers says."""
-        self.latencies = Column()
-        self.scores: defaultdict[str, Column] = defaultdict(Column)
-        self.first_scored: dict[str, tuple[int, int]] = {}
-        """Where a metric first appears: the place of the turn, and the metric's in its row."""
+        self.latencies = _column()
+        self.scores: defaultdict[str, array[float]] = defaultdict(_column)
         self.missed: list[tuple[Play, list[str], dict[str, Any]]] = []
         """Conversations with calls that were not recorded: the causes, and the first of them."""
 
@@ -89,7 +72,11 @@ class FlowFold:
         self.billed.append(costs.totals if live else billed(trace.events))
         self._take_reuse(trace)
         if trace.conversation.startswith(INGEST):
-            self._take_ingest(trace)
+            notices = [event for event in trace.events if isinstance(event, Notice)]
+            failed = sum(notice.name == INGEST_FAILED for notice in notices)
+            away = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}
+            self.ingest.append(costs.totals)
+            self.ingest_counts.update(turns=len(trace.turns()), errors=failed, memory_unavailable=len(away))
         for row in rows:
             self._take_turn(row, rank)
 
@@ -105,16 +92,15 @@ class FlowFold:
         self.counts["new"] += self.billed[-1].llm_calls or 0
 
     def _take_turn(self, row: TurnRow, rank: int) -> None:
-        place = (rank << _EPOCH_BITS | row.epoch) << _TURN_BITS | row.turn
         self.counts["turns"] += 1
         self.counts["errors"] += row.error is not None
         self.counts["memory_tokens"] += row.memory_tokens or 0
         self.counts["memory_unavailable"] += row.memory_unavailable or 0
         self.counts["untold"] += row.latency_s is None
-        self.latencies.add(place, row.latency_s or 0.0)
-        for position, (metric, score) in enumerate((row.scores or {}).items()):
-            self.scores[metric].add(place, math.nan if score.value is None else score.value)
-            self.first_scored[metric] = min(self.first_scored.get(metric, (place, position)), (place, position))
+        self.latencies.extend((rank, row.epoch, row.turn, 0, row.latency_s or 0.0))
+        for place, (metric, score) in enumerate((row.scores or {}).items()):
+            value = math.nan if score.value is None else score.value
+            self.scores[metric].extend((rank, row.epoch, row.turn, place, value))
             self.counts["ungraded"] += score.reason.startswith(UNGRADED)
 
     def _take_reuse(self, trace: Trace) -> None:
@@ -133,26 +119,14 @@ class FlowFold:
             told = {**where, "turn": first.turn, "cause": first.data["cause"], "why": first.text}
             self.missed.append((place, [str(notice.data["cause"]) for notice in missed], told))
 
-    def _take_ingest(self, trace: Trace) -> None:
-        notices = [event for event in trace.events if isinstance(event, Notice)]
-        away = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}
-        failed = sum(notice.name == INGEST_FAILED for notice in notices)
-        self.counts["filled"] += 1
-        self.ingest.append(trace.totals())
-        self.ingest_counts.update(turns=len(trace.turns()), errors=failed, memory_unavailable=len(away))
-
     def merge(self, other: FlowFold) -> None:
-        self.counts.update(other.counts)
-        self.ingest_counts.update(other.ingest_counts)
-        for name in ("totals", "billed", "ingest", "steps", "missed"):
-            getattr(self, name).extend(getattr(other, name))
-        self.latencies.merge(other.latencies)
-        for phase, parts in other.phases.items():
-            self.phases[phase] += parts
-        for metric, column in other.scores.items():
-            self.scores[metric].merge(column)
-            first = other.first_scored[metric]
-            self.first_scored[metric] = min(self.first_scored.get(metric, first), first)
+        for name, theirs in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(theirs, dict):
+                for key, part in theirs.items():
+                    mine[key] += part
+            else:
+                mine += theirs
 
 
 class Fold:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -15,10 +14,11 @@ from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Costs, Totals, add_up, critical_path
 from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
-from agentlab.evals.store.fold import FlowFold
+from agentlab.evals.store.fold import FlowFold, in_order
 from agentlab.evals.store.reuse import reuse
-from agentlab.evals.store.rows import FlowSummary, Latency, MetricSummary, ScoreRow, Summary, Sums
+from agentlab.evals.store.rows import FlowSummary, Latency, MetricSummary, Summary, Sums
 
+_Key = TypeVar("_Key")
 PER_TURN = ("llm_calls", "embedding_calls", "tool_calls")
 
 
@@ -46,21 +46,15 @@ def summarise(
 
 
 def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
-    columns = {
-        (label, metric): values.in_order() for label, flow in flows.items() for metric, values in flow.scores.items()
-    }
-    # A mean with an unknown part is unknown.
-    known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
+    turns = {(label, name): in_order(column) for label, flow in flows.items() for name, column in flow.scores.items()}
     # Of all flows at once, since they share their resamples.
-    means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
-    found = {}
-    for label, flow in flows.items():
-        scores = {}
-        for metric in sorted(flow.scores, key=lambda metric: flow.first_scored[metric]):
-            mean, interval = means.get((label, metric), (None, None))
-            scores[metric] = MetricSummary(mean=mean, ci95=interval, n=len(flow.scores[metric]))
-        found[label] = _summarise_flow(flow, scores)
-    return found
+    scores = summarise_scores({key: (rows[:, 4], rows[:, 0]) for key, rows in turns.items()})
+    # By the turn that has a metric first, and its place there.
+    order = sorted(turns, key=lambda key: [*turns[key][0, :4]])
+    return {
+        label: _summarise_flow(flow, {name: scores[of, name] for of, name in order if of == label})
+        for label, flow in flows.items()
+    }
 
 
 def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
@@ -74,16 +68,16 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
     }
     if flow.steps:  # an import: nothing of that is known
         told = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": add_up(flow.steps)}
-    latencies, _ = flow.latencies.in_order()
     latency: Latency = {"mean": None, "p50": None, "p95": None}
     if not flow.counts["untold"]:
+        latencies = in_order(flow.latencies)[:, 4]
         mean, p50, p95 = float(np.mean(latencies)), quantile(latencies, 0.5), quantile(latencies, 0.95)
         latency = {"mean": mean, "p50": p50, "p95": p95}
     per_turn: dict[str, Any] = {
         f"{name}_per_turn": None if (total := sums[name]) is None else total / n for name in PER_TURN
     }
     ingest: Sums | UnsetType = UNSET
-    if flow.counts["filled"]:
+    if flow.ingest:
         ingest = {**flow.ingest_counts, **asdict(Totals.sum(flow.ingest))}
     return FlowSummary(
         turns=n,
@@ -105,12 +99,9 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
             "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
             **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
         }
-        for phase, part in sorted(parts.items(), key=_place)
+        for phase in PHASES
+        if (part := parts.get(phase)) is not None
     }
-
-
-def _place(named: tuple[str, Any]) -> int:
-    return PHASES.index(named[0])
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -131,19 +122,17 @@ def costs_of(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def summarise_scores(scores: Sequence[ScoreRow]) -> dict[str, MetricSummary]:
-    """Mean, interval and n of each metric, of the scores of one flow, in the order of its turns."""
-    by_metric: defaultdict[str, list[ScoreRow]] = defaultdict(list)
-    for score in scores:
-        by_metric[score.metric].append(score)
-    columns = {}
-    for metric, graded in by_metric.items():
-        values = [score.value for score in graded if score.value is not None]
-        if len(values) == len(graded):
-            columns[metric] = by_cluster(values, [score.conversation for score in graded])
-    means = dict(zip(columns, mean_intervals([*columns.values()]), strict=True))
-    found = {metric: (graded, *means.get(metric, (None, None))) for metric, graded in by_metric.items()}
-    return {
-        metric: MetricSummary(mean=mean, ci95=interval, n=len(graded))
-        for metric, (graded, mean, interval) in found.items()
-    }
+def summarise_scores(
+    columns: Mapping[_Key, tuple[Sequence[float] | np.ndarray, Sequence[str] | np.ndarray]],
+) -> dict[_Key, MetricSummary]:
+    """Mean, interval and number of the values of each column, a turn each, which stand beside their conversations.
+
+    A mean with an unknown part (NaN) is unknown.
+    """
+    known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
+    means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
+    found = {}
+    for key, (values, _) in columns.items():
+        mean, interval = means.get(key, (None, None))
+        found[key] = MetricSummary(mean=mean, ci95=interval, n=len(values))
+    return found
