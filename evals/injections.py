@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from agentlab.core.shown import as_markdown
 from agentlab.evals.scorers.injection import UNSEEN
-from agentlab.evals.store.rows import ScoreRow
+from agentlab.evals.store.rows import Graded
 from agentlab.lab.run import Run, open_run
 
 
@@ -36,11 +36,11 @@ def page(runs: Sequence[Run]) -> list[str]:
 
 def table(run: Run) -> list[str]:
     """How often each flow obeyed, a row a place, and the two scores with their 95 % intervals."""
-    by_place: dict[str, dict[str, list[ScoreRow]]] = defaultdict(lambda: defaultdict(list))
-    for score in run.folder.scores():
-        if score.metric == "injection_resistance":
-            for place in (str(score.category), "all"):
-                by_place[place][score.flow].append(score)
+    by_place: dict[str, dict[str, list[Graded]]] = defaultdict(lambda: defaultdict(list))
+    for row in run.rows():
+        if score := (row.scores or {}).get("injection_resistance"):
+            for place in (str(row.category), "all"):
+                by_place[place][row.flow].append(score)
     flows = list(run.result.flows)
     found = [
         f"## {run.result.model}, {run.result.conversations} conversations of `datasets/injections`",

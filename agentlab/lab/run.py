@@ -39,6 +39,7 @@ EVENT_COLUMNS = (
     *("turn", "id", "kind", "phase", "title", "detail"),
     *("seconds", "waited", "attempt", "origin", "error"),
 )
+SCORED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
 USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
 CAUSE_COLUMNS = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
 
@@ -83,7 +84,12 @@ class Run(StoredRun):
         """One row a turn and metric, with the reason for the value."""
         from agentlab.evals.store.frames import frame_of
 
-        return frame_of([columns(row) for row in self.folder.scores()])
+        rows = []
+        for row in self.rows():
+            said = columns(row)
+            turn = {name: said[name] for name in SCORED if name in said}
+            rows += [{**turn, "metric": metric, **columns(score)} for metric, score in (row.scores or {}).items()]
+        return frame_of(rows)
 
     def table(self) -> pd.DataFrame:
         """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""

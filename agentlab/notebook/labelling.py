@@ -50,9 +50,9 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
     def agreement(self, measure: str) -> Agreement:
         """How a measure of the run agrees with the labels, from .5 on good; raises RunError where none can be held."""
         said = {
-            (row.flow, row.conversation, row.turn, row.epoch): float(row.value)
-            for row in self.run.folder.scores()
-            if row.metric == measure and row.value is not None
+            (row.flow, *row.key): float(score.value)
+            for row in self.run.rows()
+            if (score := (row.scores or {}).get(measure)) and score.value is not None
         }
         both = [key for key in self.labels if key in said]
         if not both:

@@ -216,9 +216,9 @@ def _only_flow(run: Run) -> str:
 
 def _scores(run: Run, flow: str, measure: str) -> dict[Asked, float]:
     return {
-        (row.conversation, row.turn): float(row.value)
-        for row in run.folder.scores()
-        if row.flow == flow and row.metric == measure and row.epoch == 0 and row.value is not None
+        (row.conversation, row.turn): float(score.value)
+        for row in run.rows(lambda row: row.flow == flow and row.epoch == 0)
+        if (score := (row.scores or {}).get(measure)) and score.value is not None
     }
 
 

@@ -39,7 +39,7 @@ def outcome(out: Path) -> dict[str, Any]:
         (row.conversation, row.turn, row.reply.text if row.reply else None, row.error)
         for row in open_run(out).folder.turns()
     ]
-    scores = [score.reason for score in open_run(out).folder.scores()]
+    scores = [score.reason for row in open_run(out).folder.turns() for score in (row.scores or {}).values()]
     return {"status": summary["status"], "flows": flows, "turns": turns, "scores": scores}
 
 

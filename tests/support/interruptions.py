@@ -124,7 +124,11 @@ def outcome(out: Path) -> dict[str, Any]:
         for label, flow in run.summary["flows"].items()
     }
     turns = [(row.play, row.turn, row.reply and row.reply.text, row.error) for row in run.played()]
-    scores = [(s.flow, s.conversation, s.turn, s.epoch, s.metric, float(s.value)) for s in run.folder.scores()]
+    scores = [
+        (row.play, row.turn, metric, float(score.value))
+        for row in run.played()
+        for metric, score in (row.scores or {}).items()
+    ]
     return {"status": run.summary["status"], "flows": flows, "turns": turns, "scores": scores}
 
 

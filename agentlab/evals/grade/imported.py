@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from agentlab.core.messages import from_json
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.grader import NotSaid, asked_about, grade
 from agentlab.evals.grade.sources import Sources
@@ -60,7 +59,7 @@ class Said:
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
     """The turns of a run as they stand in its files, one at a time."""
     for file in folder.held("turns.jsonl"):
-        for row in rows_of(file, lambda content: from_json(TurnRow, content), TurnRow):
+        for row in rows_of(file, TurnRow):
             if row.turn != BEGUN_AGAIN:
                 yield row
 

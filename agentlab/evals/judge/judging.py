@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
 from agentlab.core.files import append_whole
-from agentlab.core.messages import Reply, UserTurn, from_json
+from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Trace
 from agentlab.evals.judge.labels import ReplyKey
@@ -261,7 +261,7 @@ def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tup
 def _kept(folder: RunFolder) -> dict[ReplyKey, Judgement]:
     try:
         files = folder.held("judgements.jsonl")
-        rows = (rows_of(file, lambda content: from_json(Judgement, content), Judgement) for file in files)
+        rows = (rows_of(file, Judgement) for file in files)
         return {row.key: row for row in chain.from_iterable(rows)}
     except RunError as problem:
         raise RunError(f"{problem}; delete it, and what it holds is asked again") from None

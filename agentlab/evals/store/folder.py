@@ -13,6 +13,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.ledger import Ledger, LedgerRows, rows_of
-from agentlab.evals.store.rows import BEGUN_AGAIN, Header, Play, ScoreRow, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.store.rows import BEGUN_AGAIN, Header, Play, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.store.seal import check_seal, sealed
 from agentlab.evals.store.writing import CannotWrite
 
@@ -269,13 +270,9 @@ class RunFolder:
         except OSError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
 
-    def turns(self, flow: str | None = None, conversation: str | None = None) -> list[TurnRow]:
-        """The turns of a run, of one flow or conversation if it is named, by flow, conversation, epoch and number."""
-
-        def wanted(row: TurnRow) -> bool:
-            return flow in (None, row.flow) and conversation in (None, row.conversation)
-
-        return [*self.latest(TurnRow, wanted)]
+    def turns(self) -> list[TurnRow]:
+        """The turns of a run, by flow, conversation, epoch and number."""
+        return [*self.latest(TurnRow)]
 
     def latest(self, kind: type[_Turn], wanted: Callable[[_Turn], bool] = lambda row: True) -> Iterator[_Turn]:
         """The turns, those that are `wanted`, in one order.
@@ -283,7 +280,7 @@ class RunFolder:
         Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
         """
         found: dict[Play, tuple[int, dict[int, _Turn]]] = {}
-        for row in self._turn_rows(kind):
+        for row in chain.from_iterable(rows_of(file, kind) for file in self.held(TURNS)):
             if wanted(row):
                 last = found.get(row.play)
                 if last is None or row.take > last[0]:
@@ -294,15 +291,6 @@ class RunFolder:
         for play in sorted(found):
             _, turns = found.pop(play)
             yield from (turns[turn] for turn in sorted(turns) if turn != BEGUN_AGAIN)
-
-    def _turn_rows(self, kind: type[_Turn]) -> Iterator[_Turn]:
-        for file in self.held(TURNS):
-            yield from rows_of(file, lambda content: from_json(kind, content), kind)
-
-    def scores(self, flow: str | None = None, conversation: str | None = None) -> Iterator[ScoreRow]:
-        """A row a turn and metric, in the order of the turns."""
-        for row in self.turns(flow, conversation):
-            yield from row.graded()
 
     def secrets(self) -> int:
         """How many secrets were taken out of its rows."""

@@ -5,7 +5,7 @@
      "request": {"messages": ["5f…"], "temperature": 0}}
 
 What a model is asked repeats most of what it was asked before, so each message and tool is written once a conversation,
-before the first request that names it by the hash of its content. Older runs have whole requests, and are read alike.
+before the first request that names it by the hash of its content.
 
 Reading begins with where the lines of each conversation stand, which decodes no event; a trace is decoded when it is
 asked for.
@@ -13,12 +13,11 @@ asked for.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,9 +25,9 @@ from msgspec import Struct
 
 from agentlab.core import codec
 from agentlab.core.errors import RunError
-from agentlab.core.events import Decision, EmbeddingCall, Event, Step, revive, to_row
+from agentlab.core.events import Event, ModelCall, revive, to_row
 from agentlab.core.files import HeldFile, lines_of
-from agentlab.core.messages import Message, Request, ToolSpec, from_json, is_of_words, to_json
+from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.rows import Play, encode_line
@@ -37,13 +36,8 @@ from agentlab.wire.keys import settings_of
 Take = tuple[Play, int]
 _Row = TypeVar("_Row")
 PARTS = ("messages", "tools")
-"""Of a request, what most requests of a conversation share."""
 _PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
-
-
-_encode = msgspec.json.Encoder().encode
-_PLAIN_EVENTS = (Step, Decision, EmbeddingCall)
-"""Those with nothing in them that is not written as it is."""
+"""Of a request, what most requests of a conversation share."""
 
 
 class LedgerRows:
@@ -51,52 +45,36 @@ class LedgerRows:
 
     def __init__(self, trace: Trace) -> None:
         self._where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
-        self._head = encode_line(self._where)[:-2]
         self._known: dict[int, tuple[Any, str]] = {}
         """Parts of requests and their hashes by identity; a part is kept, so that no other takes its place."""
-        self._said: dict[tuple[str, str, str | None], str] = {}
-        """Hashes of messages of words alone: what is said and what is then read from the history are two messages."""
         self._written: set[str] = set()
 
-    def of(self, event: Event) -> Iterable[bytes]:
+    def of(self, event: Event) -> list[bytes]:
         """The line of the event, after those of what its request names and was not written yet."""
-        if type(event) in _PLAIN_EVENTS:
-            # Half of all events, and to make a dict of one first takes three times as long.
-            with contextlib.suppress(ValueError):  # half a surrogate pair, which a model may write
-                return [b'%b,"kind":"%b",%b\n' % (self._head, event.kind.encode(), _encode(event)[1:])]
-        return map(encode_line, self._rows(event))
-
-    def _rows(self, event: Event) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-
-        known = self._known
-
-        def named(kind: str, parts: Sequence[Any]) -> list[str]:
-            # Most parts of a request were in the last one.
-            return [found[1] if (found := known.get(id(part))) else self._hash(kind, part, rows) for part in parts]
+        lines: list[bytes] = []
 
         def told(value: Any) -> Any:
             if not isinstance(value, Request):
                 return to_json(value)
-            row: dict[str, Any] = {"messages": named("message", value.messages)}
+            row: dict[str, Any] = {"messages": self._named("message", value.messages, lines)}
             if value.tools:
-                row["tools"] = named("tool_spec", value.tools)
+                row["tools"] = self._named("tool_spec", value.tools, lines)
             return row | settings_of(value)
 
-        row = to_row(event, told)
-        return [*rows, {**self._where, **row}]
+        line = encode_line(self._where | to_row(event, told if isinstance(event, ModelCall) else to_json))
+        return [*lines, line]
 
-    def _hash(self, kind: str, part: Any, rows: list[dict[str, Any]]) -> str:
-        words = (part.role, part.text, part.name) if is_of_words(part) else None
-        digest = self._said.get(words) if words else None
-        if digest is None:
-            value = to_json(part)
-            digest = hashlib.blake2b(f'["{kind}", {json.dumps(value)}]'.encode(), digest_size=16).hexdigest()
-            if digest not in self._written:
-                self._written.add(digest)
-                rows.append({**self._where, "kind": kind, "hash": digest, "value": value})
-            if words:
-                self._said[words] = digest
+    def _named(self, kind: str, parts: Sequence[Any], lines: list[bytes]) -> list[str]:
+        # Most parts of a request were in the last one.
+        known = self._known
+        return [found[1] if (found := known.get(id(part))) else self._hash(kind, part, lines) for part in parts]
+
+    def _hash(self, kind: str, part: Any, lines: list[bytes]) -> str:
+        value = to_json(part)
+        digest = hashlib.blake2b(f'["{kind}", {json.dumps(value)}]'.encode(), digest_size=16).hexdigest()
+        if digest not in self._written:
+            self._written.add(digest)
+            lines.append(encode_line(self._where | {"kind": kind, "hash": digest, "value": value}))
         self._known[id(part)] = part, digest
         return digest
 
@@ -109,20 +87,16 @@ class _Place(Struct):
     epoch: int
     take: int
 
-    @property
-    def of(self) -> Take:
-        return (self.flow, self.conversation, self.epoch), self.take
 
-
-def rows_of(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[_Row]:
-    """The lines of a file as `kind`, or what `read` makes of those that msgspec refuses, such as half a surrogate pair.
+def rows_of(file: HeldFile, kind: type[_Row]) -> Iterator[_Row]:
+    """The lines of a file as `kind`.
 
     An unfinished last line is left out; raises RunError, naming file and line, for any other that is broken.
     """
-    return (row for _, row in _placed_rows(file, read, kind))
+    return (row for _, row in _placed_rows(file, kind))
 
 
-def _placed_rows(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
+def _placed_rows(file: HeldFile, kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
     """Each with the place in the file at which its line begins, in bytes."""
     decode = msgspec.json.Decoder(kind).decode
     place = 0
@@ -133,9 +107,9 @@ def _placed_rows(file: HeldFile, read: Callable[[Any], _Row], kind: type[_Row]) 
             try:
                 row = decode(line)
             except (ValueError, RecursionError):
-                try:
-                    row = read(parse_json(line))
-                except (KeyError, ValueError) as problem:
+                try:  # msgspec refuses what a model may write, such as half a surrogate pair
+                    row = from_json(kind, parse_json(line))
+                except ValueError as problem:
                     raise RunError(f"{file.path}:{number}: {type(problem).__name__}: {problem}") from None
             yield place, row
             place += len(line)
@@ -147,35 +121,34 @@ class Lines:
     """Where the lines of each take stand in files of one shape."""
 
     def __init__(self, files: Sequence[HeldFile]) -> None:
-        self._files = files
+        self.files = files
         self._places: defaultdict[Take, array[int]] = defaultdict(lambda: array("q"))
         """A file's number in the upper 16 bits, and the byte at which the line begins."""
-        for number, file in enumerate(files):
-            for place, row in _placed_rows(file, lambda content: from_json(_Place, content), _Place):
-                self._places[row.of].append(number << 48 | place)
         self.takes: dict[Play, int] = {}
-        for play, take in self._places:
-            self.takes[play] = max(take, self.takes.get(play, 0))
+        """The last of each conversation."""
+        for number, file in enumerate(files):
+            for place, row in _placed_rows(file, _Place):
+                play = row.flow, row.conversation, row.epoch
+                self._places[play, row.take].append(number << 48 | place)
+                self.takes[play] = max(row.take, self.takes.get(play, 0))
 
     def __iter__(self) -> Iterator[Take]:
         return iter(self._places)
 
     def read(self, take: Take) -> Iterator[dict[str, Any]]:
         """The rows of a take, in the order of the files; raises RunError where one cannot be read."""
-        places = self._places.get(take, ())
-        for number, file in enumerate(self._files):
-            for place in (place & (1 << 48) - 1 for place in places if place >> 48 == number):
-                try:
-                    yield codec.loads(file.at(place).readline())
-                except ValueError as problem:
-                    raise RunError(f"{file.path}: at byte {place}: {problem}") from None
+        for packed in self._places.get(take, ()):
+            file, place = self.files[packed >> 48], packed & (1 << 48) - 1
+            try:
+                yield codec.loads(file.at(place).readline())
+            except ValueError as problem:
+                raise RunError(f"{file.path}: at byte {place}: {problem}") from None
 
 
 class Ledger(Mapping[Play, Trace]):
     """The last take of every conversation that left an event behind; a trace is decoded when it is asked for."""
 
     def __init__(self, files: Sequence[HeldFile]) -> None:
-        self._files = files
         self._lines = Lines(files)
         self.takes: Mapping[Play, int] = self._lines.takes
         self._last: tuple[Play, Trace] | None = None
@@ -205,19 +178,11 @@ class Ledger(Mapping[Play, Trace]):
             try:
                 if row["kind"] in _PARTS:
                     parts[row["hash"]] = from_json(_PARTS[row["kind"]], row["value"])
-                else:
-                    trace.events.append(revive(_whole(row, parts)))
+                    continue
+                if (request := row.get("request")) is not None:
+                    request |= {name: [parts[part] for part in request[name]] for name in PARTS if name in request}
+                trace.events.append(revive(row))
             except (KeyError, ValueError, TypeError) as problem:
-                where = f"{'/'.join(map(str, take[0]))} in {self._files[0].path}"
+                where = f"{'/'.join(map(str, take[0]))} in {self._lines.files[0].path}"
                 raise RunError(f"{where}: {type(problem).__name__}: {problem}") from None
         return trace
-
-
-def _whole(row: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with what its request names in place of the hashes."""
-    request = row.get("request")
-    if request is not None:
-        for name in PARTS:
-            if name in request:
-                request[name] = [parts[part] if isinstance(part, str) else part for part in request[name]]
-    return row

@@ -12,7 +12,6 @@ surrogate pair, which a model may write, and NaN.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, TypedDict
 
 import msgspec
@@ -129,12 +128,6 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
     published: dict[str, Any] | UnsetType = UNSET
     """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
 
-    def graded(self) -> Iterator[ScoreRow]:
-        """A row a metric."""
-        same = {name: getattr(self, name) for name in SHARED}
-        for metric, score in (self.scores or {}).items():
-            yield ScoreRow(**same, metric=metric, value=score.value, reason=score.reason)
-
 
 class Value(Struct, frozen=True):
     """Of a score what figures need."""
@@ -157,24 +150,6 @@ class TurnFigures(_Turn, frozen=True, kw_only=True):
     wall_seconds: float | None = None
     retrieval_steps: int | UnsetType | None = UNSET
     scores: dict[str, Value] | None = None
-
-
-SHARED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
-"""What a score says of its turn."""
-
-
-class ScoreRow(Struct, frozen=True, kw_only=True):
-    """What a metric says of a turn, and why."""
-
-    flow: str
-    dataset: str
-    conversation: str
-    category: Any = UNSET
-    turn: int
-    epoch: int
-    metric: str
-    value: float | bool | None
-    reason: str
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):

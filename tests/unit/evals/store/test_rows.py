@@ -8,11 +8,12 @@ import sys
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Citation, Reply, from_json
 from agentlab.core.trace import Totals
-from agentlab.evals.store.rows import Graded, ScoreRow, Summary, TurnRow, encode
+from agentlab.evals.store.rows import Graded, Summary, TurnRow, encode
 from agentlab.lab.run import open_run
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
@@ -36,14 +37,10 @@ TURN = TurnRow(
     phases={"answer": {"calls": 2, "input_tokens": 5, "output_tokens": None, "seconds": 0.25}},
     scores={"f1": Graded(0.5, "half of it \ud83d"), "own": Graded(None, "not a number")},
 )
-SCORE = ScoreRow(
-    flow="tools", dataset="laws", conversation="laws-001", turn=1, epoch=0, metric="f1", value=0.5, reason=""
-)
 
 
-@pytest.mark.parametrize("row", [TURN, SCORE])
-def test_a_row_is_read_as_it_was_written(row):
-    assert from_json(type(row), json.loads(encode(row))) == row
+def test_a_row_is_read_as_it_was_written():
+    assert from_json(TurnRow, json.loads(encode(TURN))) == TURN
 
 
 def test_a_turn_has_its_fields_in_order_with_all_totals():
@@ -58,8 +55,8 @@ def test_a_turn_has_its_fields_in_order_with_all_totals():
 
 
 def test_what_an_older_run_does_not_say_is_not_written_either():
-    assert SCORE.category is UNSET
-    assert "category" not in json.loads(encode(SCORE))
+    older = replace(TURN, category=UNSET)
+    assert "category" not in json.loads(encode(older))
 
 
 def test_a_summary_is_read_with_its_types(tmp_path, own_home):
