@@ -12,6 +12,16 @@ from agentlab.core.shown import as_cell, as_markdown, printable, utf8
 from agentlab.evals.store.rows import FlowSummary
 
 
+def _shown(name: str, encode: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A method of a data frame, called on one in which every text is encoded."""
+
+    def method(self: Frame, *arguments: Any, **options: Any) -> Any:
+        with pd.option_context("display.html.use_mathjax", False):
+            return getattr(self.encoded(encode), name)(*arguments, **options)
+
+    return method
+
+
 class Frame(pd.DataFrame):
     """A DataFrame whose `to_csv` and `to_excel` hold no formula, and whose texts act on no terminal and no page."""
 
@@ -33,29 +43,13 @@ class Frame(pd.DataFrame):
         frame = pd.concat(columns, axis=1) if columns else plain
         return frame.rename(index=cell, columns=cell)
 
-    def __repr__(self) -> str:
-        return repr(self.encoded(printable))
-
-    def _repr_html_(self) -> str | None:
-        with pd.option_context("display.html.use_mathjax", False):
-            shown: Any = self.encoded(printable)
-            return str(shown._repr_html_())
-
-    def to_html(self, *arguments: Any, **options: Any) -> Any:
-        with pd.option_context("display.html.use_mathjax", False):
-            return self.encoded(printable).to_html(*arguments, **options)
-
-    def to_string(self, *arguments: Any, **options: Any) -> Any:
-        return self.encoded(printable).to_string(*arguments, **options)
-
-    def to_markdown(self, *arguments: Any, **options: Any) -> Any:
-        return self.encoded(as_markdown).to_markdown(*arguments, **options)
-
-    def to_csv(self, *arguments: Any, **options: Any) -> Any:
-        return self.encoded(as_cell).to_csv(*arguments, **options)
-
-    def to_excel(self, *arguments: Any, **options: Any) -> None:  # type: ignore[misc]  # final for type checkers
-        self.encoded(as_cell).to_excel(*arguments, **options)
+    __repr__: Any = _shown("__repr__", printable)
+    _repr_html_: Any = _shown("_repr_html_", printable)
+    to_html: Any = _shown("to_html", printable)
+    to_string: Any = _shown("to_string", printable)
+    to_markdown: Any = _shown("to_markdown", as_markdown)
+    to_csv: Any = _shown("to_csv", as_cell)
+    to_excel: Any = _shown("to_excel", as_cell)  # type: ignore[misc]  # final for type checkers
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
@@ -73,40 +67,28 @@ class RunTable(Frame):
 
     def shown(self) -> pd.DataFrame:
         """The same as text: `-` for what is not known, of a score its interval at 95 % and the number of turns."""
-        scores: dict[str, list[FlowScore]] = self.attrs.get("scores", {})
+        flows: Mapping[str, FlowSummary] = self.attrs["flows"]
         rows, names = [], []
         for name, values in zip(self.index, self.to_numpy(), strict=True):
-            known = scores.get(name, [])
-            counts = sorted({str(n) for _, n in known if n})
+            scores = [flows[label].scores.get(name) if label in flows else None for label in self.columns]
+            counts = sorted({str(score.n) for score in scores if score})
             names.append(f"{name} (n={'/'.join(counts)})" if counts else name)
-            intervals = [ci95 for ci95, _ in known] or [None] * len(values)
-            rows.append([_cell(value, ci95) for value, ci95 in zip(values, intervals, strict=True)])
+            rows.append(
+                [_cell(value, score.ci95 if score else None) for value, score in zip(values, scores, strict=True)]
+            )
         return pd.DataFrame(rows, index=names, columns=self.columns)
 
     def __repr__(self) -> str:
-        return str(Frame(self.shown() if self._is_whole else self).to_string())
+        return str(Frame(self.shown()).to_string())
 
     def _repr_html_(self) -> str:
-        return str(Frame(self.shown() if self._is_whole else self).to_html())
-
-    @property
-    def _is_whole(self) -> bool:
-        """Pandas hands its attributes on to every part; a part is shown as pandas does."""
-        return list(self.index) == self.attrs.get("index") and len(self.columns) == self.attrs.get("flows")
-
-
-FlowScore = tuple[tuple[float, float] | None, int]
-"""Interval and number of turns."""
+        return str(Frame(self.shown()).to_html())
 
 
 def run_table(flows: Mapping[str, FlowSummary]) -> RunTable:
     """Of each flow its measures, means over turns; scores are among them by their names."""
     frame = RunTable({label: _column(flow) for label, flow in flows.items()})
-    metrics = dict.fromkeys(metric for flow in flows.values() for metric in flow.scores)
-    scored = {
-        m: [(s.ci95, s.n) if (s := flow.scores.get(m)) else (None, 0) for flow in flows.values()] for m in metrics
-    }
-    frame.attrs = {"scores": scored, "index": list(frame.index), "flows": len(flows)}
+    frame.attrs = {"flows": dict(flows)}
     return frame
 
 
