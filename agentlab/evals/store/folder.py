@@ -1,8 +1,8 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turns it was in and those that were ending, and
-one whose disk is full goes on from there with --resume. What a model was paid for is written at once, the rest of a
-turn's events before its row.
+one whose disk is full goes on from there with --resume. An event is written when it happens, and a turn's row after
+all of its events.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from agentlab.core import secrets
 from agentlab.core.errors import RunError
-from agentlab.core.events import Event, ModelCall
+from agentlab.core.events import Event
 from agentlab.core.files import (
     HUGE,
     SMALL,
@@ -50,10 +50,8 @@ class RunFolder:
         self._failure: RunError | None = None
         self._is_open = False
         """Whether rows were written since there was a summary."""
-        self._is_as_sealed = False
-        """Whether its files were held against its seal."""
-        self._events: list[bytes] = []
-        """What waits to be written."""
+        self.is_sealed = False
+        """Whether its files were held against its seal: a run that has not ended has none, nor one that is older."""
         self._files = {name: Appended(path / name) for name in ROWS}
         self._held: dict[Path, HeldFile] = {}
         """What was read since something was written."""
@@ -108,13 +106,12 @@ class RunFolder:
             replace_file(self.path / name, text + "\n")
             self._read_anew("header", "summary")
             if name == "summary.json":
-                self._is_as_sealed = True
+                self.is_sealed = True
         if summary is not None:
             self.write_json("summary.json", summary)
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file in one step with lines that need not fit in memory."""
-        self.flush()
         self.unseal()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
@@ -127,39 +124,21 @@ class RunFolder:
             fresh.unlink(missing_ok=True)
 
     def ledger_of(self, trace: Trace) -> Callable[[Trace, Event], None]:
-        """What takes the events of a trace into the ledger, each as it happens.
-
-        There it stands at once if it was paid for, and else with its turn's row.
-        """
+        """What takes the events of a trace into the ledger, each as it happens."""
         rows = LedgerRows(trace)
-
-        def append(_: Trace, event: Event) -> None:
-            self._check()
-            self._events += rows.of(event)
-            if isinstance(event, ModelCall) and event.origin == "live":
-                self.flush()
-
-        return append
+        return lambda _, event: self._write(CALLS, rows.of(event))
 
     def append_turn(self, row: TurnRow) -> None:
-        """Write a turn's events, then its row, which says that they are there."""
-        self.flush()
+        """Write a turn's row, which says that its events are there."""
         self._write(TURNS, [encode_line(row)])
 
-    def flush(self) -> None:
-        """Write the events that wait."""
-        events, self._events = self._events, []
-        self._write(CALLS, events)
-
     def _write(self, name: str, lines: Sequence[bytes]) -> None:
-        self._check()
-        if not lines:
-            return
+        if self._failure is not None:
+            # A flow may have survived the first one; nothing is written past a line that is missing.
+            raise self._failure
         self.unseal()
-        try:
+        with self._writing(name):
             self._files[name].add(b"".join(_lines_without_secrets(lines)))
-        except OSError as problem:
-            raise self._broken(name, problem) from None
         self._read_anew()
 
     def _read_anew(self, *kept: str) -> None:
@@ -168,25 +147,17 @@ class RunFolder:
         for name in ("ledger", *kept):
             self.__dict__.pop(name, None)
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            # A flow may have survived the first one; nothing is written past a line that is missing.
-            raise self._failure
-
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as problem:
-            raise self._broken(name, problem) from None
-
-    def _broken(self, name: str, problem: OSError) -> RunError:
-        self._failure = CannotWrite(self.path / name, problem.strerror or str(problem))
-        return self._failure
+            self._failure = CannotWrite(self.path / name, problem.strerror or str(problem))
+            raise self._failure from None
 
     def unseal(self) -> None:
         """What is written after the end makes a summary stale, and a kill would break its seal: it goes first."""
-        self._is_as_sealed = False
+        self.is_sealed = False
         if not self._is_open:
             with self._writing("summary.json"):
                 self.summary_file.unlink(missing_ok=True)
@@ -219,13 +190,8 @@ class RunFolder:
         """
         if not self.summary_file.exists():
             return False
-        self._is_as_sealed = check_seal(self.path, self.summary, self.header, self._sealed_files(), regrade=regrade)
-        return self._is_as_sealed
-
-    @property
-    def is_sealed(self) -> bool:
-        """False for a run that has not ended, or that is older than seals."""
-        return self._is_as_sealed
+        self.is_sealed = check_seal(self.path, self.summary, self.header, self._sealed_files(), regrade=regrade)
+        return self.is_sealed
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -254,8 +220,6 @@ class RunFolder:
 
     def files(self, name: str) -> list[Path]:
         """The files of rows called `name`: those of its shards, and the run's own. No other place lists them."""
-        if self._failure is None:
-            self.flush()
         # What is graded anew stands in the run's own, and is read last.
         found = [file for file in (*sorted(self.path.glob(f"shards/*/{name}")), self.path / name) if file.exists()]
         for file in found:
@@ -294,12 +258,9 @@ class RunFolder:
 
     def secrets(self) -> int:
         """How many secrets were taken out of its rows."""
-        found, mark = 0, json.dumps(secrets.MARK)[1:-1].encode()
-        for file in (*self.held(TURNS), *self.held(CALLS)):
-            opened = file.at()
-            while lines := b"".join(opened.readlines(2**20)):
-                found += lines.count(mark)
-        return found
+        mark = json.dumps(secrets.MARK)[1:-1].encode()
+        files = (*self.held(TURNS), *self.held(CALLS))
+        return sum(line.count(mark) for file in files for line in file.at())
 
     @cached_property
     def ledger(self) -> Ledger:
