@@ -97,26 +97,21 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     special["prompt_files"] = {
         f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()
     }
-    header, _ = scrubbed(
-        {
-            "run_id": path.name,
-            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "spec": bench.spec.model_dump(mode="json"),
-            "datasets": {
-                d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
-            },
-            "graders": fingerprints(bench.scorers, bench.embedder.name),
-            "models": bench.answering(),
-            "versions": _versions(),
-            "machine": {
-                "system": platform.platform(),
-                "python": sys.version.split()[0],
-                "processor": platform.machine(),
-            },
-            "prices_dated": bench.prices.dated,
-            **{name: special[name] for name in _SPECIAL if special.get(name)},
-        }
-    )
+    header: dict[str, Any] = {
+        "run_id": path.name,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "spec": bench.spec.model_dump(mode="json"),
+        "datasets": {
+            d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
+        },
+        "graders": fingerprints(bench.scorers, bench.embedder.name),
+        "models": bench.answering(),
+        "versions": _versions(),
+        "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
+        "prices_dated": bench.prices.dated,
+        **{name: special[name] for name in _SPECIAL if special.get(name)},
+    }
+    header, _ = scrubbed(header)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)
