@@ -60,8 +60,7 @@ class Workbench:
         if spec.files is not None and not Path(spec.files).is_dir():
             raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
-        named = {variant.model for variant in self.variants}
-        self._models = {name: self._queued(name) for name in named}
+        self._models = {name: self._queued(name) for name in dict.fromkeys(each.model for each in self.variants)}
         self._queries = QueuedEmbedder(*self._behind("models.embedders", spec.embedder))
         if self.asks_first:
             # A missing key is said before anything is loaded; what only replays needs none.
