@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.runner import run
 from agentlab.lab.run import Run
 from agentlab.workbench.loop import Loop
@@ -24,6 +25,9 @@ from agentlab.workbench.workbench import Workbench, close_each
 
 if TYPE_CHECKING:
     from agentlab.lab.chat import Chat
+
+OF_THE_GATE = ("margins", "alpha", "looks")
+"""Options of `gate` that are none of a run."""
 
 
 class Lab:
@@ -67,17 +71,31 @@ class Lab:
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.
 
-        Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`.
+        Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`. Raises RunError where the baseline
+        is of other data, graders, flows, epochs or another family, before anything runs.
         """
-        from agentlab.lab.gating import gate_while_running
-
-        return await asyncio.wrap_future(self.loop.start(gate_while_running(self.bench, baseline, **options)))
+        return await asyncio.wrap_future(self.loop.start(self._gate(baseline, options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """`gate` for scripts."""
-        from agentlab.lab.gating import gate_while_running
+        return self.loop.wait(self._gate(baseline, options))
 
-        return self.loop.wait(gate_while_running(self.bench, baseline, **options))
+    async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, Verdict]:
+        from agentlab.evals.compare.stopping import Stopping
+
+        bench, spec = self.bench, self.bench.spec
+        mine = {
+            "name": f"the spec {spec.name}",
+            "datasets": {dataset.name: dataset.digest for dataset in bench.datasets()},
+            "graders": fingerprints(bench.scorers, bench.embedder.name),
+        }
+        labels = [variant.label for variant in bench.variants]
+        given = {name: options.pop(name) for name in OF_THE_GATE if name in options}
+        stopping = Stopping(baseline, mine, spec.primary, labels, spec.mode, **given)
+        if spec.epochs < stopping.epochs:
+            raise RunError(f"{baseline} has {stopping.epochs} epochs, the spec {spec.epochs}; add --epochs or --update")
+        done = await run(bench, watch=stopping, **options)
+        return Run.of(done), stopping.verdict(done)
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
         """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""

@@ -58,11 +58,8 @@ class Told:
         self.began = folder_of(self) / "memory" if database is None else database.with_suffix(".began")
         """What was in memory when the conversation began."""
         self.rows: list[ToldTurn] = []
-        if database is not None and self._file is not None and not begins_with:
-            if self._file.exists():
-                self.rows = [row for _, row in read_rows(self._file, ToldTurn)]
-            elif database.exists():
-                raise ConfigError(f"{database}: a chat before this version kept it, and this one does not read it")
+        if self._file is not None and self._file.exists() and not begins_with:
+            self.rows = [row for _, row in read_rows(self._file, ToldTurn)]
         self.is_new = not self.rows
         self.rows += [_told_without_the_flow(turn) for turn in begins_with]
 

@@ -53,7 +53,6 @@ def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("chat.sqlite", "", "chat.sqlite: a chat before this version kept it"),
         ("chat.jsonl", '{"stored": []}\n', "chat.jsonl:1: turn"),
         ("chat.jsonl", '{"turn": {"user": "x"}, "stored": [{"role": "robot", "text": ""}]}\n', "chat.jsonl:1: stored"),
     ],
