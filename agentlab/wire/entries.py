@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from agentlab.core import errors
 from agentlab.core.errors import RecordingError
-from agentlab.core.messages import Completion, from_json
+from agentlab.core.messages import Completion, Message, ToolSpec, from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.vectors import pack, unpack
 from agentlab.wire.keys import Row
@@ -21,12 +21,12 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 class MessagePart(Struct, tag_field="kind", tag="message"):
     id: str
-    message: Row
+    content: Message = msgspec.field(name="message")
 
 
 class ToolPart(Struct, tag_field="kind", tag="tool"):
     id: str
-    tool: Row
+    content: ToolSpec = msgspec.field(name="tool")
 
 
 class Parts(Struct):
@@ -99,7 +99,7 @@ class Result(Struct, tag_field="kind", tag="result"):
 
 
 Entry = MessagePart | ToolPart | Completed | Vector | Embedding | Duration | Result
-PARTS = {"message": "messages", "tool": "tools"}
+PARTS = {"message", "tool"}
 KINDS = {*PARTS, "completion", "vector", "embedding", "duration", "result"}
 _decode = msgspec.json.Decoder(Entry).decode
 

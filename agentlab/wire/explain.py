@@ -19,6 +19,7 @@ from agentlab.wire.recordings import Recordings
 
 RecordedAt = tuple[str, str, int]
 """Flow, conversation, turn."""
+_TITLES = {"endpoint": "server", "output_schema": "output schema"}
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,29 @@ class Nearest:
         if not candidates:
             return None
         if self._by_conversation and place[1] not in self._by_conversation:
-            known = self._recordings.line_of(self._all[-1].key)
-            return Explanation(known, (Difference("new conversation", f"nothing of {place[1]} is recorded"),))
+            nearest = self._recordings.line_of(self._all[-1].key)
+            return Explanation(nearest, (Difference("new conversation", f"nothing of {place[1]} is recorded"),))
         wanted = set(fields["messages"])
         best = max(candidates, key=lambda entry: _likeness(entry, fields, wanted, place))
-        told = tuple(differences(self._recordings.request_of(best), request, best.request, fields))
-        if not told:
-            same = best.request == fields
-            again = Difference("asked more often", "the same request was asked fewer times, or in another order")
-            told = (again if same else Difference("details", "it differs in details such as the order of keys"),)
-        return Explanation(self._recordings.line_of(best.key), told)
+        nearest = self._recordings.line_of(best.key)
+        same = Difference("asked more often", "the same request was asked fewer times, or in another order")
+        return Explanation(nearest, tuple(self._differences(best.request, request, fields, nearest)) or (same,))
+
+    def _differences(self, old: Row, request: Request, new: Row, where: str) -> Iterator[Difference]:
+        """The probable cause first; `new` are the fields of `request`, `old` those that are recorded at `where`."""
+        tools, messages = (
+            [self._recordings.part(kind, name, where) for name in old[f"{kind}s"]] for kind in ("tool", "message")
+        )
+        yield from _settings(old, new, ("model", "endpoint", "epoch"))
+        yield from _tools(tools, request.tools)
+        yield from _settings(old, new, ("temperature", "seed", "max_tokens", "tool_choice", "output_schema"))
+        question = max((i for i, message in enumerate(request.messages) if message.role == "user"), default=-1)
+        for position, (was, now) in enumerate(zip(messages, request.messages, strict=False)):
+            if old["messages"][position] != new["messages"][position]:
+                title = _title(now, position == question)
+                yield Difference(title, f"{title} {_change(was, now)}")
+        if len(messages) != len(request.messages):
+            yield Difference("history", f"{len(request.messages)} messages, were {len(messages)}")
 
 
 def _likeness(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
@@ -86,56 +100,32 @@ def _likeness(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt
     )
 
 
-def differences(old: Request, new: Request, old_fields: Row, new_fields: Row) -> Iterator[Difference]:
-    """What differs between a recorded request and a new one, the probable cause first."""
-    for name, title in (("model", "model"), ("endpoint", "server"), ("epoch", "epoch")):
-        if old_fields[name] != new_fields[name]:
-            yield Difference(title, f"{title} is {new_fields[name]!r}, was {old_fields[name]!r}")
-    yield from _tools(old.tools, new.tools)
-    for name in ("temperature", "seed", "max_tokens", "tool_choice"):
-        before, now = getattr(old, name), getattr(new, name)
-        if before != now:
-            yield Difference(name, f"{name} is {now!r}, was {before!r}")
-    if repr(old.output_schema) != repr(new.output_schema):
-        yield Difference("output schema", "output schema differs")
-    yield from _messages(old.messages, new.messages)
+def _settings(old: Row, new: Row, names: Sequence[str]) -> Iterator[Difference]:
+    for name in names:
+        was, now = (repr(fields.get(name, getattr(Request, name, None))) for fields in (old, new))
+        if was != now:
+            title = _TITLES.get(name, name)
+            yield Difference(title, f"{title} is {shorten(now)}, was {shorten(was)}")
 
 
 def _tools(old: Sequence[ToolSpec], new: Sequence[ToolSpec]) -> Iterator[Difference]:
-    before, now = {tool.name: tool for tool in old}, {tool.name: tool for tool in new}
-    for name in [*now, *(name for name in before if name not in now)]:
-        if name not in before:
-            yield Difference(f"tool {name}", f"tool {name} is new")
-        elif name not in now:
-            yield Difference(f"tool {name}", f"tool {name} is gone")
-        else:
-            for part in ("description", "parameters"):
-                # As text: a model reads the keys of a schema in their order.
-                if repr(getattr(before[name], part)) != repr(getattr(now[name], part)):
-                    yield Difference(f"tool {name}", f"tool {name}: {part} differs")
+    before, now = ({tool.name: tool for tool in tools} for tools in (old, new))
+    for name in dict.fromkeys([*now, *before]):
+        if name not in before or name not in now:
+            yield Difference(f"tool {name}", f"tool {name} is {'new' if name in now else 'gone'}")
+            continue
+        for part in ("description", "parameters"):
+            # As text: a model reads the keys of a schema in their order.
+            if repr(getattr(before[name], part)) != repr(getattr(now[name], part)):
+                yield Difference(f"tool {name}", f"tool {name}: {part} differs")
     if set(before) == set(now) and list(before) != list(now):
         yield Difference("tool order", f"tools come as {', '.join(now)}; were {', '.join(before)}")
 
 
-def _messages(old: Sequence[Message], new: Sequence[Message]) -> Iterator[Difference]:
-    asked = max((position for position, message in enumerate(new) if message.role == "user"), default=-1)
-    for position, (before, now) in enumerate(zip(old, new, strict=False)):
-        title = _title(now, position == asked)
-        if before.role != now.role:
-            yield Difference(title, f"message {position + 1} is a {now.role} message, was a {before.role} message")
-        elif before.text != now.text:
-            yield Difference(title, f"{title} changed at {_where(before.text, now.text)}")
-        elif _calls(before) != _calls(now):
-            yield Difference(title, f"{title} calls other tools: {shorten(', '.join(_calls(now)), 80)}")
-        elif (before.name, before.extra) != (now.name, now.extra):
-            yield Difference(title, f"{title}: name or provider data differ")
-    if len(old) != len(new):
-        yield Difference("history", f"{len(new)} messages, were {len(old)}")
-
-
-def _calls(message: Message) -> list[str]:
-    # As text, with the arguments in their order.
-    return [f"{call.name} {call.malformed or call.arguments!r}" for call in message.tool_calls]
+def _change(before: Message, now: Message) -> str:
+    if before.role != now.role:
+        return f"comes as {now.role}, was {before.role}"
+    return f"changed at {_where(before.text, now.text)}" if before.text != now.text else "has other calls or other data"
 
 
 def _title(message: Message, is_question: bool) -> str:

@@ -33,7 +33,6 @@ from filelock import FileLock
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
-from agentlab.core.messages import Request, from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.wire.entries import KINDS, PARTS, Completed, decode
 from agentlab.wire.keys import Row, digest
@@ -204,24 +203,12 @@ class Recordings:
     def completions(self) -> Iterator[Completed]:
         return (line.entry() for line in self._lines().values() if line.kind == "completion")
 
-    def request_of(self, entry: Completed) -> Request:
-        """The request of a completion, whole again; raises RecordingError where a part of it is not there."""
-        where = self.line_of(entry.key)
-        fields = {k: v for k, v in entry.request.items() if k not in ("model", "endpoint", "epoch")}
-        fields |= {plural: [self._part(kind, i, where) for i in fields[plural]] for kind, plural in PARTS.items()}
-        try:
-            return from_json(Request, fields)
-        except ValueError as problem:
-            raise RecordingError(f"not a request: {problem}", where) from None
-
-    def _part(self, kind: str, name: str, where: str) -> Any:
+    def part(self, kind: str, name: str, where: str) -> Any:
+        """The message or the tool that a request recorded at `where` names; raises RecordingError without it."""
         line = self._line(name)
-        if line is None or line.kind not in PARTS:
+        if line is None or line.kind != kind:
             raise RecordingError(f"message or tool {name} is not recorded", where)
-        content = getattr(line.entry(), kind, None)
-        if digest(content) != name:
-            raise RecordingError(f"the content of {name} does not fit the id", line.where)
-        return content
+        return line.entry().content
 
     def line_of(self, key: str) -> str:
         """`file:line` of a row."""

@@ -35,6 +35,7 @@ from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import load_spec
 from support.mutations import mutated
 from support.places import TESTS
+from support.requests import parts_of
 from support.small_runs import play, write_set
 from support.unsealing import uncheck, unseal
 
@@ -98,7 +99,7 @@ def test_recordings(tmp_path, data):
     def read() -> None:
         found = Recordings.open(tmp_path, "run")
         for row in found.completions():
-            found.request_of(row)
+            parts_of(found, row)
 
     use(read)
     use(lambda: Recordings.open(tmp_path, "run", write=True))

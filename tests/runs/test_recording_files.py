@@ -25,6 +25,7 @@ from support.doubles import gateway_to
 from support.full_disk import FullDisk
 from support.places import TESTS
 from support.replays import FLOWS, Never, modelled, play, replay
+from support.requests import request_of
 
 
 @pytest.fixture
@@ -112,11 +113,11 @@ def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_pat
     spread = json.dumps(json.loads(call), separators=(" , ", " : "))
     (tmp_path / "a.jsonl").write_text(f"{header}\n{part}\n{spread}\n")
     read = Recordings.open(tmp_path, "a")
-    assert read.request_of(read.find(asked.key(0))).messages[0].text == "Hi"
+    assert request_of(read, read.find(asked.key(0))).messages[0].text == "Hi"
     (tmp_path / "a.jsonl").write_text(f"{header}\n{call}\n")
     read = Recordings.open(tmp_path, "a")
     with pytest.raises(RecordingError, match=r"a\.jsonl:2: message or tool [0-9a-f]+ is not recorded"):
-        read.request_of(read.find(asked.key(0)))
+        request_of(read, read.find(asked.key(0)))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from agentlab.wire.recordings import Recordings
 from support.forks import in_child
 from support.mutations import changed, places
 from support.replays import play as play_recorded
+from support.requests import parts_of
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 BATCH = 500
@@ -56,7 +57,7 @@ def _edit(folder: Path, count: int, seed: float) -> int:
     def reads_recordings() -> None:
         found = Recordings.open(recorded.parent, recorded.stem)
         for row in found.completions():
-            found.request_of(row)
+            parts_of(found, row)
 
     evidence: list[tuple[Path, Callable[[], Any]]] = [
         *((run.path / name, lambda: al.open_run(run.path)) for name in OF_RUN),

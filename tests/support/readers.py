@@ -40,6 +40,7 @@ from agentlab.tools.mcp.listing import accepted
 from agentlab.wire.keys import digest
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import load_spec
+from support.requests import parts_of
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 from support.unsealing import uncheck, unseal
 
@@ -205,13 +206,9 @@ def reads_keys(file: Path) -> None:
 def reads_recordings(file: Path) -> None:
     recordings = Recordings.open(file.parent, "f")
     for row in recordings.completions():
-        recordings.request_of(row)
+        parts_of(recordings, row)
     for line in file.read_bytes().splitlines():
         key = line[line.find(b'"key": "') + 8 :][:32].decode("latin-1")
-        try:
-            recordings.line_of(key)
-        except KeyError:
-            continue
         recordings.find(key)
 
 

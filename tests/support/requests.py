@@ -29,5 +29,21 @@ REQUESTS = st.builds(
 )
 
 
+def parts_of(recordings, row):
+    """The messages and the tools of a recorded request."""
+    where = recordings.line_of(row.key)
+    return (
+        tuple(recordings.part("message", name, where) for name in row.request["messages"]),
+        tuple(recordings.part("tool", name, where) for name in row.request["tools"]),
+    )
+
+
+def request_of(recordings, row):
+    """A recorded request made whole again of its parts."""
+    messages, tools = parts_of(recordings, row)
+    settings = {name: value for name, value in row.request.items() if name not in ("model", "endpoint", "epoch")}
+    return Request(**{**settings, "messages": messages, "tools": tools})
+
+
 def key(request, model="m", endpoint="", epoch=0, repeat=0):
     return record_request(model, endpoint, request, epoch).key(repeat)

@@ -11,7 +11,7 @@ from agentlab.core.errors import RecordingError
 from agentlab.wire.keys import digest, record_request
 from agentlab.wire.recordings import Recordings
 from support.places import TESTS
-from support.requests import REQUESTS, key
+from support.requests import REQUESTS, key, request_of
 
 
 @given(REQUESTS)
@@ -28,7 +28,7 @@ def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request
     Recordings.open(folder, "a", write=True).add(recorded.key(0), entry, recorded.parts)
     read = Recordings.open(folder, "a")
     (row,) = read.completions()
-    assert key(read.request_of(row)) == recorded.key(0) == row.key
+    assert key(request_of(read, row)) == recorded.key(0) == row.key
 
 
 def test_recordings_of_format_1_can_still_be_read():
@@ -36,7 +36,7 @@ def test_recordings_of_format_1_can_still_be_read():
     rows = list(recordings.completions())
     assert len(rows) == 4
     for row in rows:
-        request = recordings.request_of(row)
+        request = request_of(recordings, row)
         asked = row.request
         assert key(request, asked["model"], asked["endpoint"], asked["epoch"], row.repeat) == row.key
 
