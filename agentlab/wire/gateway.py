@@ -172,22 +172,18 @@ class Gateway:
         if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_REFUSALS)):
             # Nothing of it is recorded: who asks it again is the first.
             self.counted[place.path, asked.flight] -= 1
-        seconds = None
         if isinstance(failure, Exception):
-            failed, is_made = _failed(failure, waited=call.lost, attempt=call.number), call.is_heard
+            failed, seconds = _failed(failure, call.lost, call.number), 0.0 if call.is_heard else None
         else:
             waited, seconds = call.broken_off()
-            # Where nothing was under way, nothing could cost anything: it waited for its turn, or to try again.
-            failed, is_made = (
-                Answer(failure=failure, error="interrupted", waited=waited, attempt=call.number),
-                seconds is not None,
-            )
-        if not is_made:
+            failed = Answer(failure=failure, error="interrupted", waited=waited, attempt=call.number)
+        if seconds is None:
+            # Nothing was under way, so nothing could cost anything: it waited for its turn, or to try again.
             return failed
         # Of an answer that ended in the middle the tokens are not known; it was made all the same.
         message = Message(role="agent", text="".join(call.said))
         partial = Completion(message=message, model=self.name, finish_reason="interrupted")
-        return replace(failed, value=partial, seconds=seconds or 0.0)
+        return replace(failed, value=partial, seconds=seconds)
 
     def _recorded(self, answer: Answer[Completion], asked: _Asked, missed: Explanation | None) -> Answer[Completion]:
         """The answer as it now stands in the recordings, which is another one where somebody else was first."""
