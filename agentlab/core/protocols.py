@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from agentlab.core.errors import NotRecorded
 from agentlab.core.events import Phase
 from agentlab.core.messages import Added, Completion, Fact, Message, Passage, Request, ToolSpec
 from agentlab.core.slot import Slot
@@ -257,11 +258,5 @@ class Answer(Generic[T]):
     """What whoever asked is to raise; beside a value, why that could not be recorded."""
     odd: str = ""
     """What the provider said of the call that cannot be, and was left out."""
-    missed: Miss | None = None
+    missed: NotRecorded | None = None
     """Why it was not among the recordings, where there are some."""
-
-
-class Miss(Protocol):
-    @property
-    def cause(self) -> str: ...
-    def __str__(self) -> str: ...

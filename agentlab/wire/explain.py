@@ -1,16 +1,17 @@
-"""Why a request is not among the recordings: the nearest one, and what differs field by field.
+"""Explains why a request is not recorded: the nearest recording, and what differs field by field.
 
-nearest = Nearest(recordings)
-nearest.explain(request, fields, ("tools", "laws-001", 2))
-# Difference(field="system prompt", text="system prompt changed at character 812: 'one or two' was 'one'")
+explainer = MissExplainer(recordings)
+explainer.explain(request, fields, ("tools", "laws-001", 2))
+# NotRecorded("system prompt changed at character 812: 'one or two', was 'one' (nearest recording: flows.jsonl:7)")
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from agentlab.core.errors import NotRecorded
 from agentlab.core.events import shorten
 from agentlab.core.messages import Message, Request, ToolSpec
 from agentlab.wire.entries import Completed
@@ -22,30 +23,13 @@ RecordedAt = tuple[str, str, int]
 _TITLES = {"endpoint": "server", "output_schema": "output schema"}
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     field: str
     """What differs, in words that can be counted: `system prompt`, `tool lookup_documents`, `seed`."""
     text: str
 
 
-@dataclass(frozen=True)
-class Explanation:
-    nearest: str
-    """`file:line` of the nearest recording."""
-    differences: tuple[Difference, ...]
-
-    @property
-    def cause(self) -> str:
-        return self.differences[0].field
-
-    def __str__(self) -> str:
-        told = "; ".join(difference.text for difference in self.differences[:4])
-        more = len(self.differences) - 4
-        return told + (f"; and {more} more" if more > 0 else "") + f" (nearest recording: {self.nearest})"
-
-
-class Nearest:
+class MissExplainer:
     """Finds the recording that a request was most probably meant to be."""
 
     def __init__(self, recordings: Recordings) -> None:
@@ -56,19 +40,19 @@ class Nearest:
             if entry.at:
                 self._by_conversation[entry.at[1]].append(entry)
 
-    def explain(self, request: Request, fields: Row, place: RecordedAt) -> Explanation | None:
+    def explain(self, request: Request, fields: Row, place: RecordedAt) -> NotRecorded | None:
         """None where nothing is recorded at all."""
         candidates = self._by_conversation.get(place[1]) or self._all
         if not candidates:
             return None
         if self._by_conversation and place[1] not in self._by_conversation:
             nearest = self._recordings.line_of(self._all[-1].key)
-            return Explanation(nearest, (Difference("new conversation", f"nothing of {place[1]} is recorded"),))
+            return _miss([Difference("new conversation", f"nothing of {place[1]} is recorded")], nearest)
         wanted = set(fields["messages"])
         best = max(candidates, key=lambda entry: _likeness(entry, fields, wanted, place))
         nearest = self._recordings.line_of(best.key)
         same = Difference("asked more often", "the same request was asked fewer times, or in another order")
-        return Explanation(nearest, tuple(self._differences(best.request, request, fields, nearest)) or (same,))
+        return _miss([*self._differences(best.request, request, fields, nearest)] or [same], nearest)
 
     def _differences(self, old: Row, request: Request, new: Row, where: str) -> Iterator[Difference]:
         """The probable cause first; `new` are the fields of `request`, `old` those that are recorded at `where`."""
@@ -85,6 +69,13 @@ class Nearest:
                 yield Difference(title, f"{title} {_change(was, now)}")
         if len(messages) != len(request.messages):
             yield Difference("history", f"{len(request.messages)} messages, were {len(messages)}")
+
+
+def _miss(differences: Sequence[Difference], nearest: str) -> NotRecorded:
+    """`nearest` is `file:line` of the nearest recording."""
+    text, more = "; ".join(difference.text for difference in differences[:4]), len(differences) - 4
+    text += f"; and {more} more" if more > 0 else ""
+    return NotRecorded(f"{text} (nearest recording: {nearest})", differences[0].field)
 
 
 def _likeness(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:

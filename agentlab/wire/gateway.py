@@ -25,7 +25,6 @@ from agentlab.core.protocols import Answer, Emit, Place
 from agentlab.core.strict_json import tamed
 from agentlab.wire.checked import checked
 from agentlab.wire.entries import packed
-from agentlab.wire.explain import Explanation
 from agentlab.wire.keys import (
     RecordedRequest,
     Repeat,
@@ -157,15 +156,13 @@ class Gateway:
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
         return _Asked(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
 
-    def _missed(self, request: Request, asked: _Asked) -> Explanation | None:
+    def _missed(self, request: Request, asked: _Asked) -> NotRecorded | None:
         """Why it is not among the recordings; raises NotRecorded where it may not be asked."""
-        nearest = self.recorder.nearest
-        missed = nearest.explain(request, asked.entry["request"], asked.entry["at"]) if nearest is not None else None
+        explainer = self.recorder.miss_explainer
+        missed = explainer.explain(request, asked.entry["request"], asked.entry["at"]) if explainer else None
         if self.recorder.mode == "replay":
-            raise NotRecorded(
-                str(missed or "nothing like this call is recorded here; --mode auto records it"),
-                missed.cause if missed else "nothing recorded",
-            )
+            unlike = "nothing like this call is recorded here; --mode auto records it"
+            raise missed or NotRecorded(unlike, "nothing recorded")
         return missed
 
     def _without_answer(self, failure: BaseException, call: _Call, asked: _Asked, place: Place) -> Answer[Completion]:
@@ -185,7 +182,7 @@ class Gateway:
         partial = Completion(message=message, model=self.name, finish_reason="interrupted")
         return replace(failed, value=partial, seconds=seconds)
 
-    def _recorded(self, answer: Answer[Completion], asked: _Asked, missed: Explanation | None) -> Answer[Completion]:
+    def _recorded(self, answer: Answer[Completion], asked: _Asked, missed: NotRecorded | None) -> Answer[Completion]:
         """The answer as it now stands in the recordings, which is another one where somebody else was first."""
         row = {**asked.entry, "completion": to_json(answer.value), "seconds": answer.seconds}
         try:

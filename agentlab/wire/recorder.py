@@ -19,7 +19,7 @@ from agentlab.core.events import shorten
 from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder
 from agentlab.wire.entries import entry_of, packed
-from agentlab.wire.explain import Nearest
+from agentlab.wire.explain import MissExplainer
 from agentlab.wire.keys import RecordedRequest, Row, text_key
 from agentlab.wire.queue import SingleFlight
 from agentlab.wire.recordings import Recordings
@@ -34,9 +34,9 @@ class Recorder:
         self.flights = SingleFlight()
 
     @cached_property
-    def nearest(self) -> Nearest | None:
+    def miss_explainer(self) -> MissExplainer | None:
         # Made at the first miss, from what was there before: a first recording has nothing to be compared with.
-        return Nearest(self.recordings) if self.recordings is not None and self.mode != "record" else None
+        return MissExplainer(self.recordings) if self.recordings is not None and self.mode != "record" else None
 
     def find(self, key: str) -> Any:
         """The entry (see `entries`) of a key; None where nothing is recorded."""

@@ -161,9 +161,8 @@ class Recordings:
     The own file, which comes first, wins over the others, of which the first that is named counts.
     """
 
-    def __init__(self, files: Sequence[RecordingsFile], is_writing: bool = False) -> None:
+    def __init__(self, files: Sequence[RecordingsFile]) -> None:
         self._files = files
-        self._is_writing = is_writing
 
     @classmethod
     def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
@@ -181,7 +180,7 @@ class Recordings:
             raise ConfigError(f"there are no recordings in {own.path}; make them with --mode record")
         for file in others:
             file.read()
-        return cls([own, *others], write)
+        return cls([own, *others])
 
     def __len__(self) -> int:
         return sum(line.kind not in PARTS for line in self._lines().values())
@@ -220,7 +219,6 @@ class Recordings:
 
         Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
         """
-        assert self._is_writing, "these recordings were opened for reading"
         self._files[0].add(key, row, parts or {})
         return self._files[0].lines[key].entry()
 
