@@ -6,7 +6,6 @@ a drawing of `DRAWINGS`.
 
 from __future__ import annotations
 
-import argparse
 import html
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 from mkdocs.structure.files import File
 
+from agentlab.cli.options import COMMANDS
 from agentlab.cli.parser import make_parser
 from agentlab.core import plugins
 from agentlab.workbench.settings import settings_of, spec_schema
@@ -129,11 +129,10 @@ def cell(text: object) -> str:
 
 def cli_page() -> str:
     lines = ["# Command line", "", "Made from the parser; `agentlab COMMAND --help` prints the same.", ""]
-    parser = make_parser()
-    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    for name, command in commands.choices.items():
+    for name in COMMANDS:
+        command = make_parser(name)
         lines += [f"## agentlab {name}", "", cell(command.description), ""]
-        lines += ["| argument | what it does |", "| --- | --- |"]
+        lines += ["| argument | meaning |", "| --- | --- |"]
         for action in command._actions:
             shown = ", ".join(action.option_strings) or str(action.metavar or action.dest)
             if action.option_strings and action.nargs != 0:
@@ -148,7 +147,7 @@ def spec_page() -> str:
     lines = [
         "# Spec",
         "",
-        "One YAML file, strict: an unknown key is an error. Made from the code (`agentlab schema`).",
+        "One YAML file, strict: an unknown key is an error. Made from the code (`agentlab list schema`).",
         "",
     ]
     lines += ["The command line wins over the spec, the spec over the environment.", "", *table(schema["properties"])]

@@ -15,7 +15,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from agentlab.cli.chat_screen import Screen
+from agentlab.cli.commands import spec_overrides
 from agentlab.cli.interrupts import Interrupts
+from agentlab.cli.progress import fetch
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import shorten
@@ -219,8 +221,9 @@ class TerminalChat:
             self.screen.dim(f"{holds}; --set memory={held[0]} goes on with it")
 
 
-def chat(arguments: argparse.Namespace, overrides: dict[str, Any], prepare: Callable[[list[str]], None]) -> None:
-    """Talk until the user ends it. `prepare` fetches the weights that are missing."""
+def chat(arguments: argparse.Namespace) -> None:
+    """Talk until the user ends it."""
+    overrides = spec_overrides(arguments, ("model", "files"))
     flow = arguments.flow or "chatbox"
     name, _, speaker_id = arguments.speaker.partition(":")
     plugins.resolve("flows", flow)
@@ -240,7 +243,7 @@ def chat(arguments: argparse.Namespace, overrides: dict[str, Any], prepare: Call
         # Recorded, so that /save can hand the calls on, those of earlier chats too.
         given = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
         lab = stack.enter_context(Lab(**given))
-        prepare(lab.bench.local_weights())
+        fetch(lab.bench.local_weights())
         label = plugins.label_of(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
         if is_new:

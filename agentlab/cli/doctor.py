@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -30,7 +31,7 @@ KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_
 ROOM_NEEDED = 3e9
 
 
-def examine() -> int:
+def examine(arguments: argparse.Namespace) -> int:
     """Print the findings; the exit code is 1 where the default run could not work here."""
     healthy = True
     for good, line in _findings():

@@ -6,23 +6,21 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from agentlab.cli.progress import CountDisplay, fetch
 from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
+from agentlab.evals.judge.labels import add_rows, read_labels
+from agentlab.evals.judge.standing import replies, rows_to_label
+from agentlab.lab.judging import JUDGE
+from agentlab.lab.judging import judge as judge_run
+from agentlab.lab.run import open_run
 
 
 def judge(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.commands import fetch
-    from agentlab.cli.progress import CountDisplay
-    from agentlab.evals.judge.labels import add_rows, read_labels
-    from agentlab.evals.judge.standing import replies, rows_to_label
-    from agentlab.lab.judging import JUDGE
-    from agentlab.lab.judging import judge as judge_run
-    from agentlab.lab.run import open_run
-
-    if arguments.next and not arguments.labels:
-        raise ConfigError("--next N needs --labels FILE, where the replies to label are written")
-    if arguments.labels and not arguments.next and not Path(arguments.labels).exists():
-        raise ConfigError(f"there is no file {arguments.labels}; with --next 20 it is made, with the replies to label")
+    if arguments.suggest and not arguments.labels:
+        raise ConfigError("--suggest needs --labels FILE, the file to write the replies to")
+    if arguments.labels and not arguments.suggest and not Path(arguments.labels).exists():
+        raise ConfigError(f"there is no file {arguments.labels}; make it with --suggest 20")
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
     if model in run.header["models"].values():
@@ -34,20 +32,20 @@ def judge(arguments: argparse.Namespace) -> None:
             arguments.rubric,
             model=model,
             labels=arguments.labels,
-            stress=arguments.stress,
+            stress=arguments.known_answers,
             prepare=fetch,
             on_progress=partial(display.update, "judged"),
             concurrency=arguments.concurrency,
             **given,
         )
     say(str(standing))
-    if arguments.next:
+    if arguments.suggest:
         file = Path(arguments.labels)
         labels = read_labels(file, replies(run)) if file.exists() else {}
         blank = [reply for reply, label in labels.items() if label is None]
         waiting = {reply[1:] for reply in blank}
-        chosen = [turn for turn in standing.next_to_label(arguments.next + len(waiting)) if turn not in waiting]
-        fresh = add_rows(file, rows_to_label(run, chosen[: arguments.next]))
+        chosen = [turn for turn in standing.next_to_label(arguments.suggest + len(waiting)) if turn not in waiting]
+        fresh = add_rows(file, rows_to_label(run, chosen[: arguments.suggest]))
         beside = f", beside {len(blank)} that wait for a label" if blank else ""
         say(f"{fresh} replies to label are in {file}{beside}: fill in the column `label`, 0 to 1, and ask again")
     say(f"next: agentlab compare {arguments.run}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Self
 
 import rich.progress as bars
@@ -14,6 +15,7 @@ from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, T
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
 from agentlab.evals.store.pace import RunProgress, time_left
+from agentlab.models import weights
 
 WIDEST_TITLE = 44
 SECONDS_BETWEEN_LINES = 10.0
@@ -66,6 +68,13 @@ class _Display:
 
 class DownloadDisplay(_Display):
     counted = bars.DownloadColumn
+
+
+def fetch(names: Iterable[str]) -> None:
+    """Download the weights that are missing."""
+    with DownloadDisplay() as display:
+        for name in names:
+            weights.fetch(name, display.draw)
 
 
 class RunDisplay(_Display):

@@ -6,23 +6,26 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from agentlab.cli.progress import CountDisplay
 from agentlab.cli.say import say
+from agentlab.cli.terminal import show_comparison
 from agentlab.core.errors import ConfigError
+from agentlab.core.names import JUDGED
+from agentlab.evals.published.page import markdown, sections
+from agentlab.evals.published.reproduce import reproduce as reproduce_pack
+from agentlab.evals.report.gate_files import save
+from agentlab.evals.report.tables import new_console, print_line, print_table
+from agentlab.lab.regrading import score as score_run
+from agentlab.lab.run import import_predictions, open_run
 
 COMPARED_AT_ONCE = 200_000
 """Answers that have just been taken in: that needs no memory, and a comparison does."""
 
 
 def score(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.progress import CountDisplay
-    from agentlab.cli.terminal import show_comparison
-    from agentlab.core.names import JUDGED
-    from agentlab.lab.regrading import score
-    from agentlab.lab.run import open_run
-
     graders = open_run(arguments.run, regrade=True).header["graders"]
     with CountDisplay() as display:
-        run = score(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
+        run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
     # What was asked for by name is shown.
     show_comparison(run, arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
@@ -33,11 +36,7 @@ def _note(line: str) -> None:
     say(f"note: {line}", error=True)
 
 
-def import_(arguments: argparse.Namespace) -> None:
-    from agentlab.cli.progress import CountDisplay
-    from agentlab.cli.terminal import show_comparison
-    from agentlab.lab.run import import_predictions
-
+def import_answers(arguments: argparse.Namespace) -> None:
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
@@ -48,16 +47,11 @@ def import_(arguments: argparse.Namespace) -> None:
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
-    from agentlab.evals.published.page import markdown, sections
-    from agentlab.evals.published.reproduce import reproduce
-    from agentlab.evals.report.gate_files import save
-    from agentlab.evals.report.tables import new_console, print_line, print_table
-
-    if arguments.out and len(arguments.pack) > 1:
+    if arguments.out and len(arguments.packs) > 1:
         raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")
     console, page, agrees = new_console(), [], True
-    for folder in arguments.pack:
-        found = reproduce(folder, arguments.out, _note)
+    for folder in arguments.packs:
+        found = reproduce_pack(folder, arguments.out, _note)
         agrees &= found.agrees
         parts = list(sections(found))
         page.append(markdown(parts, found.pack.name))
@@ -67,7 +61,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
             else:
                 print_table(console, part.title, part.columns, part.rows)
     if arguments.markdown:
-        packs = " ".join(f"PACKS/{Path(folder).resolve().name}" for folder in arguments.pack)
+        packs = " ".join(f"PACKS/{Path(folder).resolve().name}" for folder in arguments.packs)
         command = f"agentlab reproduce {packs} --markdown {arguments.markdown}"
         title = f"# Published answers, graded anew\n\nMade by `{command}`.\n\n"
         save(title + "\n".join(page), arguments.markdown)

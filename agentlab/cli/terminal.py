@@ -145,7 +145,7 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, s
         flow, conversation = shlex.quote(row.flow), shlex.quote(row.conversation)
         steps.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {why} in {row.flow}"))
         if run.result.mode != IMPORTED:
-            steps.append((f"trace {folder} {conversation} --flow {flow}", "what that flow did, step by step"))
+            steps.append((f"show {folder} {conversation} --trace --flow {flow}", "every step of that flow"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
     steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
@@ -184,8 +184,8 @@ def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[C
     ]
 
 
-def show_trace(run: Run, play: Play, full: bool) -> None:
-    """A conversation in one flow: each turn's question, its steps as a tree, and what came of it."""
+def show_trace(run: Run, play: Play, only: int | None, *, full: bool) -> None:
+    """Print a conversation of one flow, or its turn `only`: question, steps as a tree, reply and scores."""
     console = new_console()
     flow, conversation, epoch = play
     print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
@@ -193,6 +193,8 @@ def show_trace(run: Run, play: Play, full: bool) -> None:
     rows = {row.turn: row for row in run.rows(lambda row: row.play == play)}
     why = {found.turn: [f"cause: {found}"] for found in causes(run, conversation) if found.play == play}
     for turn in sorted({*rows, *(trace.turns() if trace else ())}):
+        if only not in (None, turn):
+            continue
         row = rows.get(turn)
         print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
         if trace and (steps := trace.steps(turn, full=full)):

@@ -61,7 +61,8 @@ def fork(
     if not flows:
         raise ConfigError(plugins.unknown("flow of this run", str(of), (entry.name for entry in then.flows)))
     if flow is not None and len(flows) > 1:
-        raise ConfigError(f"say in whose place it answers, --of {' or --of '.join(entry.name for entry in flows)}")
+        names = " or --replace-flow ".join(entry.name for entry in flows)
+        raise ConfigError(f"several flows; name the one to replace: --replace-flow {names}")
     now = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
     data = {
         **then.model_dump(exclude_unset=True),

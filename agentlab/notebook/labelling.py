@@ -3,7 +3,7 @@
     labels = notebook.label(run, "labels.csv")      # right, wrong, or skip; each label is saved at once
     labels.agreement("answer_f1")                   # how well the measure agrees with you
 
-The file is the one that `agentlab judge --labels` reads; rows that `--next` wrote there to be labelled come first.
+The file is the one that `agentlab judge --labels` reads; rows that `--suggest` wrote there to be labelled come first.
 """
 
 from __future__ import annotations

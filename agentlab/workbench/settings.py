@@ -1,4 +1,4 @@
-"""What can be set of a flow, as its settings say it of themselves: for `agentlab list flows` and `agentlab schema`."""
+"""The settings of a flow, as its settings class describes them: for `agentlab list flows` and `list schema`."""
 
 from __future__ import annotations
 

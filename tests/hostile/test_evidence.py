@@ -51,7 +51,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         ["gate", run, "--baseline", str(tmp_path / "new.jsonl"), "--update"],
         ["report", run, "--out", str(tmp_path / "page.html")],
         ["show", run],
-        ["trace", run],
+        ["show", "--trace", run],
     ):
         assert main(command) == 1, command
         told = capsys.readouterr().err.strip()
@@ -114,7 +114,7 @@ def test_a_header_written_after_the_end_is_sealed_too(finished):
 def test_what_is_older_than_seals_is_read_and_says_so(finished, tmp_path, capsys):
     unseal(finished)
     assert main(["compare", str(finished)]) == 0
-    assert f"{finished} is older than seals" in capsys.readouterr().err
+    assert f"{finished} predates checksums" in capsys.readouterr().err
     edit(tmp_path / "good.jsonl", '"check": "', '"check": "", "was": "')
     assert main(["gate", str(finished), "--baseline", str(tmp_path / "good.jsonl"), "--margin", "answer_f1=1"]) != 1
     said = " ".join(capsys.readouterr().out.split())

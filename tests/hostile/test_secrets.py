@@ -57,7 +57,7 @@ def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, mon
     monkeypatch.chdir(tmp_path)
     baseline = str(tmp_path / "base.jsonl")
     for command in (
-        *(["show", "run"], ["show", "run", "c0"], ["trace", "run", "c0", "--full"], ["report", "run"]),
+        *(["show", "run"], ["show", "run", "c0"], ["show", "--trace", "run", "c0", "--all"], ["report", "run"]),
         *(["gate", "run", "--baseline", baseline, "--update"], ["gate", "run", "--baseline", baseline, "--explain"]),
     ):
         main(command)

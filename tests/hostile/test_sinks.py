@@ -128,12 +128,12 @@ def is_inert_html(page: str, where: object = "") -> None:
 
 
 COMMANDS = [
-    *(["show", "{run}"], ["show", "{run}", "--all"], ["trace", "{run}"], ["list", "runs"], ["lint", "{set}"]),
+    *(["show", "{run}"], ["show", "{run}", "--all"], ["show", "--trace", "{run}"], ["lint", "{set}"]),
     *(["compare", "{run}"], ["compare", "{run}", "--json"], ["cost", "{run}"], ["report", "{run}", "-o", "run.html"]),
     ["gate", "{run}", "--baseline", "base.jsonl", "--explain", "--summary", "step.md", "--junit", "gate.xml"],
     *(
         ["show", "{run}", STRINGS[24]],
-        ["trace", "{run}", "x\n" + STRINGS[22]],
+        ["show", "--trace", "{run}", "x\n" + STRINGS[22]],
         ["compare", "{run}", "--flow", STRINGS[0]],
     ),
     *(["run", STRINGS[38]], ["chat", STRINGS[21]], ["list", STRINGS[21]], ["lint", STRINGS[22]]),
@@ -151,10 +151,7 @@ def test_no_command_shows_or_leaves_anything_raw(played, here, capsys):
     main(["gate", str(played.path), "--baseline", "base.jsonl", "--update"])
     for command in COMMANDS:
         words = [word.replace("{run}", str(played.path)).replace("{set}", "set") for word in command]
-        try:
-            main(words)
-        except SystemExit as ended:
-            assert ended.code == 1
+        main(words)
         out, err = capsys.readouterr()
         is_tame(out + err, command[:1])
     for file in (Path("step.md"), played.path / "gate.md"):
@@ -265,7 +262,7 @@ def test_a_header_and_a_summary_that_somebody_edited_are_shown_as_text(played, h
     edit_header(played, lambda header: header.update(run_id=evil, started=evil) or header["spec"].update(model=evil))
     summary = json.loads((played.path / "summary.json").read_text())
     (played.path / "summary.json").write_text(json.dumps({**summary, "run_id": evil, "model": evil, "status": evil}))
-    for command in (["list", "runs"], ["show", str(played.path)], ["report", str(played.path), "-o", "edited.html"]):
+    for command in (["show", str(played.path)], ["report", str(played.path), "-o", "edited.html"]):
         main(command)
         out, err = capsys.readouterr()
         is_tame(out + err, command)

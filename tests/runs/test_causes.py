@@ -77,7 +77,7 @@ def test_the_event_that_shows_a_cause_is_one_of_the_trace(tmp_path, own_home, ca
     (found,) = run.causes().to_dict("records")
     (event,) = [event for event in run.trace("flow", "c0").events if event.id == found["event"]]
     assert (event.kind, "relevant: ball" in found["why"]) == ("search", True)
-    assert main(["trace", str(run.path), "c0"]) == 0
+    assert main(["show", "--trace", str(run.path), "c0"]) == 0
     assert "cause: retrieval miss: found goal; relevant: ball (by search)" in capsys.readouterr().out
     assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
     assert "no relevant document was found" in (tmp_path / "run.html").read_text()

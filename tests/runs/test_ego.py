@@ -185,9 +185,9 @@ def test_tools_of_the_data_folder_are_the_agents_own(tmp_path, monkeypatch, own_
         chat.say_sync("Twice 21?")
     run = next(event for event in chat.trace.events if isinstance(event, ToolRun))
     assert (run.call.name, run.output) == ("double", "42")
-    assert main(["tools", "--data", str(tmp_path / "agent")]) == 0
+    assert main(["list", "tools", "--data", str(tmp_path / "agent")]) == 0
     assert "double" in capsys.readouterr().out
-    assert main(["tools", "--data", str(tmp_path / "nowhere")]) == 1
+    assert main(["list", "tools", "--data", str(tmp_path / "nowhere")]) == 1
 
 
 def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, monkeypatch, own_home, caplog):
@@ -230,7 +230,7 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
     assert variant.prompts["bubble"] == "Say it in verse: {result}"
     spec = Spec(prompts={"ego": {"bubble": "From the spec: {result}"}})
     assert make_variant(spec, FlowSpec(flow="ego")).prompts["bubble"] == "From the spec: {result}"
-    assert main(["prompts", "--flow", "ego"]) == 0
+    assert main(["list", "prompts", "--flow", "ego"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert str(folder / "BUBBLE.txt") in lines["bubble"] and "{result}" in lines["bubble"]
     assert "from" not in lines["plan"] and "{message} {tools} {earlier}" in lines["plan"]

@@ -64,9 +64,9 @@ def test_another_model_answers_only_what_comes_after_the_turn_and_reads_what_was
 
 def test_another_flow_goes_on_in_the_place_of_one(run, capsys):
     flow = "{flow: rag_only, label: brief, prompts: {system: Be brief.}}"
-    assert main(["fork", "first", "--turn", "2", "--of", "tools", "--flow", flow, "--out", "brief"]) == 0
+    assert main(["fork", "first", "--turn", "2", "--replace-flow", "tools", "--flow", flow, "--out", "brief"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "turns from 3 on are new" in shown and "A: tools (first) B: brief (brief)" in shown
+    assert "from turn 2 on" in shown and "A: tools (first) B: brief (brief)" in shown
     forked = open_run("brief")
     assert forked.folder.header["fork"] == {"of": "first", "turn": 2, "flows": {"brief": "tools"}}
     old, new = replies(run), replies(forked)
@@ -100,8 +100,8 @@ def test_what_cannot_be_forked_is_one_line(run, capsys):
     for arguments, told in [
         (["--turn", "4"], "the longest conversation of first has 4 turns; keep 0 to 3"),
         (["--turn", "1", "--set", "limit=1"], "limit: a fork has the conversations"),
-        (["--turn", "1", "--flow", "tools"], "--of rag_only or --of tools"),
-        (["--turn", "1", "--of", "tool"], "unknown flow of this run 'tool'"),
+        (["--turn", "1", "--flow", "tools"], "--replace-flow rag_only or --replace-flow tools"),
+        (["--turn", "1", "--replace-flow", "tool"], "unknown flow of this run 'tool'"),
         (["--turn", "1", "--flow", "{a"], "a name, or an entry"),
     ]:
         assert main(["fork", "first", *arguments]) == 1
@@ -125,7 +125,7 @@ def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
         "prices.yaml",
         "--model",
         "dear/one",
-        "--cached",
+        "--cached-share",
         "0.5",
         "--decode",
         "10",
@@ -147,6 +147,6 @@ def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
     assert table.loc["rag_only", "latency s there"] == pytest.approx(1 + tokens / 10 / 8, abs=0.05)
     assert main(["cost", "first", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert "USD / turn there" in shown and "no model is asked" in shown
-    assert main(["cost", "first", "--cached", "2"]) == 1
+    assert "USD / turn there" in shown and "no model calls" in shown
+    assert main(["cost", "first", "--cached-share", "2"]) == 1
     assert main(["cost", "first", "--decode", "0"]) == 1

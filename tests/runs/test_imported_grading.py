@@ -160,7 +160,7 @@ def test_what_an_imported_run_has_not_is_said_and_not_offered(folder, capsys):
     capsys.readouterr()
     assert main(["show", "run"]) == 0
     shown = capsys.readouterr().out
-    assert "run.log" not in shown and "agentlab trace" not in shown
+    assert "run.log" not in shown and "--trace" not in shown
     with pytest.raises(al.AgentlabError, match="was imported"):
         al.open_run("run").trace("once", "q0")
     assert main(["memory", "run", "q0"]) == 1

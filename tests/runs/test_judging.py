@@ -165,7 +165,7 @@ def test_labels_correct_a_judge_and_carry_its_error(run, tmp_path):
 def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("judge.yaml").write_text('loop: true\nreplies: [\'{"verdict": "yes"}\']\n')
-    asked = ["judge", "run", "--model", "scripted/judge.yaml", "--labels", "labels.csv", "--next", "12"]
+    asked = ["judge", "run", "--model", "scripted/judge.yaml", "--labels", "labels.csv", "--suggest", "12"]
     assert main(asked) == 0
     assert "12 replies to label are in labels.csv" in capsys.readouterr().out
     label(Path("labels.csv"), is_right)
@@ -275,8 +275,7 @@ def test_imported_answers_without_their_documents_cannot_be_judged_by_them(impor
 
 @pytest.mark.parametrize("wrong", ["-1", "half", "1.5"])
 def test_turns_are_counted_from_0_up(wrong, capsys):
-    for option in ("--stress", "--next"):
-        with pytest.raises(SystemExit):
-            main(["judge", "run", option, wrong])
+    for option in ("--known-answers", "--suggest"):
+        assert main(["judge", "run", option, wrong]) == 1
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and f"{wrong!r} is no number of turns" in said
+        assert said.count("\n") == 1 and f"expected an integer >= 0, not {wrong!r}" in said

@@ -35,7 +35,7 @@ def ask(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         lab.run_sync(out=tmp_path / "run")
     Path("judge.yaml").write_text('loop: true\nreplies: [\'{"verdict": "yes"}\']\n')
     return lambda *more: main(
-        ["judge", "run", "--model", "scripted/judge.yaml", "--stress", "0", "--labels", "labels.csv", *more]
+        ["judge", "run", "--model", "scripted/judge.yaml", "--known-answers", "0", "--labels", "labels.csv", *more]
     )
 
 
@@ -46,7 +46,7 @@ def cells() -> list[dict[str, str]]:
 
 def test_rows_are_written_under_the_columns_that_the_file_has(ask, capsys):
     Path("labels.csv").write_text("note,conversation,turn,flow,label\nsure,e,0,good,1\n", newline="")
-    assert ask("--next", "11") == 0
+    assert ask("--suggest", "11") == 0
     assert cells()[0] == {"note": "sure", "conversation": "e", "turn": "0", "flow": "good", "label": "1", "epoch": None,
                           "question": None, "reference": None, "reply": None}  # fmt: skip
     fresh = cells()[1:]
@@ -58,7 +58,7 @@ def test_rows_are_written_under_the_columns_that_the_file_has(ask, capsys):
 
 def test_a_label_without_a_line_end_is_not_lost(ask, capsys):
     Path("labels.csv").write_bytes("\ufeffconversation,turn,flow,epoch,label,note\ne,0,good,0,1,größer".encode())
-    assert ask("--next", "2") == 0
+    assert ask("--suggest", "2") == 0
     assert cells()[0]["note"] == "größer" and len(cells()) == 3
     assert Path("labels.csv").read_bytes().startswith("\ufeff".encode()), "some spreadsheets need it"
     assert ask() == 0
@@ -67,20 +67,20 @@ def test_a_label_without_a_line_end_is_not_lost(ask, capsys):
 
 def test_an_empty_file_is_a_new_one(ask):
     Path("labels.csv").touch()
-    assert ask("--next", "2") == 0
+    assert ask("--suggest", "2") == 0
     assert len(cells()) == 2 and "reply" in cells()[0]
 
 
 def test_replies_that_wait_for_a_label_are_not_chosen_again(ask, capsys):
     for more, beside in (("5", ""), ("5", ", beside 5 that wait"), ("5", ", beside 10 that wait")):
-        assert ask("--next", more) == 0
+        assert ask("--suggest", more) == 0
         fresh = 2 if "10" in beside else 5
         assert f"{fresh} replies to label are in labels.csv{beside}" in capsys.readouterr().out
     assert len({(row["conversation"], row["epoch"]) for row in cells()}) == len(cells()) == 12
 
 
 def test_ids_that_a_spreadsheet_would_run_are_read_back_by_their_own_name(ask, capsys):
-    assert ask("--next", "12") == 0
+    assert ask("--suggest", "12") == 0
     assert {row["conversation"] for row in cells()} == {"'-1", "'=1+1", "'+c", "'@d", "e", "f"}
     written = Path("labels.csv").read_text()
     Path("labels.csv").write_text(written.replace("'@d", "@d"))  # as by hand
@@ -91,6 +91,6 @@ def test_ids_that_a_spreadsheet_would_run_are_read_back_by_their_own_name(ask, c
         labelling.right.click()
     assert len(cells()) == 12 and {row["label"] for row in cells()} == {"1"}
     capsys.readouterr()
-    assert ask("--next", "3") == 0
+    assert ask("--suggest", "3") == 0
     said = capsys.readouterr().out
     assert "held against 12 labels" in said and "0 replies to label" in said

@@ -31,12 +31,12 @@ def run(tmp_path: Path) -> Path:
     return play(data, tmp_path / "run", Answering(), Answering("other", wrong=wrong)).path
 
 
-@pytest.mark.parametrize("command", ["compare", "show", "report", "gate", "trace"])
+@pytest.mark.parametrize("command", ["compare", "show", "report", "gate", "show --trace"])
 def test_a_command_opens_each_file_of_a_run_once(run, tmp_path, command):
     more = {"gate": ["--baseline", str(tmp_path / "good.jsonl")], "report": ["--out", str(tmp_path / "run.html")]}
     if command == "gate":
         main(["gate", str(run), *more["gate"], "--update"])
     OPENED.clear()
-    assert main([command, str(run), *more.get(command, [])]) in (0, 3)
+    assert main([*command.split(), str(run), *more.get(command, [])]) in (0, 3)
     opened = Counter(Path(name).name for name in OPENED if Path(name).parent == run)
     assert {name: opened[name] for name in ONCE} == ONCE

@@ -72,7 +72,7 @@ def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_compar
     (tmp_path / "run" / "calls.jsonl").write_text(content)
     unseal(tmp_path / "run")
     assert main(["compare", str(tmp_path / "run")]) == 0
-    assert "older than seals" in capsys.readouterr().err
-    assert main(["trace", str(tmp_path / "run"), "c"]) == 1
+    assert "predates checksums" in capsys.readouterr().err
+    assert main(["show", "--trace", str(tmp_path / "run"), "c"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told

@@ -187,7 +187,9 @@ def run_of(folder: Path) -> Iterator[str]:
     yield from printed("show", str(folder), "--all")
     yield from printed("show", str(folder), conversation_of(folder))
     for flow in [header["spec"]["flows"][0], header["spec"]["flows"][-1]] if (folder / "calls.jsonl").is_file() else ():
-        yield from printed("trace", str(folder), conversation_of(folder), "--flow", flow["label"] or flow["flow"])
+        yield from printed(
+            "show", str(folder), conversation_of(folder), "--trace", "--flow", flow["label"] or flow["flow"]
+        )
     if folder.name == IMPORTED or len(header["spec"]["flows"]) > 1:
         yield from printed("compare", str(folder))
         compared = [*printed("compare", str(folder), "--all", "--json")]

@@ -120,7 +120,7 @@ def _nothing_to_decide(runs: Sequence[StoredRun], names: Sequence[str], folders:
 
 
 def _again(run: StoredRun) -> str:
-    return f"agentlab trace {shlex.quote(str(run.path))}"
+    return f"agentlab show {shlex.quote(str(run.path))} --trace"
 
 
 def _winner(pairs: Sequence[Pair]) -> str | None:

@@ -174,7 +174,7 @@ async function openDrawer(row, play, beside = "") {
   const told = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
   const steps = told.map((each) => each.events);
   const body = h("div", { class: `beside n${plays.length}` }, plays.map((each, i) => drawHead(each, replies[each], told[i].scores)));
-  if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are left out to keep the page small: "), h("code", {}, `agentlab trace ${D.folders.split(" ")[0]} ${name} --full`));
+  if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are left out to keep the page small: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
   const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
   const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
   const previous = (each) => {

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentlab.core.errors import RunError
+from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
@@ -37,6 +39,18 @@ class Shown:
     gold: Conversation | None
     causes: Mapping[tuple[str, int, int], str]
     """By flow, turn and epoch."""
+    only_turn: int | None = None
+
+    def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> Shown:
+        """Return the view of some flows, or of one turn, counted from 0; raise RunError if there is none."""
+        names = {row.flow for row in self.played}
+        for flow in flows:
+            if flow not in names:
+                raise RunError(unknown(f"flow of {self.conversation}", flow, names))
+        turns = len(self.gold.turns) if self.gold else 1 + max(row.turn for row in self.played)
+        if turn is not None and turn >= turns:
+            raise RunError(f"turn {turn}: {self.conversation} has turns 0 to {turns - 1}")
+        return replace(self, played=[row for row in self.played if row.flow in (flows or names)], only_turn=turn)
 
     def print_to(self, console: Console) -> None:
         numbers = {row.turn for row in self.played}
@@ -44,6 +58,8 @@ class Shown:
         if not self.gold:
             print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
         for number, turn in turns.items():
+            if self.only_turn not in (None, number):
+                continue
             if turn and turn.scored and number not in numbers:
                 continue  # the run ended before
             answers = [row for row in self.played if row.turn == number]

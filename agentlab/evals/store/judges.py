@@ -52,7 +52,7 @@ def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
 def refusal(found: Mapping[str, Any] | None) -> str:
     """Why a judge with this agreement may not decide; empty where it may."""
     if found is None or found["n"] < LEAST_LABELS:
-        return f"fewer than {LEAST_LABELS} replies are labelled; agentlab judge RUN --labels FILE --next 20"
+        return f"fewer than {LEAST_LABELS} replies are labelled; agentlab judge RUN --labels FILE --suggest 20"
     if found["kappa"] is None or found["kappa"] < LEAST_KAPPA:
         kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
         return f"its kappa with people is {kappa}, and {LEAST_KAPPA} is the least"

@@ -109,7 +109,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 def test_that_more_tools_are_listed_than_count_is_said_once(servers, typed, capsys, flow):
     shown = typed(flow, servers("ten thousand"), "Hi", "Hi again")
     assert shown.count("only the first 128 tools count") == 1 and shown.splitlines().count("Hello.") == 2
-    assert main(["tools", "--mcp", str(servers("ten thousand"))]) == 0
+    assert main(["list", "tools", "--mcp", str(servers("ten thousand"))]) == 0
     listed = capsys.readouterr().out
     assert " tool_127 " in listed and " tool_128 " not in listed and "note: only the first 128 tools count" in listed
 

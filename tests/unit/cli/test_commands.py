@@ -45,13 +45,11 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
         assert part in shown
     summary = json.loads(Path("results/first/summary.json").read_text())
     assert summary["flows"]["rag_only"]["turns"] == 4
-    assert main(["trace", "results/first", "example-1", "--flow", "rag_only"]) == 0
+    assert main(["show", "--trace", "results/first", "example-1", "--flow", "rag_only"]) == 0
     assert "retrieve_documents" in capsys.readouterr().out
-    assert main(["trace", "results/first"]) == 0
-    assert main(["trace", "results/first", "example-9"]) == 1
+    assert main(["show", "--trace", "results/first"]) == 0
+    assert main(["show", "--trace", "results/first", "example-9"]) == 1
     assert "unknown conversation of this run 'example-9'. Did you mean 'example-" in capsys.readouterr().err
-    assert main(["list", "runs"]) == 0
-    assert "complete" in capsys.readouterr().out
 
 
 def test_the_workflow_of_a_new_project_gates_what_is_recorded_and_by_hand_what_is_not(project, capsys, monkeypatch):
@@ -105,9 +103,9 @@ def test_the_workflow_of_a_new_project_gates_what_is_recorded_and_by_hand_what_i
         (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),
         (["run", *OFFLINE, "--set", "embedder=hashing"], "provider/name"),
         (["run", *OFFLINE, "--resume"], "to resume, name the folder"),
-        (["trace", "nowhere"], "not a run folder"),
+        (["show", "--trace", "nowhere"], "not a run folder"),
         (["pull", "llama-900b"], "llama-900b"),
-        (["init", "."], "is there already"),
+        (["init", "."], " exists; choose another folder"),
     ],
 )
 def test_a_mistake_is_one_line(project, capsys, arguments, said):
@@ -130,9 +128,9 @@ def test_a_run_in_which_nothing_was_answered_says_why_and_makes_no_baseline(proj
 def test_what_a_flow_has_not_played_yet_is_said(project, capsys):
     two = ["--flow", "rag_only", "--flow", "tools", "--set", "budget.calls=5"]
     assert main(["run", *OFFLINE, *two, "--out", "results/cut"]) == 0
-    assert main(["trace", "results/cut", "example-2", "--flow", "rag_only"]) == 0
-    assert main(["trace", "results/cut", "example-2", "--flow", "tools"]) == 1
-    assert "tools has not played example-2 in this run" in capsys.readouterr().err
+    assert main(["show", "--trace", "results/cut", "example-2", "--flow", "rag_only"]) == 0
+    assert main(["show", "--trace", "results/cut", "example-2", "--flow", "tools"]) == 1
+    assert "tools has not run example-2 yet" in capsys.readouterr().err
 
 
 def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
@@ -191,12 +189,12 @@ def test_doctor_and_lists(project, capsys):
     main(["doctor"])
     shown = capsys.readouterr().out
     assert "Python" in shown and "weights qwen2.5-coder-0.5b" in shown
-    for what in ("models", "embedders", "flows", "tools", "scorers"):
+    for what in ("models", "flows", "tools", "memory", "scorers", "prompts"):
         assert main(["list", what]) == 0
     shown = capsys.readouterr().out
     for name in ("local/qwen2.5-coder-0.5b", "local/all-minilm-l6-v2", "rag_only", "lookup_documents", "retrieval"):
         assert name in shown
-    assert main(["schema"]) == 0
+    assert main(["list", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["additionalProperties"] is False
 
 

@@ -145,7 +145,7 @@ def test_doubts_about_a_data_set_are_said_before_a_run(folder, capsys):
     write_set(folder / "odd", [*CONVERSATIONS, {**CONVERSATIONS[0], "id": "again"}], DOCUMENTS)
     for name, said in (("odd", True), ("rules", False)):
         assert main(["run", "--dataset", name, "--flow", "./my_flow.py", "--limit", "4"]) == 0
-        assert ("odd: 1 doubts about what its rows expect; agentlab lint odd" in capsys.readouterr().out) is said
+        assert ("odd: 1 lint finding; run `agentlab lint odd`" in capsys.readouterr().out) is said
 
 
 def test_what_init_writes_runs_with_a_flow_of_ones_own(tmp_path, own_home, monkeypatch, capsys):

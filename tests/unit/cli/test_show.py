@@ -90,13 +90,13 @@ def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
         shown = capsys.readouterr().out
         assert "the data set is not here, or has changed since" in shown and "reference:" not in shown
         assert "asked: How heavy is the ball?" in shown and "to the last word" in " ".join(shown.split())
-        assert main(["trace", str(run.path), "c1", "--flow", "answers"]) == 0
+        assert main(["show", "--trace", str(run.path), "c1", "--flow", "answers"]) == 0
         assert "asked: How heavy" in capsys.readouterr().out
         file.unlink(missing_ok=True)
 
 
 def test_a_trace_begins_with_the_question_and_ends_with_reply_reference_and_score(run, capsys):
-    assert main(["trace", "run", "c1", "--flow", "answers"]) == 0
+    assert main(["show", "--trace", "run", "c1", "--flow", "answers"]) == 0
     lines = capsys.readouterr().out.splitlines()
     begin, end = lines.index("turn 1  asked: How heavy is the ball?"), lines.index("turn 2  asked: Who won?")
     turn = lines[begin:end]
@@ -107,7 +107,7 @@ def test_a_trace_begins_with_the_question_and_ends_with_reply_reference_and_scor
 
 
 def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
-    assert main(["trace", "run", "c1", "--flow", "answers", "--full"]) == 0
+    assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--all"]) == 0
     shown = capsys.readouterr().out
     for part in (
         "[system] Use: The ball weighs between 410 and 450 grams.",
@@ -122,12 +122,12 @@ def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
 
 
 def test_a_flow_that_always_failed_has_a_trace(run, capsys):
-    assert main(["trace", "run"]) == 0
+    assert main(["show", "--trace", "run"]) == 0
     assert "c2  fails" in capsys.readouterr().out
-    assert main(["trace", "run", "c2", "--flow", "fails"]) == 0
+    assert main(["show", "--trace", "run", "c2", "--flow", "fails"]) == 0
     shown = capsys.readouterr().out
     assert "turn 1  asked: How heavy is the ball?\nFAILED: RuntimeError: nothing was asked\nreference:" in shown
-    assert main(["trace", "run", "c2", "--flow", "fals"]) == 1
+    assert main(["show", "--trace", "run", "c2", "--flow", "fals"]) == 1
     assert "Did you mean 'fails'?" in capsys.readouterr().err
 
 

@@ -112,9 +112,9 @@ def test_conversations_and_traces_are_shown_whole(runs, capsys, monkeypatch, cou
     shown = printed(capsys, monkeypatch, width, "show", f"run{count}", "c01")
     assert all(label(n) in shown for n in range(count)) and "…" not in shown
     assert shown.count(f"{METRIC} 0.0") == 2 * count and "reference: blue" in shown
-    traced = printed(capsys, monkeypatch, width, "trace", f"run{count}", "c01", "--flow", label(1))
+    traced = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}", "c01", "--flow", label(1))
     assert f"{label(1)} · c01" in traced and METRIC in traced
-    listed = printed(capsys, monkeypatch, width, "trace", f"run{count}")
+    listed = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}")
     assert all(f"c06  {label(n)}" in listed for n in range(count))
 
 
@@ -194,9 +194,18 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
     offline = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--dataset", "set"]
     for arguments in (
         ["run", *offline, "--flow", "./mine.py", "--flow", "coordinator", "--events"],
-        *(["show", "run"], ["show", "run", "--all"], ["show", "run", f"c{ATTACK}"], ["trace", "run"]),
-        *(["trace", "run", f"c{ATTACK}"], ["trace", "run", f"c{ATTACK}", "--full"], ["compare", "run"]),
-        *(["cost", "run"], ["lint", "set"], ["show", "run", f"x{ATTACK}"], ["trace", "run", "c", "--flow", ATTACK]),
+        *(["show", "run"], ["show", "run", "--all"], ["show", "run", f"c{ATTACK}"], ["show", "--trace", "run"]),
+        *(
+            ["show", "--trace", "run", f"c{ATTACK}"],
+            ["show", "--trace", "run", f"c{ATTACK}", "--all"],
+            ["compare", "run"],
+        ),
+        *(
+            ["cost", "run"],
+            ["lint", "set"],
+            ["show", "run", f"x{ATTACK}"],
+            ["show", "--trace", "run", "c", "--flow", ATTACK],
+        ),
     ):
         main(arguments)
         out, err = capsys.readouterr()

@@ -127,7 +127,7 @@ def test_the_command_says_what_a_prefix_cache_would_serve_and_where_prefixes_bre
     assert table.loc["rag_only", "cached tokens / turn there"] == ideal / 2 > 0
     assert main(["cost", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "cached tokens / turn there" in told and "where prompts leave what was sent before" in told
+    assert "cached tokens / turn there" in told and "prompts that leave the cached prefix" in told
     assert main(["cost", str(tmp_path / "run"), "--block", "0"]) == 1
     assert main(["cost", str(tmp_path / "run"), "--model", "openai/gpt-4.1-mini"]) == 0
     assert "where prompts leave" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agentlab.cli.commands import TEMPLATE
+from agentlab.cli.project import TEMPLATE
 from agentlab.core.errors import BadRequest, ConfigError, RateLimited, Refused
 from agentlab.core.messages import Completion, Message, Request
 from agentlab.core.trace import Trace

@@ -1,4 +1,4 @@
-"""Prompts from files: what they may be called, what is refused, what `agentlab prompts` tells and a run writes down."""
+"""Prompts from files: their names, what is refused, what `agentlab list prompts` prints and a run records."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_prompt_goes_by_its_name_however_it_is_written(prompts, name, suffix):
 
 
 def refused(prompts: Path, capsys: pytest.CaptureFixture[str], *told: str) -> None:
-    """By `agentlab prompts` in one line, and where a run would be made."""
-    assert main(["prompts", "--flow", "ego"]) == 1
+    """By `agentlab list prompts` in one line, and where a run would be made."""
+    assert main(["list", "prompts", "--flow", "ego"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     for part in told:
         assert part in line
@@ -80,8 +80,8 @@ def test_a_text_file_of_the_settings_is_read_before_the_run(tmp_path, flow, sett
 
 
 def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
-    """What `agentlab prompts` prints, by the first word of the line."""
-    assert main(["prompts", *arguments]) == 0
+    """What `agentlab list prompts` prints, by the first word of the line."""
+    assert main(["list", "prompts", *arguments]) == 0
     return {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()}
 
 

@@ -51,7 +51,7 @@ def test_a_name_that_is_no_flow_has_no_settings():
     ],
 )
 def test_an_editor_is_told_of_the_settings_of_each_flow(capsys, flow, is_right):
-    assert main(["schema"]) == 0
+    assert main(["list", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema == json.loads(json.dumps(spec_schema()))
     assert jsonschema.Draft202012Validator(schema).is_valid({"flows": [flow]}) == is_right

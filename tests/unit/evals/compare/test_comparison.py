@@ -214,12 +214,12 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
         with pytest.raises(RunError, match=said):
             answers(compare(run), **asked)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
-    assert main([*command, "--cheaper", "llm_calls", "--not-worse", "answer_f1=.05"]) == 0
+    assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
     assert capsys.readouterr().out.startswith("yes: cheap against dear is cheaper in llm_calls")
-    assert main([*command, "--not-worse", "answer_f1=.05", "--json"]) == 0
+    assert main([*command, "--max-loss", "answer_f1=.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["answers"][0]["reading"] == "yes"
-    assert main([*command, "--not-worse", "answer_f1"]) == 1
-    assert "--not-worse 'answer_f1': write it as measure=number" in capsys.readouterr().err
+    assert main([*command, "--max-loss", "answer_f1"]) == 1
+    assert "--max-loss: expected measure=number, as in answer_f1=0.1, not 'answer_f1'" in capsys.readouterr().err
 
 
 def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):

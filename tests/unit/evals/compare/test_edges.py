@@ -52,7 +52,7 @@ def test_very_few_conversations_have_a_verdict_of_their_own(tmp_path, capsys, co
 def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
     data = write_set(tmp_path / "set", 1)
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), Answering("c", wrong=[("c00", 0)]))
-    assert main(["compare", str(run.path), "--all", "--cheaper", "llm_calls"]) == 0
+    assert main(["compare", str(run.path), "--all", "--improves", "llm_calls"]) == 0
     assert "no quality that decides tells the 3 flows apart" in capsys.readouterr().out
 
 

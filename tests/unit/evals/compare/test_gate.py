@@ -297,7 +297,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert "answering: answer_f1 1 -> 0, turn 0 of c00: c00 0\n        run: no idea  [" in explained
     assert main([*command, "--margin=answer_f1=1", "--summary", str(tmp_path / "own.md")]) == 0
     assert main([*command, "--margin", "answer_f1"]) == 1
-    assert "--margin 'answer_f1': write it as measure=number" in capsys.readouterr().err
+    assert "--margin: expected measure=number, as in answer_f1=0.1, not 'answer_f1'" in capsys.readouterr().err
     assert main([*command, "--junit", file + "/x"]) == 1
     assert all((tmp_path / "run" / name).is_file() for name in FILES)
 

@@ -1,0 +1,134 @@
+"""Commands that read finished runs: `agentlab show`, `report`, `compare`, `cost`, `memory` and `export`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from agentlab.cli.comparing import show_pairs
+from agentlab.cli.say import say, say_block
+from agentlab.cli.terminal import show_comparison, show_trace
+from agentlab.core import plugins
+from agentlab.core.errors import ConfigError
+from agentlab.core.prices import load_prices
+from agentlab.core.shown import printable
+from agentlab.evals.compare.pairs import compare as compare_runs
+from agentlab.evals.compare.questions import answers
+from agentlab.evals.cost import CacheRules, Elsewhere, breaks
+from agentlab.evals.report.export import export as export_run
+from agentlab.evals.report.tables import new_console, print_table
+from agentlab.lab.run import Run, open_run
+
+
+def open_finished_run(path: str) -> Run:
+    """Open a run; report on standard error if it is too old to have checksums."""
+    run = open_run(path)
+    if not run.is_sealed and run.folder.summary_file.exists():
+        say(f"agentlab: {path} predates checksums; edits cannot be detected", error=True)
+    return run
+
+
+def show(arguments: argparse.Namespace) -> None:
+    if arguments.trace:
+        _show_traces(arguments)
+    elif arguments.conversation is not None:
+        view = open_finished_run(arguments.run).show(arguments.conversation)
+        view.narrowed(arguments.flow or (), arguments.turn).print_to(new_console())
+    elif arguments.flow or arguments.turn is not None:
+        raise ConfigError("--flow and --turn need a conversation: agentlab show RUN CONVERSATION")
+    else:
+        show_comparison(open_finished_run(arguments.run), arguments.all)
+
+
+def _show_traces(arguments: argparse.Namespace) -> None:
+    """Print the traces of a conversation; without one, list the conversations of each flow."""
+    run, flows = open_run(arguments.run), arguments.flow or ()
+    # A flow that failed before it did anything has turns and no trace.
+    every = [*dict.fromkeys([*run.traces, *(row.play for row in run.rows())])]
+    named = [("flow", flow, {play[0] for play in every}) for flow in flows]
+    if arguments.conversation is not None:
+        named.append(("conversation", arguments.conversation, {play[1] for play in every}))
+    for kind, name, known in named:
+        if name not in known:
+            raise ConfigError(plugins.unknown(f"{kind} of this run", name, known))
+    plays = [play for play in every if not flows or play[0] in flows]
+    if arguments.conversation is None:
+        for flow, conversation, epoch in plays:
+            say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+        return
+    plays = [play for play in plays if play[1] == arguments.conversation]
+    if not plays:
+        raise ConfigError(f"{', '.join(flows)} has not run {arguments.conversation} yet; continue it with --resume")
+    for play in sorted(plays, key=lambda play: play[2]):
+        show_trace(run, play, arguments.turn, full=arguments.all)
+
+
+def report(arguments: argparse.Namespace) -> None:
+    if len(arguments.runs) > 2:
+        raise ConfigError("report takes one run or two")
+    run, *others = map(open_finished_run, arguments.runs)
+    saved = run.report(*others).save(arguments.out)
+    say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    if len(arguments.runs) > 2:
+        raise ConfigError("compare takes one run or two")
+    runs = [open_finished_run(path) for path in arguments.runs]
+    comparison = compare_runs(runs[0], runs[1] if len(runs) == 2 else None, arguments.flow or ())
+    claims = []
+    if arguments.improves or arguments.max_loss:
+        claims = answers(comparison, cheaper=arguments.improves, not_worse=dict(arguments.max_loss))
+    if arguments.json:
+        say_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
+    else:
+        show_pairs(comparison, runs, claims, everything=arguments.all)
+
+
+def cost(arguments: argparse.Namespace) -> None:
+    run = open_run(arguments.run)
+    given = {name: getattr(arguments, name) for name in ("model", "prefill", "decode", "per_call")}
+    given["cached"] = arguments.cached_share
+    given = {name: value for name, value in given.items() if value is not None}
+    block = arguments.block if given or arguments.prices or arguments.block is not None else 1
+    rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
+    given |= {"cached": rules} if rules else {}
+    prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
+    table = Elsewhere(prices=prices, **given).table(run)
+    say(f"{run.run_id}: same replies, calls and tokens; no model calls")
+    console = new_console()
+    rows = [[str(name), *map(_cell, table[name])] for name in table]
+    print_table(console, "recorded and recomputed (there)", ["", *table.index], rows)
+    if rules and (lost := breaks(run, rules)):
+        rows = [[where, f"{times:,}", f"{tokens:,}"] for where, times, tokens in lost]
+        heading = "prompts that leave the cached prefix: flow, phase, first part that differs"
+        print_table(console, heading, ["", "times", "tokens lost"], rows)
+
+
+def memory(arguments: argparse.Namespace) -> None:
+    view = open_run(arguments.run).memory(arguments.conversation, arguments.flow)
+    say(repr(view).strip("<>").replace("MemoryView", "memory"))
+    table = view.table
+    rows = [[printable(_cell(cell)) for cell in row] for row in table.itertuples(index=False)]
+    if rows:
+        print_table(new_console(), "", [*table.columns], rows)
+
+
+def export(arguments: argparse.Namespace) -> None:
+    run = open_run(arguments.run)
+    file = Path(arguments.out or f"{run.path.name}.{arguments.to}")
+    export_run(run, arguments.to, file)
+    say(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, one row each")
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
