@@ -1,15 +1,13 @@
 """Every command and every flag of the command line, each defined once.
 
-An argument means the same in every command. A command may narrow it: another default, or a help that says more.
+An argument means the same in every command; `NARROWED` gives a command another default, or a help that says more.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from agentlab.core.names import Mode
 
@@ -34,6 +32,7 @@ def limit(typed: str) -> tuple[str, float]:
 Settings: TypeAlias = dict[str, Any]
 """Keywords of `argparse.ArgumentParser.add_argument`."""
 REPEATED: Settings = {"action": "append", "default": []}
+LIMITS: Settings = {**REPEATED, "type": limit, "metavar": "M=X"}
 SWITCH: Settings = {"action": "store_true"}
 
 ARGUMENTS: dict[str, Settings] = {
@@ -60,10 +59,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--decode": {"type": float, "metavar": "N", "help": "output tokens per second"},
     "--documents": {"metavar": "PATH", "help": "a corpus.jsonl, or a folder of .md, .txt and .html files"},
     "--events": {**SWITCH, "help": "print events as they happen"},
-    "--executor": {
-        "choices": ("processes", "dask"),
-        "help": "run conversations in parallel processes or on Dask (default: in this process)",
-    },
+    "--executor": {"choices": ("processes", "dask"), "help": "run in parallel (default: in this process)"},
     "--epochs": {"type": int, "metavar": "K", "help": "repetitions of every conversation"},
     "--explain": {**SWITCH, "help": "show every case, with the reasons"},
     "--files": {"metavar": "FOLDER", "help": "folder for the file tools (default: a temporary folder)"},
@@ -71,35 +67,17 @@ ARGUMENTS: dict[str, Settings] = {
     "--improves": {**REPEATED, "metavar": "M", "help": "claim to test: B is better in measure M"},
     "--json": {**SWITCH, "help": "print JSON instead of tables"},
     "--junit": {"metavar": "FILE", "help": "write JUnit XML to FILE"},
-    "--known-answers": {
-        "type": count,
-        "default": 8,
-        "metavar": "N",
-        "help": "control items with known verdicts (default: 8)",
-    },
+    "--known-answers": {"type": count, "default": 8, "metavar": "N", "help": "control replies to judge (default: 8)"},
     "--labels": {"metavar": "FILE", "help": "human labels (CSV)"},
     "--limit": {"type": int, "metavar": "N", "help": "conversations of each data set"},
     "--looks": {"type": int, "metavar": "K", "help": "interim tests for a regression (default: 8)"},
-    "--margin": {**REPEATED, "type": limit, "metavar": "M=X", "help": "loss in measure M that the gate tolerates"},
+    "--margin": {**LIMITS, "help": "loss in measure M that the gate tolerates"},
     "--markdown": {"metavar": "FILE", "help": "write the tables to FILE as Markdown"},
-    "--max-loss": {
-        **REPEATED,
-        "type": limit,
-        "metavar": "M=X",
-        "help": "claim to test: B loses at most X in measure M",
-    },
+    "--max-loss": {**LIMITS, "help": "claim to test: B loses at most X in measure M"},
     "--mcp": {"metavar": "CONFIG", "help": "a JSON file of MCP servers"},
     "--memory": {"metavar": "FOLDER", "help": "folder for chat and memory (default: in AGENTLAB_HOME)"},
-    "--minimum": {
-        "type": int,
-        "default": 0,
-        "metavar": "N",
-        "help": "shortest prompt in tokens that is cached (default: 0)",
-    },
-    "--mode": {
-        "choices": get_args(Mode),
-        "help": "call the model, record calls, replay them, or replay and record the missing ones (default: live)",
-    },
+    "--minimum": {"type": int, "default": 0, "metavar": "N", "help": "fewest tokens that are cached (default: 0)"},
+    "--mode": {"choices": get_args(Mode), "help": "live (default), record, replay, or auto (replay, else record)"},
     "--model": {"metavar": "MODEL", "help": "provider/model"},
     "--out": {"metavar": "PATH", "help": "run folder to write (default: results/<run id>)"},
     "--per-call": {"type": float, "metavar": "S", "help": "seconds per call before it reads"},
@@ -125,92 +103,56 @@ ARGUMENTS: dict[str, Settings] = {
     "--workers": {"type": int, "metavar": "N", "help": "number of worker processes (default: CPU cores)"},
 }
 
-
-class Command(NamedTuple):
-    """What runs it, as `module:function` of this package; its arguments; and the settings of those that it narrows."""
-
-    handler: str
-    arguments: str = ""
-    narrowed: Mapping[str, Settings] = MappingProxyType({})
-
-
 _PLAYING = "--model --epochs --concurrency --mode --recordings --out --resume --set"
-"""Flags of commands that run a spec."""
 _SHARDING = "--executor --workers --scheduler"
+_SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
+_LABELLING = "--known-answers --labels --suggest"
 
-COMMANDS: dict[str, Command] = {
-    "run": Command("commands:run", f"spec --flow --dataset --limit {_PLAYING} {_SHARDING} --all --events"),
-    "chat": Command("chat:chat", "flow --model --memory --documents --speaker --data --mcp --files --set"),
-    "compare": Command("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
-    "gate": Command(
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} {_SHARDING} --all --events"),
+    "chat": ("chat:chat", "flow --model --memory --documents --speaker --data --mcp --files --set"),
+    "compare": ("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
+    "gate": (
         "commands:gate",
-        "run --baseline --update --margin --alpha --explain --sequential --looks --junit --summary " + _PLAYING,
-        {"run": {"help": "a run folder; with --sequential a spec file"}},
+        f"run --baseline --update --margin --alpha --explain --sequential --looks {_PLAYING} --junit --summary",
     ),
-    "replay": Command(
-        "commands:replay",
-        "spec --explain --recordings --set",
-        {"spec": {"nargs": "*", "help": f"spec files (default: all in {RECORDED_SPECS})"}},
-    ),
-    "fork": Command(
-        "commands:fork",
-        "run --turn --flow --replace-flow --mode --out --set",
-        {
-            "--turn": {"required": True, "help": "first turn to run again, counted from 0"},
-            "--flow": {"action": "store", "help": "the new flow, a name or '{flow: tools, max_calls: 1}'"},
-            "--mode": {
-                "choices": ("auto", "replay"),
-                "default": "auto",
-                "help": "auto calls the model (default: auto)",
-            },
-        },
-    ),
-    "show": Command(
-        "show_commands:show", "run conversation --flow --turn --trace --all", {"conversation": {"nargs": "?"}}
-    ),
-    "report": Command(
-        "show_commands:report", "runs --out", {"--out": {"default": "run.html", "help": "the page (default: run.html)"}}
-    ),
-    "cost": Command(
-        "show_commands:cost",
-        "run --prices --model --cached-share --block --minimum --prefill --decode --per-call",
-        {"--model": {"help": "price every call as this model"}},
-    ),
-    "memory": Command(
-        "show_commands:memory",
-        "run conversation --flow",
-        {"--flow": {"action": "store", "help": "a flow of the run (needed if several have a memory)"}},
-    ),
-    "judge": Command(
-        "judging:judge",
-        "run --rubric --model --mode --recordings --concurrency --known-answers --labels --suggest",
-        {
-            "--model": {"help": "the judge (default: local/qwen2.5-coder-1.5b)"},
-            "--mode": {"help": "call the judge, record, replay, or replay and record (default: auto)"},
-            "--concurrency": {"default": 1, "help": "replies in flight (default: 1)"},
-        },
-    ),
-    "export": Command(
-        "show_commands:export", "run --to --out", {"--out": {"help": "the table (default: RUN.csv or RUN.parquet)"}}
-    ),
-    "init": Command("project:init", "folder"),
-    "lint": Command("project:lint", "datasets"),
-    "import": Command(
-        "published:import_answers",
-        "format path --out --dataset --primary",
-        {
-            "--out": {"help": "run folder to write (default: results/<name of PATH>)"},
-            "--dataset": {"action": "store", "help": "the data set folder (default: PATH)"},
-        },
-    ),
-    "score": Command("published:score", "run --scorer --primary --all"),
-    "reproduce": Command(
-        "published:reproduce", "packs --out --markdown", {"--out": {"help": "folder for the imported run (one PACK)"}}
-    ),
-    "list": Command("listing:list_names", "what spec --flow --mcp --data --timeout"),
-    "pull": Command("project:pull", "models"),
-    "doctor": Command("doctor:examine"),
+    "replay": ("commands:replay", "spec --explain --recordings --set"),
+    "fork": ("commands:fork", "run --turn --flow --replace-flow --mode --out --set"),
+    "show": ("show_commands:show", "run conversation --flow --turn --trace --all"),
+    "report": ("show_commands:report", "runs --out"),
+    "cost": ("show_commands:cost", f"run --prices --model {_SPEEDS}"),
+    "memory": ("show_commands:memory", "run conversation --flow"),
+    "judge": ("judging:judge", f"run --rubric --model --mode --recordings --concurrency {_LABELLING}"),
+    "export": ("show_commands:export", "run --to --out"),
+    "init": ("project:init", "folder"),
+    "lint": ("project:lint", "datasets"),
+    "import": ("published:import_answers", "format path --out --dataset --primary"),
+    "score": ("published:score", "run --scorer --primary --all"),
+    "reproduce": ("published:reproduce", "packs --out --markdown"),
+    "list": ("listing:list_names", "what spec --flow --mcp --data --timeout"),
+    "pull": ("project:pull", "models"),
+    "doctor": ("doctor:examine", ""),
 }
+"""Of each command what runs it, as `module:function` of this package, and its arguments."""
+NARROWED: dict[str, Settings] = {
+    "replay spec": {"nargs": "*", "help": f"spec files (default: all in {RECORDED_SPECS})"},
+    "gate run": {"help": "a run folder; with --sequential a spec file"},
+    "show conversation": {"nargs": "?"},
+    "fork --turn": {"required": True, "help": "first turn to run again, counted from 0"},
+    "fork --flow": {"action": "store", "help": "the new flow, a name or '{flow: tools, max_calls: 1}'"},
+    "fork --mode": {"choices": ("auto", "replay"), "default": "auto", "help": "auto (default) or replay"},
+    "memory --flow": {"action": "store", "help": "a flow of the run (needed if several have a memory)"},
+    "import --dataset": {"action": "store", "help": "the data set folder (default: PATH)"},
+    "cost --model": {"help": "price every call as this model"},
+    "judge --model": {"help": "the judge (default: local/qwen2.5-coder-1.5b)"},
+    "judge --mode": {"help": "live, record, replay, or auto (default: replay, else record)"},
+    "judge --concurrency": {"default": 1, "help": "replies in flight (default: 1)"},
+    "report --out": {"default": "run.html", "help": "the page (default: run.html)"},
+    "export --out": {"help": "the table (default: RUN.csv or RUN.parquet)"},
+    "import --out": {"help": "run folder to write (default: results/<name of PATH>)"},
+    "reproduce --out": {"help": "folder for the imported run (one PACK)"},
+}
+"""Settings of an argument in one command."""
 GROUPS = {
     "compare flows": "run chat compare gate replay fork",
     "look closer": "show report cost memory judge export",

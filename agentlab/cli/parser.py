@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, REMOVED
+from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
 from agentlab.cli.say import say, say_block
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError, Terminated
@@ -147,8 +147,7 @@ def make_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command; raise ConfigError if there is none of that name."""
     if name not in COMMANDS:
         raise ConfigError(plugins.unknown("command", name, COMMANDS))
-    command = COMMANDS[name]
-    line, page = help_of(name)
+    (handler, arguments), (line, page) = COMMANDS[name], help_of(name)
     parser = _Parser(
         prog=f"agentlab {name}",
         description=line,
@@ -156,9 +155,9 @@ def make_parser(name: str) -> argparse.ArgumentParser:
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=MAX_WIDTH),
         allow_abbrev=False,
     )
-    for argument in command.arguments.split():
+    for argument in arguments.split():
         names = ("-o", argument) if argument == "--out" else (argument,)
-        parser.add_argument(*names, **{**ARGUMENTS[argument], **command.narrowed.get(argument, {})})
+        parser.add_argument(*names, **{**ARGUMENTS[argument], **NARROWED.get(f"{name} {argument}", {})})
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log more (-vv: everything)")
-    parser.set_defaults(handler=command.handler)
+    parser.set_defaults(handler=handler)
     return parser

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, REMOVED
+from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
 from agentlab.cli.parser import HELP, MAX_WIDTH, main, parse
 
 PAGES = sorted(HELP.glob("*.txt"))
@@ -25,12 +25,11 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_twenty_commands_each_in_one_group_and_with_one_page():
     grouped = [name for names in GROUPS.values() for name in names.split()]
     assert len(grouped) == 20 and sorted(grouped) == sorted(COMMANDS) == [page.stem for page in PAGES]
-    used = {name for command in COMMANDS.values() for name in command.arguments.split()}
-    assert used == set(ARGUMENTS), "an argument that no command takes"
-    for command in COMMANDS.values():
-        module, _, function = command.handler.partition(":")
+    used = {f"{name} {argument}" for name, (_, arguments) in COMMANDS.items() for argument in arguments.split()}
+    assert {each.partition(" ")[2] for each in used} == set(ARGUMENTS) and set(NARROWED) <= used
+    for handler, _ in COMMANDS.values():
+        module, _, function = handler.partition(":")
         assert callable(getattr(importlib.import_module(f"agentlab.cli.{module}"), function))
-        assert set(command.narrowed) <= set(command.arguments.split())
 
 
 def test_the_overview_has_a_line_for_each_command(capsys):
