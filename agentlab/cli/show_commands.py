@@ -10,8 +10,7 @@ from typing import Any
 
 from agentlab.cli.comparing import show_pairs
 from agentlab.cli.say import say, say_block
-from agentlab.cli.terminal import show_comparison, show_trace
-from agentlab.core import plugins
+from agentlab.cli.terminal import show_comparison
 from agentlab.core.errors import ConfigError
 from agentlab.core.prices import load_prices
 from agentlab.core.shown import printable
@@ -32,38 +31,18 @@ def open_finished_run(path: str) -> Run:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    if arguments.trace:
-        _show_traces(arguments)
-    elif arguments.conversation is not None:
-        view = open_finished_run(arguments.run).show(arguments.conversation)
-        view.narrowed(arguments.flow or (), arguments.turn).print_to(new_console())
+    conversation = arguments.conversation
+    run = open_run(arguments.run) if arguments.trace else open_finished_run(arguments.run)
+    if conversation is not None:
+        view = run.show(conversation).narrowed(arguments.flow or (), arguments.turn)
+        view.print_to(new_console(), run.traces if arguments.trace else None, full=arguments.all)
     elif arguments.flow or arguments.turn is not None:
         raise ConfigError("--flow and --turn need a conversation: agentlab show RUN CONVERSATION")
-    else:
-        show_comparison(open_finished_run(arguments.run), arguments.all)
-
-
-def _show_traces(arguments: argparse.Namespace) -> None:
-    """Print the traces of a conversation; without one, list the conversations of each flow."""
-    run, flows = open_run(arguments.run), arguments.flow or ()
-    # A flow that failed before it did anything has turns and no trace.
-    every = [*dict.fromkeys([*run.traces, *(row.play for row in run.rows())])]
-    named = [("flow", flow, {play[0] for play in every}) for flow in flows]
-    if arguments.conversation is not None:
-        named.append(("conversation", arguments.conversation, {play[1] for play in every}))
-    for kind, name, known in named:
-        if name not in known:
-            raise ConfigError(plugins.unknown(f"{kind} of this run", name, known))
-    plays = [play for play in every if not flows or play[0] in flows]
-    if arguments.conversation is None:
-        for flow, conversation, epoch in plays:
+    elif arguments.trace:
+        for flow, conversation, epoch in dict.fromkeys(row.play for row in run.rows()):
             say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
-        return
-    plays = [play for play in plays if play[1] == arguments.conversation]
-    if not plays:
-        raise ConfigError(f"{', '.join(flows)} has not run {arguments.conversation} yet; continue it with --resume")
-    for play in sorted(plays, key=lambda play: play[2]):
-        show_trace(run, play, arguments.turn, full=arguments.all)
+    else:
+        show_comparison(run, arguments.all)
 
 
 def report(arguments: argparse.Namespace) -> None:

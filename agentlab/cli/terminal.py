@@ -12,13 +12,13 @@ from rich.text import Text
 
 from agentlab.cli.comparing import reliabilities
 from agentlab.core.names import IMPORTED
-from agentlab.evals.compare.causes import causes, poor_turns
+from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import Verdict, decide
-from agentlab.evals.report.show import expected, worst_turn
+from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import summary_rows
-from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
+from agentlab.evals.store.rows import TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
 ERRORS_SHOWN = 3
@@ -129,14 +129,9 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, s
     """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
-        why = "the budget is spent. Go on with --resume and a larger one."
-        budget = run.header["spec"].get("budget") or {}
-        counts_tokens = budget.get("usd") or budget.get("tokens")
-        if counts_tokens and any(flow.input_tokens is None for flow in result.flows.values()):
-            why = "the budget is spent, or replies without tokens cannot be counted (run.log says which)."
-            why += " Go on with --resume and a larger one, or one of calls or minutes."
+        why = "a budget is spent (or replies report no tokens, see run.log); continue with --resume and a larger one"
         if "sequential" in run.header:
-            why = "gate --sequential had its verdict, or a budget was spent; gate.md says which."
+            why = "the gate reached a verdict or a budget is spent; see gate.md"
         print_line(console, f"The run stopped early: {why}")
     folder = shlex.quote(str(run.path))
     steps = []
@@ -182,27 +177,3 @@ def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[C
         Text(value, style="red" if is_worse else "green" if best is not None and number == best else "")
         for value, number, is_worse in zip(values, numbers, worse, strict=True)
     ]
-
-
-def show_trace(run: Run, play: Play, only: int | None, *, full: bool) -> None:
-    """Print a conversation of one flow, or its turn `only`: question, steps as a tree, reply and scores."""
-    console = new_console()
-    flow, conversation, epoch = play
-    print_line(console, f"{flow} · {conversation}" + (f" · epoch {epoch}" if epoch else ""), "bold")
-    trace = run.traces.get(play)
-    rows = {row.turn: row for row in run.rows(lambda row: row.play == play)}
-    why = {found.turn: [f"cause: {found}"] for found in causes(run, conversation) if found.play == play}
-    for turn in sorted({*rows, *(trace.turns() if trace else ())}):
-        if only not in (None, turn):
-            continue
-        row = rows.get(turn)
-        print_line(console, f"turn {turn}" + (f"  asked: {row.user}" if row else ""), "bold")
-        if trace and (steps := trace.steps(turn, full=full)):
-            console.print(Text(steps), soft_wrap=True)
-        if row:
-            print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
-        for line in (*(expected(run.asked(conversation, turn)) if row else ()), *why.get(turn, ())):
-            print_line(console, line, "cyan")
-        for metric, score in ((row and row.scores) or {}).items():
-            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
-    console.print()

@@ -122,7 +122,7 @@ class Run(StoredRun):
             known = {row.conversation for row in self.rows()}
             raise RunError(plugins.unknown("conversation of this run", conversation, known))
         order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(self.header["spec"]["flows"])}
-        why = {(each.flow, each.turn, each.epoch): each.cause for each in causes(self, conversation)}
+        why = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
         played.sort(key=lambda row: order.get(row.flow, len(order)))
         return Shown(conversation, played, self.conversations.get(conversation), why)
 

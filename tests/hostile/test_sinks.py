@@ -20,7 +20,6 @@ from nbconvert import HTMLExporter
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.cli.terminal import show_trace
 from agentlab.core.messages import Citation
 from agentlab.core.shown import as_cell, as_markdown, fenced, in_json, printable
 from agentlab.lab.run import compare
@@ -186,8 +185,7 @@ def test_no_command_shows_or_leaves_anything_raw(played, here, capsys):
 def test_no_conversation_shows_anything_raw_in_a_terminal(played, capsys):
     for number, text in list(enumerate(STRINGS))[:: len(STRINGS) // EACH]:
         is_tame(repr(played.show(f"{text}{number}")), text[:80])
-        for play in [play for play in played.traces if play[1] == f"{text}{number}"]:
-            show_trace(played, play, full=True)
+        main(["show", str(played.path), f"{text}{number}", "--trace", "--all"])
         is_tame(capsys.readouterr().out, text[:80])
     for play, trace in played.traces.items():
         is_tame(trace.steps(full=True), play[1][:80])

@@ -63,7 +63,8 @@ def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, conten
 
 
 @pytest.mark.parametrize(
-    "content", ['{"kind": "?", "flow": "f", "conversation": "c", "epoch": 0, "take": 0}\n', "3\n", '{"kind": "tool"}\n']
+    "content",
+    ['{"kind": "?", "flow": "tools", "conversation": "c0", "epoch": 0, "take": 0}\n', "3\n", '{"kind": "tool"}\n'],
 )
 def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_comparison(
     dataset, tmp_path, capsys, content
@@ -73,6 +74,6 @@ def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_compar
     unseal(tmp_path / "run")
     assert main(["compare", str(tmp_path / "run")]) == 0
     assert "predates checksums" in capsys.readouterr().err
-    assert main(["show", "--trace", str(tmp_path / "run"), "c"]) == 1
+    assert main(["show", "--trace", str(tmp_path / "run"), "c0"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told

@@ -137,7 +137,7 @@ def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path, c
     run = play(dataset, tmp_path / "run", silent, prices=str(table), budget={"usd": 5})
     assert (run.summary["status"], run.summary["turns"]) == ("partial", 1)
     show_comparison(run)
-    assert "replies without tokens" in capsys.readouterr().out
+    assert "replies report no tokens" in capsys.readouterr().out
 
 
 def test_calls_of_a_phase_are_calls(dataset, tmp_path):

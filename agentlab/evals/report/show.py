@@ -17,10 +17,11 @@ from rich.text import Text
 from agentlab.core.errors import RunError
 from agentlab.core.plugins import unknown
 from agentlab.core.shown import as_html, one_line, printable
-from agentlab.core.trace import seconds, tokens
+from agentlab.core.trace import Trace, seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
+from agentlab.evals.compare.causes import Cause
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.rows import TurnFigures, TurnRow
+from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
 
 NARROWEST = 34
 """Characters of a column in which a reply can still be read."""
@@ -37,7 +38,7 @@ class Shown:
     conversation: str
     played: Sequence[TurnRow]
     gold: Conversation | None
-    causes: Mapping[tuple[str, int, int], str]
+    causes: Mapping[tuple[str, int, int], Cause]
     """By flow, turn and epoch."""
     only_turn: int | None = None
 
@@ -52,7 +53,8 @@ class Shown:
             raise RunError(f"turn {turn}: {self.conversation} has turns 0 to {turns - 1}")
         return replace(self, played=[row for row in self.played if row.flow in (flows or names)], only_turn=turn)
 
-    def print_to(self, console: Console) -> None:
+    def print_to(self, console: Console, traces: Mapping[Play, Trace] | None = None, *, full: bool = False) -> None:
+        """Print each turn with all replies side by side; with `traces`, with the steps that led to each reply."""
         numbers = {row.turn for row in self.played}
         turns = dict(enumerate(self.gold.turns)) if self.gold else dict.fromkeys(sorted(numbers))
         if not self.gold:
@@ -67,14 +69,27 @@ class Shown:
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
-            _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
+            if traces is None:
+                _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
+            for row in answers if traces is not None else ():
+                self._print_steps(console, row, (traces or {}).get(row.play), full)
             console.print()
+
+    def _print_steps(self, console: Console, row: TurnRow, trace: Trace | None, full: bool) -> None:
+        print_line(console, _title(row), "bold")
+        if trace and (steps := trace.steps(row.turn, full=full)):
+            console.print(Text(steps), soft_wrap=True)
+        print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
+        if cause := self.causes.get((row.flow, row.turn, row.epoch)):
+            print_line(console, f"cause: {cause}", "cyan")
+        for metric, score in (row.scores or {}).items():
+            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
 
     def _figures(self, row: TurnRow) -> list[str]:
         spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
         cause = self.causes.get((row.flow, row.turn, row.epoch))
-        why = [f"cause: {cause}"] if cause else []
+        why = [f"cause: {cause.cause}"] if cause else []
         return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
 
     def __repr__(self) -> str:

@@ -130,7 +130,7 @@ def test_what_a_flow_has_not_played_yet_is_said(project, capsys):
     assert main(["run", *OFFLINE, *two, "--out", "results/cut"]) == 0
     assert main(["show", "--trace", "results/cut", "example-2", "--flow", "rag_only"]) == 0
     assert main(["show", "--trace", "results/cut", "example-2", "--flow", "tools"]) == 1
-    assert "tools has not run example-2 yet" in capsys.readouterr().err
+    assert "unknown flow of example-2 'tools'. Known: rag_only" in capsys.readouterr().err
 
 
 def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):

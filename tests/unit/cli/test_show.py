@@ -95,15 +95,20 @@ def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
         file.unlink(missing_ok=True)
 
 
-def test_a_trace_begins_with_the_question_and_ends_with_reply_reference_and_score(run, capsys):
+def test_a_trace_begins_with_the_question_and_ends_with_reply_and_scores(run, capsys):
     assert main(["show", "--trace", "run", "c1", "--flow", "answers"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    begin, end = lines.index("turn 1  asked: How heavy is the ball?"), lines.index("turn 2  asked: Who won?")
-    turn = lines[begin:end]
-    at = [turn.index(line) for line in (f"reply: {LONG}", "reference: 410 grams. | 450", "relevant: ball")]
-    assert at == sorted(at) and turn[-1][: len("semantic_similarity")] and "[system]" not in "\n".join(lines)
+    turn = lines[lines.index("turn 1 of c1") : lines.index("turn 2 of c1")]
+    expected = ("asked: How heavy is the ball?", "reference: 410 grams. | 450", "relevant: ball", "answers")
+    at = [turn.index(line) for line in (*expected, f"reply: {LONG}")]
+    assert at == sorted(at) and "[system]" not in "\n".join(lines)
     assert any(line.startswith("answer_f1 0.") and "nearest reference: " in line for line in turn[at[-1] :])
-    assert any("call_tool no_such_tool" in line for line in turn[: at[0]])
+    assert any("call_tool no_such_tool" in line for line in turn[: at[-1]])
+    assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--turn", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("turn 2 of c1\nasked: Who won?") and shown.count("reply: ") == 1
+    assert main(["show", "run", "c1", "--turn", "3"]) == 1
+    assert "turn 3: c1 has turns 0 to 2" in capsys.readouterr().err
 
 
 def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
@@ -126,7 +131,8 @@ def test_a_flow_that_always_failed_has_a_trace(run, capsys):
     assert "c2  fails" in capsys.readouterr().out
     assert main(["show", "--trace", "run", "c2", "--flow", "fails"]) == 0
     shown = capsys.readouterr().out
-    assert "turn 1  asked: How heavy is the ball?\nFAILED: RuntimeError: nothing was asked\nreference:" in shown
+    assert "turn 1 of c2\nasked: How heavy is the ball?\nreference:" in shown
+    assert "fails\n" in shown and "FAILED: RuntimeError: nothing was asked" in shown
     assert main(["show", "--trace", "run", "c2", "--flow", "fals"]) == 1
     assert "Did you mean 'fails'?" in capsys.readouterr().err
 

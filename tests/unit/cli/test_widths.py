@@ -113,7 +113,7 @@ def test_conversations_and_traces_are_shown_whole(runs, capsys, monkeypatch, cou
     assert all(label(n) in shown for n in range(count)) and "…" not in shown
     assert shown.count(f"{METRIC} 0.0") == 2 * count and "reference: blue" in shown
     traced = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}", "c01", "--flow", label(1))
-    assert f"{label(1)} · c01" in traced and METRIC in traced
+    assert f"\n{label(1)}\n" in traced and label(0) not in traced and METRIC in traced
     listed = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}")
     assert all(f"c06  {label(n)}" in listed for n in range(count))
 
