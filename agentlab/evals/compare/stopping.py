@@ -31,14 +31,7 @@ from agentlab.evals.compare.gate import Member, Verdict, check_arguments, share_
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import Paired, Sheet, pair_up, sheets
 from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, planned_looks
-from agentlab.evals.store.measures import (
-    COSTS,
-    LATENCY,
-    Key,
-    Values,
-    seconds_agree,
-    turn_name,
-)
+from agentlab.evals.store.measures import COSTS, LATENCY, Key, Values, seconds_agree, turn_name
 from agentlab.evals.store.run import StoredRun
 
 LOOKS = 8
@@ -212,10 +205,9 @@ class Stopping:
             run.check_complete()
         if not self._folded:
             raise RunError(f"{run.path}: the run ended before its first conversation did; --resume goes on")
-        place = {name: number for number, name in enumerate(sorted(self._folded))}
-        order = np.array([place[name] for name in self._folded])
+        names, order = {*self._folded}, np.argsort(np.argsort(self._folded))
         header, whole = self._baseline.header, self._baseline.held
-        held = {flow: {key: row for key, row in rows.items() if key[0] in place} for flow, rows in whole.items()}
+        held = {flow: {key: row for key, row in rows.items() if key[0] in names} for flow, rows in whole.items()}
         held = {flow: rows for flow, rows in held.items() if rows}
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
 
@@ -235,11 +227,8 @@ class Stopping:
         judgements, notes = gate.judge(
             held, run.measured, self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
         )
-        if run.result.model != self._baseline.header.model:
-            notes = (
-                *notes,
-                f"the baseline was made with {self._baseline.header.model}, the run with {run.result.model}",
-            )
+        if run.result.model != header.model:
+            notes += (f"the baseline was made with {header.model}, the run with {run.result.model}",)
         return Verdict(
             run_id=run.run_id,
             baseline_id=header.run_id,
@@ -257,13 +246,9 @@ class Stopping:
         looks = f"alarm looked for {done} of {len(self._looks)} times"
         if cut:
             return f"cut short after {many}, {looks}: no verdict yet, --resume goes on"
-        played = {(*row.play, row.turn) for row in run.played()}
-        left = [
-            row
-            for flow, rows in self._baseline.held.items()
-            for key, row in rows.items()
-            if (flow, key[0], key[2], key[1]) not in played
-        ]
+        played = {(row.flow, row.key) for row in run.played()}
+        held = ((flow, key, row) for flow, rows in self._baseline.held.items() for key, row in rows.items())
+        left = [row for flow, key, row in held if (flow, key) not in played]
         if not left:
             return f"all {count} conversations were played, {looks}; nothing was saved"
         calls, seconds, usd = (add_up(row.get(name) for row in left) for name in ("llm_calls", "latency_s", "cost_usd"))
@@ -271,8 +256,5 @@ class Stopping:
         parts += [f"{seconds / 60:.1f} min of them"] if seconds else []
         parts += [f"${usd:.2f}"] if usd else []
         free = " (a replay pays for none)" if run.result.mode == "replay" else ""
-        saved = count - len(self._folded)
-        return (
-            f"stopped after {many}, {looks}; saved {saved} conversations, {', '.join(parts)} by the baseline's figures"
-            + free
-        )
+        saved = ", ".join([f"{count - len(self._folded)} conversations", *parts])
+        return f"stopped after {many}, {looks}; saved {saved} by the baseline's figures{free}"
