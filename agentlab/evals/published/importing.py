@@ -33,7 +33,7 @@ from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS, check_primar
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.writing import written_whole
-from agentlab.workbench.spec import make_spec
+from agentlab.workbench.spec import Spec, make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
 """What grades an import that does not choose: what needs a reply and no embeddings."""
@@ -111,11 +111,11 @@ def import_predictions(
             raise DatasetError(told, files[0])
         systems = list(dict.fromkeys(row.flow for row in rows))
         folder = RunFolder(scratch)
+        flows = [{"flow": IMPORTED, "label": system} for system in systems]
         chosen = {"epochs": 1 + max(epochs), "scorers": list(scorers), "primary": list(primary)}
-        header = _header(path, home, data, systems, chosen, files)
-        folder.write_json(
-            "run.json", {"format": FORMAT, "sealed": True, **header, "graders": fingerprints(modules, "none")}
-        )
+        spec = make_spec({"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}, {})
+        header = _header(path, data, spec, files)
+        folder.write_json("run.json", {**header, "graders": fingerprints(modules, "none")})
         there = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
     for line in seen.missing():
@@ -202,23 +202,14 @@ def _named(data: Dataset, home: Path) -> Named:
     return found
 
 
-def _header(
-    path: Path,
-    home: Path,
-    data: Dataset,
-    systems: Sequence[str],
-    chosen: Mapping[str, Any],
-    files: Sequence[Path],
-) -> dict[str, Any]:
-    flows = [{"flow": IMPORTED, "label": system} for system in systems]
-    given = {"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}
-    spec = make_spec(given, {}).model_dump(mode="json")
-    about = {"sha256": data.digest, "conversations": len(data.conversations), "turns": data.turns}
+def _header(path: Path, data: Dataset, spec: Spec, files: Sequence[Path]) -> dict[str, Any]:
     return {
+        "format": FORMAT,
+        "sealed": True,
         "run_id": path.resolve().name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "spec": {**spec, "mode": IMPORTED, "model": "not said"},
-        "datasets": {data.name: about},
+        "spec": {**spec.model_dump(mode="json"), "mode": IMPORTED, "model": "not said"},
+        "datasets": {data.name: {"sha256": data.digest, "conversations": len(data.conversations), "turns": data.turns}},
         "models": {},
         "versions": {"agentlab": __version__},
         "predictions": [file.name for file in files],
