@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,7 @@ from agentlab.core.jsonl import explain
 from agentlab.core.messages import Message
 from agentlab.core.names import JUDGED
 from agentlab.core.plugins import unknown
+from agentlab.core.schemas import closed_object
 from agentlab.core.strict_json import parse_yaml
 
 SHIPPED = Path(__file__).with_name("rubrics.yaml")
@@ -51,14 +52,8 @@ class Rubric(BaseModel):
         return max(self.choices, key=lambda name: self.choices[name].worth)
 
     @property
-    def schema_of_verdict(self) -> dict[str, object]:
-        verdict = {"type": "string", "enum": list(self.choices)}
-        return {
-            "type": "object",
-            "properties": {"verdict": verdict},
-            "required": ["verdict"],
-            "additionalProperties": False,
-        }
+    def schema_of_verdict(self) -> dict[str, Any]:
+        return closed_object({"verdict": {"type": "string", "enum": list(self.choices)}})
 
     def messages(
         self, question: str, answer: str, references: Sequence[str], passages: Sequence[str], order: Order
