@@ -11,8 +11,6 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.evals.store.measures import COSTS, Key, Measure, Values, measure, turn_name
 
-_ABSENT = object()
-
 
 class Sheet:
     """The turns of one side in the order of their keys; `conversations` numbers the conversations of all sides."""
@@ -27,10 +25,8 @@ class Sheet:
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The values, NaN where one is not known, and whether the measure applies to the turn."""
         if name not in self._columns:
-            found = [row.get(name, _ABSENT) for row in self._rows]
-            there = np.array([value is not _ABSENT for value in found], dtype=bool)
-            plain = [np.nan if value is _ABSENT or value is None else value for value in found]
-            self._columns[name] = np.array(plain, dtype=float), there
+            there = np.array([name in row for row in self._rows], dtype=bool)
+            self._columns[name] = np.array([row.get(name) for row in self._rows], dtype=float), there
         return self._columns[name]
 
 
