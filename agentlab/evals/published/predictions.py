@@ -117,16 +117,10 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
                 found = [name for name in next(csv.reader(lines_of(text)), []) if not _is_part(name)]
         else:
             for line in itertools.islice(lines_of(lines), rows):
-                found += _keys(line)
+                with contextlib.suppress(ValueError):
+                    row = codec.loads(line)
+                    found += row if isinstance(row, dict) else ()
     return [key for key in dict.fromkeys(found) if key not in KEYS]
-
-
-def _keys(line: bytes) -> list[str]:
-    """Of a row; of what cannot be read, which is told where it is read, none."""
-    with contextlib.suppress(ValueError):
-        row = codec.loads(line)
-        return list(row) if isinstance(row, dict) else []
-    return []
 
 
 def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
@@ -203,11 +197,9 @@ def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, 
             inner = row.setdefault(first, {})
             for part in between:
                 inner = inner.setdefault(part, {})
-            inner[last] = _number(cell, name, file, number) if _is_number(cell) else WORDS.get(cell.lower(), cell)
-        elif name == "passages" and cell:
-            row[name] = _listed(cell, file, number)
+            inner[last] = _value(name, cell, file, number)
         elif name in KEYS and cell:
-            row[name] = _number(cell, name, file, number)
+            row[name] = _value(name, cell, file, number)
     return row
 
 
@@ -216,23 +208,16 @@ def _is_part(column: str, of: str = "published") -> bool:
     return column.startswith(f"{of}.") and column.startswith("published.") and all(column.split("."))
 
 
-def _is_number(cell: str) -> bool:
+def _value(name: str, cell: str, file: Path, line: int) -> Any:
+    """Return the number of a cell, a list of passages, or in a part of `published` its text."""
+    kind = "a JSON list" if name == "passages" else "a number"
     try:
-        float(cell)
+        if name == "passages":
+            return codec.loads(cell.encode())
+        number = float(cell)
+        if math.isfinite(number):
+            return int(number) if number.is_integer() else number
     except ValueError:
-        return False
-    return True
-
-
-def _listed(cell: str, file: Path, line: int) -> Any:
-    try:
-        return codec.loads(cell.encode())
-    except ValueError:
-        raise DatasetError(f"passages: {cell[:40]!r} is not a JSON list", file, line) from None
-
-
-def _number(cell: str, name: str, file: Path, line: int) -> float | int:
-    if not _is_number(cell) or not math.isfinite(float(cell)):
-        raise DatasetError(f"{name}: {cell[:40]!r} is not a number", file, line)
-    number = float(cell)
-    return int(number) if number.is_integer() else number
+        if name not in KEYS:
+            return WORDS.get(cell.lower(), cell)
+    raise DatasetError(f"{name}: {cell[:40]!r} is not {kind}", file, line)
