@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,20 +31,17 @@ _AGENTS = ("agent", "assistant")
 
 
 class Memories:
-    """The memory of each conversation of a run. What a memory set tells is written once, by whoever asks first."""
+    """The memory of each conversation that is `left` to be played. What a memory set tells is written once, by whoever
+    asks first, and let go after the last question."""
 
-    def __init__(self, bench: Workbench, account: Account) -> None:
+    def __init__(self, bench: Workbench, account: Account, left: Iterable[Assignment]) -> None:
         self._bench = bench
         self._account = account
-        self._due: Counter[Play | None] = Counter()
+        self._due = Counter(map(self._key, left))
         """Questions to come, by the memory they are asked against."""
         self._filled: dict[Play, Memory] = {}
         self._filling: defaultdict[Play, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._open: defaultdict[Play, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
-
-    def expect(self, assigned: Assignment) -> None:
-        """Say before the first `memory` what will be asked for, so that a memory is let go after its last question."""
-        self._due[self._key(assigned)] += 1
 
     @contextlib.asynccontextmanager
     async def memory(self, assigned: Assignment) -> AsyncIterator[tuple[Memory | None, Path | None]]:

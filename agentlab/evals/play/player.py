@@ -66,7 +66,7 @@ class Player:
         planned = assignments(bench, datasets, share, watch.order if watch else ())
         self._account = Account(bench, datasets, planned, folder, watch)
         self._left = [*self._account.left.values()]
-        self._memories = Memories(bench, self._account)
+        self._memories = Memories(bench, self._account, map(self._first, self._left))
         self._pace = Pace(turns_of(self._left), on_progress)
         self._unanswered = 0
         """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
@@ -89,12 +89,10 @@ class Player:
         return account.close({name: limits.summary() for name, limits in self._bench.limits().items()})
 
     async def _prepare(self) -> None:
-        """Start models, build indexes, and say which memories will be asked."""
+        """Start models and build indexes."""
         for play in {(each.dataset.name, each.variant.label): each for each in self._left}.values():
             await self._bench.model(play.variant.model)
             await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
-        for play in self._left:
-            self._memories.expect(self._first(play))
 
     async def _work(self, waiting: Iterator[Assignment]) -> None:
         for play in waiting:
