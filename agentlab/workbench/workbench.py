@@ -236,7 +236,8 @@ class Workbench:
     async def session(self, variant: Variant, seat: Seat) -> Session:
         """A session in which the flow answers; raises ConfigError where its setting `tools` names one nobody has."""
         managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, live=seat.live)
-        trace, now, seconds, sampling = seat.trace, seat.now or self.spec.today, self.spec.timeouts, variant.generation
+        trace, seconds, sampling = seat.trace, self.spec.timeouts, variant.generation
+        seed = None if sampling.seed is None else sampling.seed + trace.epoch
         workspace = None if self.spec.files is None else Path(self.spec.files)
         gateway = Gateway(
             seat.recorder or self.recorder,
@@ -250,11 +251,7 @@ class Workbench:
         has = Has(
             settings=variant.settings,
             prompts=variant.prompts,
-            generation=Generation(
-                temperature=sampling.temperature,
-                seed=None if sampling.seed is None else sampling.seed + trace.epoch,
-                max_tokens=sampling.max_tokens,
-            ),
+            generation=Generation(**sampling.model_dump() | {"seed": seed}),
             tools=seat.tools_of(variant),
             tools_are_brought=bool(seat.tools),
             index=seat.index,
@@ -269,7 +266,14 @@ class Workbench:
             ),
             price=self.prices.cost,
         )
-        session = Session(trace=trace, gateway=gateway, now=now, has=has, history=seat.history, stream=seat.stream)
+        session = Session(
+            trace=trace,
+            gateway=gateway,
+            now=seat.now or self.spec.today,
+            has=has,
+            history=seat.history,
+            stream=seat.stream,
+        )
         for manager in managers:
             manager.offer_to(session)
             for problem in manager.problems if seat.live else ():
