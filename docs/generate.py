@@ -1,12 +1,13 @@
-"""Pages made from the code when the documentation is built: a page a flow, the command line, the spec; and drawings.
+"""Generated pages of the documentation: flows, command line, Python, spec and measures; and drawings.
 
-mkdocs calls `on_files` and `on_page_markdown` (`hooks` in mkdocs.yml). In a page, a line `<!-- drawing: name -->` becomes
-a drawing of `DRAWINGS`.
+mkdocs calls the functions `on_...` (`hooks` in mkdocs.yml). The line `<!-- drawing: name -->` of a page becomes a drawing
+of `DRAWINGS`.
 """
 
 from __future__ import annotations
 
 import html
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 from mkdocs.structure.files import File
 
+import agentlab
 from agentlab.cli.options import COMMANDS
 from agentlab.cli.parser import make_parser
 from agentlab.core import plugins
@@ -27,24 +29,24 @@ WORKER = "https://unpkg.com/iframe-worker/shim"
 MARKS = {"*": "as often as needed", "?": "not in every turn", "~": "after the reply"}
 DRAWINGS = {
     "run": (
-        ("data set", "conversations, documents, what is expected"),
+        ("data set", "conversations, documents, expectations"),
         ("flow", "answers a turn by the verbs of its session"),
         ("session", "model, search, tools, memory: each verb one event"),
         ("trace", "the events of a conversation, in a ledger"),
-        ("scores", "graded from the rows, never by the flow"),
+        ("scores", "graders read the rows; a flow never grades itself"),
         ("verdict", "differences with intervals; a gate for CI"),
     ),
     "recording": (
         ("request", "messages, tools, model, settings, seed"),
         ("key", "a hash of exactly what reaches the provider"),
-        ("recorded?", "then the answer is looked up, at its recorded seconds"),
-        ("not?", "replay says which field differs; auto asks and writes it down"),
+        ("recorded?", "look the response up, with its recorded seconds"),
+        ("not?", "replay names the field that differs; auto calls and records"),
     ),
 }
 
 
 def draw(boxes: list[tuple[str, str, str]]) -> str:
-    """Boxes from top to bottom with arrows between them: title, text, and `dashed` for what need not happen."""
+    """Draw boxes from top to bottom with arrows: title, text, and `dashed` for an optional step."""
     width, height, gap = 700, 46, 22
     parts = []
     for number, (title, text, style) in enumerate(boxes):
@@ -72,7 +74,7 @@ def drawn_flows() -> dict[str, Any]:
 
 
 def steps_of(flow: str) -> list[tuple[str, str, str]]:
-    """(phase, marks, text) of each step of a turn."""
+    """Return (phase, marks, text) of each step of a turn."""
     found = [STEP.fullmatch(step) for step in drawn_flows()[flow]["steps"]]
     return [(step["phase"], step["marks"], step["text"]) for step in found if step is not None]
 
@@ -114,7 +116,7 @@ def flow_page(flow: str) -> str:
 
 def table(properties: dict[str, Any]) -> list[str]:
     if not properties:
-        return ["It has none of its own.", ""]
+        return ["None.", ""]
     rows = ["| key | default | what it does |", "| --- | --- | --- |"]
     for name, schema in properties.items():
         default = f"`{schema['default']}`" if "default" in schema else ""
@@ -123,12 +125,12 @@ def table(properties: dict[str, Any]) -> list[str]:
 
 
 def cell(text: object) -> str:
-    """Text that stands in a table: no line breaks, and no tags of its own."""
+    """Return text for a table cell, without line breaks and tags."""
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def cli_page() -> str:
-    lines = ["# Command line", "", "Made from the parser; `agentlab COMMAND --help` prints the same.", ""]
+    lines = ["# Command line", "", "The same as `agentlab COMMAND --help`.", ""]
     for name in COMMANDS:
         command = make_parser(name)
         lines += [f"## agentlab {name}", "", cell(command.description), ""]
@@ -147,10 +149,14 @@ def spec_page() -> str:
     lines = [
         "# Spec",
         "",
-        "One YAML file, strict: an unknown key is an error. Made from the code (`agentlab list schema`).",
+        "A spec is one YAML file. An unknown key is an error. `agentlab list schema` prints its JSON schema.",
         "",
     ]
-    lines += ["The command line wins over the spec, the spec over the environment.", "", *table(schema["properties"])]
+    lines += [
+        "The command line overrides the spec, and the spec overrides the environment.",
+        "",
+        *table(schema["properties"]),
+    ]
     for name, title in (("FlowSpec", "An entry of `flows`"), ("RetrievalSpec", "`retrieval`")):
         lines += [f"## {title}", "", *table(schema["$defs"][name]["properties"])]
     for name, title in (("GenerationSpec", "`generation`"), ("BudgetSpec", "`budget`")):
@@ -159,23 +165,71 @@ def spec_page() -> str:
 
 
 def measures_page() -> str:
-    """What each scorer says of itself."""
     lines = [
         "# Measures",
         "",
-        "A scorer a section, in its own words; every scorer is in `scorers: default`, and grades the turns whose data it",
-        "needs. Values lie between 0 and 1, and more is better. A scorer of your own is a file with two functions, or an",
-        "object: `scorers: [answer, ./mine.py]`.",
+        "`scorers: default` uses every scorer below on the turns whose data it needs. Values lie between 0 and 1, and more",
+        "is better. Your own scorer is a file with two functions, or an object: `scorers: [answer, ./mine.py]`.",
         "",
     ]
     for name in plugins.names("evals.scorers"):
-        told = str(plugins.resolve("evals.scorers", name).__doc__).strip()
-        lines += [f"## {name}", "", told.replace("<", "&lt;"), ""]
+        text = str(plugins.resolve("evals.scorers", name).__doc__).strip()
+        lines += [f"## {name}", "", text.replace("<", "&lt;"), ""]
     return "\n".join(lines)
 
 
+def python_page() -> str:
+    """List every public name of the package with its signature, its docstring, its methods and its source."""
+    lines = [
+        "# Python",
+        "",
+        "`import agentlab as al` gives these names. `from agentlab import notebook` has the widgets.",
+        "",
+    ]
+    for name in sorted(set(agentlab.__all__) - {"__version__"}, key=str.lower):
+        value = getattr(agentlab, name)
+        lines += [f"## al.{name}", "", *described(value, f"al.{name}")]
+        for method, function in inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []:
+            if not method.startswith("_") and function.__module__.startswith("agentlab."):
+                lines += [f"**{method}**", "", *described(function, f".{method}")]
+    return "\n".join(lines)
+
+
+class Plain(str):
+    """Text that a signature prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(value: Any, name: str) -> list[str]:
+    """Return the signature, the docstring and the file of a class or function as Markdown."""
+    signature = "(message)"
+    if not (inspect.isclass(value) and issubclass(value, Exception)):
+        whole = inspect.signature(value)
+        parameters = [
+            one.replace(
+                annotation=Plain(one.annotation),
+                default=Plain("...") if inspect.isfunction(one.default) else one.default,
+            )
+            if isinstance(one.annotation, str)
+            else one
+            for one in whole.parameters.values()
+        ]
+        returned = (
+            Plain(whole.return_annotation) if isinstance(whole.return_annotation, str) else inspect.Signature.empty
+        )
+        plain = str(whole.replace(parameters=parameters, return_annotation=returned))
+        signature = re.sub(r"(\w+\.)+(?=[A-Z])", "", plain)
+    own = inspect.cleandoc(vars(value).get("__doc__") or "") if inspect.isclass(value) else inspect.getdoc(value) or ""
+    file = Path(inspect.getsourcefile(inspect.unwrap(value)) or "").relative_to(HERE.parent)
+    return ["```python", f"{name}{signature}", "```", "", own.replace("<", "&lt;"), "", f"Source: `{file}`", ""]
+
+
 def on_config(config: Any) -> Any:
-    """The pages of the flows, each by its name, in the order of the table of `drawn_flows`."""
+    """Add the pages of the flows to the navigation, in the order of `drawn_flows`."""
     for entry in config.nav:
         if "Flows" in entry:
             entry["Flows"] = [{flow: f"flows/{flow}.md"} for flow in drawn_flows()]
@@ -185,7 +239,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     pages = {f"flows/{flow}.md": flow_page(flow) for flow in drawn_flows()}
     pages |= {"reference/cli.md": cli_page(), "reference/spec.md": spec_page()}
-    pages["reference/measures.md"] = measures_page()
+    pages |= {"reference/measures.md": measures_page(), "reference/python.md": python_page()}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     for picture in (HERE.parent / "results").glob("report*.png"):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import agentlab as al
 from agentlab.cli.parser import main, make_parser
 from agentlab.core import plugins
 from agentlab.core.events import PHASES
@@ -110,7 +111,7 @@ def test_the_drawings_hold_every_phase_that_recorded_runs_went_through(generate,
     assert seen == set(plugins.names("flows"))
 
 
-def test_the_reference_has_every_command_and_every_key(site):
+def test_the_reference_has_every_command_key_and_public_name(site):
     from agentlab.workbench.spec import Spec
 
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
@@ -119,6 +120,8 @@ def test_the_reference_has_every_command_and_every_key(site):
     assert all(f"<code>{key}</code>" in spec for key in Spec.model_fields)
     measures = (site / "reference" / "measures.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in measures for name in plugins.names("evals.scorers"))
+    python = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    assert all(f'id="al{name.lower()}"' in python for name in al.__all__ if name != "__version__")
 
 
 @pytest.fixture
@@ -182,6 +185,15 @@ def test_commands_in_a_page_are_commands(page, capsys):
                 with contextlib.suppress(SystemExit):
                     make_parser().parse_args([command, *options])
                 assert capsys.readouterr().err == "", line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_in_a_page_imports_only_the_front_door(page):
+    code = "\n".join(
+        code for language, _, code in BLOCK.findall(page.read_text(encoding="utf-8")) if language == "python"
+    )
+    imported = set(re.findall(r"^ *((?:from|import) agentlab.*)$", code, re.MULTILINE))
+    assert imported <= {"import agentlab as al", "from agentlab import notebook"}
 
 
 def test_links_and_anchors_of_the_readme_lead_somewhere():
