@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import agentlab as al
+from agentlab.cli.options import COMMANDS
 from agentlab.cli.parser import main, make_parser
 from agentlab.core import plugins
 from agentlab.core.events import PHASES
@@ -25,8 +26,6 @@ from support.places import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 STAND_INS = {"model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
-COMMANDS = {file.stem for file in (ROOT / "agentlab" / "cli" / "help").glob("*.txt")}
-"""Each has its text of help."""
 pytestmark = pytest.mark.slow
 
 
@@ -115,7 +114,7 @@ def test_the_reference_has_every_command_key_and_public_name(site):
     from agentlab.workbench.spec import Spec
 
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
-    assert all(f"agentlab {file.stem}" in commands for file in (ROOT / "agentlab/cli/help").glob("*.txt"))
+    assert all(f"agentlab {name}" in commands for name in COMMANDS)
     spec = (site / "reference" / "spec.html").read_text(encoding="utf-8")
     assert all(f"<code>{key}</code>" in spec for key in Spec.model_fields)
     measures = (site / "reference" / "measures.html").read_text(encoding="utf-8")
@@ -169,7 +168,7 @@ def test_code_in_a_page_runs(page, checkout, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_in_a_page_are_commands(page, capsys):
+def test_commands_in_a_page_are_commands(page):
     """Every `agentlab ...` of a page parses, in `sh` blocks and in sentences too; every `make ...` is a target."""
     text = page.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+)[\w -]*:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -182,9 +181,7 @@ def test_commands_in_a_page_are_commands(page, capsys):
             _, command, *options = shlex.split(line, comments=True)
             assert command in COMMANDS, line
             if options:
-                with contextlib.suppress(SystemExit):
-                    make_parser().parse_args([command, *options])
-                assert capsys.readouterr().err == "", line
+                make_parser(command).parse_args(options)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
