@@ -60,7 +60,7 @@ def _guarded(self: socket.socket, address: Any) -> None:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", _guarded)
-    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.0)
+    monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.0)
     monkeypatch.setattr("agentlab.core.secrets._registered", {})
     shared_ring.cache_clear()
     for name in [*os.environ]:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import shorten
 from agentlab.core.messages import Message, Request, ToolSpec
-from agentlab.wire.entries import Completed
 from agentlab.wire.keys import Row
+from agentlab.wire.recording_schema import Completed
 from agentlab.wire.recordings import Recordings
 
 RecordedAt = tuple[str, str, int]
@@ -49,7 +49,7 @@ class MissExplainer:
             nearest = self._recordings.line_of(self._all[-1].key)
             return _miss([Difference("new conversation", f"nothing of {place[1]} is recorded")], nearest)
         wanted = set(fields["messages"])
-        best = max(candidates, key=lambda entry: _likeness(entry, fields, wanted, place))
+        best = max(candidates, key=lambda entry: _similarity(entry, fields, wanted, place))
         nearest = self._recordings.line_of(best.key)
         same = Difference("asked more often", "the same request was asked fewer times, or in another order")
         return _miss([*self._differences(best.request, request, fields, nearest)] or [same], nearest)
@@ -78,7 +78,7 @@ def _miss(differences: Sequence[Difference], nearest: str) -> NotRecorded:
     return NotRecorded(f"{text} (nearest recording: {nearest})", differences[0].field)
 
 
-def _likeness(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
+def _similarity(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
     recorded = entry.request
     at = entry.at or ("", "", -1)
     shared = len(wanted & set(recorded["messages"]))

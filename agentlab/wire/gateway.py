@@ -23,8 +23,6 @@ from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, to_json
 from agentlab.core.protocols import Answer, Emit, Place
 from agentlab.core.strict_json import tamed
-from agentlab.wire.checked import checked
-from agentlab.wire.entries import packed
 from agentlab.wire.keys import (
     RecordedRequest,
     Repeat,
@@ -37,16 +35,18 @@ from agentlab.wire.keys import (
 )
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel, Timed
 from agentlab.wire.recorder import Recorder
+from agentlab.wire.recording_schema import encode_vector
+from agentlab.wire.response_validation import validate_completion
 from agentlab.wire.retries import RETRIES, Attempts
 
-_REFUSALS = (BadRequest, ContextOverflow)
+_PERMANENT_ERRORS = (BadRequest, ContextOverflow)
 """Errors that the same request would meet again, and that are therefore part of its recording."""
 
 
-class _Asked(NamedTuple):
+class _RequestIdentity(NamedTuple):
     """What a request is found by: among those under way, and among the recordings, where there are any."""
 
-    flight: str
+    in_flight_key: str
     key: str
     entry: Row
     """What is recorded of it, without its answer."""
@@ -58,7 +58,7 @@ class _Call(Attempts):
 
     def __init__(self, retries: int, emit: Emit, again: Callable[[], None]) -> None:
         super().__init__(retries)
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         self.is_heard = False
         """Whether any attempt brought something."""
         self._emit = emit
@@ -66,13 +66,13 @@ class _Call(Attempts):
 
     def begin(self) -> None:
         super().begin()
-        if self.said:
-            self.said.clear()
+        if self.pieces:
+            self.pieces.clear()
             self._again()
 
     def say(self, text: str) -> None:
         self.is_heard = True
-        self.said.append(text)
+        self.pieces.append(text)
         self._emit(text)
 
 
@@ -89,7 +89,7 @@ class Gateway:
     epoch: int
     retries: int = RETRIES
     call_seconds: float | None = None
-    counted: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
+    occurrences: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
     """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
 
     @property
@@ -102,13 +102,13 @@ class Gateway:
     async def ask(
         self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> Answer[Completion]:
-        asked = self._asked_as(request, place)
+        asked = self._identify(request, place)
         call = _Call(self.retries, emit, again)
 
         def send() -> Awaitable[Timed[Completion]]:
-            tokens = _tokens(request)
+            tokens = _estimate_tokens(request)
             return self.model.ask(
-                lambda model: model.complete(request, call.say), self.flow, tokens, call.sending, self.call_seconds
+                lambda model: model.complete(request, call.say), self.flow, tokens, call.mark_sent, self.call_seconds
             )
 
         try:
@@ -122,12 +122,12 @@ class Gateway:
                 call.begin()
                 try:
                     # What is asked twice at once is asked once, whoever repeats it.
-                    brought, joined = await self.recorder.flights.share(asked.flight, send)
-                    completion, odd = checked(brought.result, self.name)
+                    brought, joined = await self.recorder.single_flight.run(asked.in_flight_key, send)
+                    completion, odd = validate_completion(brought.result, self.name)
                     break
                 except Exception as failure:
-                    if asked.recorded is not None and isinstance(failure, _REFUSALS):
-                        self.recorder.keep(asked.key, _refused(asked.entry, failure), asked.recorded)
+                    if asked.recorded is not None and isinstance(failure, _PERMANENT_ERRORS):
+                        self.recorder.record(asked.key, _refusal_row(asked.entry, failure), asked.recorded)
                     await call.pause_after(failure)
             if joined:
                 emit(completion.message.text)
@@ -136,27 +136,28 @@ class Gateway:
         answer = Answer(
             value=completion,
             seconds=brought.seconds,
-            waited=call.lost + brought.waited,
+            waited=call.lost_seconds + brought.waited,
             attempt=call.number,
             origin="replay" if joined else "live",
             odd="" if joined else odd,
+            missed=missed,
         )
-        return answer if asked.recorded is None else self._recorded(answer, asked, missed)
+        return answer if asked.recorded is None else self._record_result(answer, asked)
 
-    def _asked_as(self, request: Request, place: Place) -> _Asked:
+    def _identify(self, request: Request, place: Place) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
         if self.recorder.recordings is None:
-            return _Asked(flight_key(*who), "", {})
+            return _RequestIdentity(flight_key(*who), "", {})
         recorded = record_request(*who)
         first_key = recorded.key(0)
-        count = self.counted[place.path, first_key]
-        self.counted[place.path, first_key] += 1
+        count = self.occurrences[place.path, first_key]
+        self.occurrences[place.path, first_key] += 1
         repeat: Repeat = [*place.path, count] if place.path else count
         at = (self.flow, self.conversation, place.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
-        return _Asked(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
+        return _RequestIdentity(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
 
-    def _missed(self, request: Request, asked: _Asked) -> NotRecorded | None:
+    def _missed(self, request: Request, asked: _RequestIdentity) -> NotRecorded | None:
         """Why it is not among the recordings; raises NotRecorded where it may not be asked."""
         explainer = self.recorder.miss_explainer
         missed = explainer.explain(request, asked.entry["request"], asked.entry["at"]) if explainer else None
@@ -165,12 +166,14 @@ class Gateway:
             raise missed or NotRecorded(unlike, "nothing recorded")
         return missed
 
-    def _without_answer(self, failure: BaseException, call: _Call, asked: _Asked, place: Place) -> Answer[Completion]:
-        if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_REFUSALS)):
+    def _without_answer(
+        self, failure: BaseException, call: _Call, asked: _RequestIdentity, place: Place
+    ) -> Answer[Completion]:
+        if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
             # Nothing of it is recorded: who asks it again is the first.
-            self.counted[place.path, asked.flight] -= 1
+            self.occurrences[place.path, asked.in_flight_key] -= 1
         if isinstance(failure, Exception):
-            failed, seconds = _failed(failure, call.lost, call.number), 0.0 if call.is_heard else None
+            failed, seconds = _failed(failure, call.lost_seconds, call.number), 0.0 if call.is_heard else None
         else:
             waited, seconds = call.broken_off()
             failed = Answer(failure=failure, error="interrupted", waited=waited, attempt=call.number)
@@ -178,16 +181,16 @@ class Gateway:
             # Nothing was under way, so nothing could cost anything: it waited for its turn, or to try again.
             return failed
         # Of an answer that ended in the middle the tokens are not known; it was made all the same.
-        message = Message(role="agent", text="".join(call.said))
+        message = Message(role="agent", text="".join(call.pieces))
         partial = Completion(message=message, model=self.name, finish_reason="interrupted")
         return replace(failed, value=partial, seconds=seconds)
 
-    def _recorded(self, answer: Answer[Completion], asked: _Asked, missed: NotRecorded | None) -> Answer[Completion]:
+    def _record_result(self, answer: Answer[Completion], asked: _RequestIdentity) -> Answer[Completion]:
         """The answer as it now stands in the recordings, which is another one where somebody else was first."""
         row = {**asked.entry, "completion": to_json(answer.value), "seconds": answer.seconds}
         try:
-            kept = self.recorder.keep(asked.key, row, asked.recorded)
-            return replace(answer, value=kept.answer(), seconds=kept.seconds, missed=missed)
+            kept = self.recorder.record(asked.key, row, asked.recorded)
+            return replace(answer, value=kept.answer(), seconds=kept.seconds)
         except RecordingError as problem:
             # It was made and paid for all the same.
             return replace(answer, failure=problem)
@@ -202,10 +205,10 @@ class Gateway:
 
         async def bring() -> Timed[Row]:
             found, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
-            return Timed({**about, "vector": packed(found[0])}, seconds, attempts.lost + waited)
+            return Timed({**about, "vector": encode_vector(found[0])}, seconds, attempts.lost_seconds + waited)
 
         key = text_key("embedding", embedder.name, text, embedder.endpoint)
-        answer = await self._found_or_brought((key,), missing, bring)
+        answer = await self._find_or_fetch((key,), missing, bring)
         return answer if answer.value is None else replace(answer, value=answer.value.array())
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Answer[Any]:
@@ -225,7 +228,7 @@ class Gateway:
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
 
         keys = result_key(kind, facts), result_key(f"failed {kind}", facts)
-        answer = await self._found_or_brought(keys, missing, bring)
+        answer = await self._find_or_fetch(keys, missing, bring)
         if answer.value is None:
             return answer
         error = answer.value.error
@@ -233,7 +236,7 @@ class Gateway:
             answer, value=answer.value.value, error=error, failure=None if error is None else ToolError(error)
         )
 
-    async def _found_or_brought(
+    async def _find_or_fetch(
         self, keys: tuple[str, ...], missing: NotRecorded, bring: Callable[[], Awaitable[Timed[Row]]]
     ) -> Answer[Any]:
         """The entry under one of `keys`, or that of what `bring` brings: under the last of them if it is an error."""
@@ -244,9 +247,9 @@ class Gateway:
                     return Answer(value=entry, seconds=entry.seconds, origin="replay")
             if is_replay:
                 raise missing
-            brought, joined = await self.recorder.flights.share(keys[0], bring)
+            brought, joined = await self.recorder.single_flight.run(keys[0], bring)
             row = {**brought.result, "seconds": brought.seconds}
-            entry = self.recorder.keep(keys[-1] if "error" in row else keys[0], row)
+            entry = self.recorder.record(keys[-1] if "error" in row else keys[0], row)
         except Exception as failure:
             return _failed(failure)
         origin = "replay" if joined else "live"
@@ -262,16 +265,16 @@ class Gateway:
         found = self.recorder.find(key)
         if found is not None:
             return found.seconds, "replay"
-        kept = self.recorder.keep(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
+        kept = self.recorder.record(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
         return kept.seconds, "live"
 
 
-def _tokens(request: Request) -> int:
+def _estimate_tokens(request: Request) -> int:
     """What a request may come to, as providers count it beforehand."""
     return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 
-def _refused(entry: Row, refusal: ModelError) -> Row:
+def _refusal_row(entry: Row, refusal: ModelError) -> Row:
     text = str(refusal).removeprefix(f"{refusal.model}: ")
     return {**entry, "refusal": {"error": type(refusal).__name__, "text": text, "model": refusal.model}, "seconds": 0.0}
 

@@ -26,7 +26,7 @@ from typing import Any
 
 PROBE_CONCURRENCY = 4
 """Calls in flight before the first answer says what is allowed."""
-SHARE = 1 / 3
+HEADROOM_SHARE = 1 / 3
 """Of what is free that goes out before an answer says whether others took of it, too."""
 EDGE = 1e-6  # what is handed out has to be more than nothing for a call to go
 MAX_PAUSE_SECONDS = 60.0
@@ -147,7 +147,7 @@ class Ticket:
             bucket.resize(limit, limit - remaining, reset, processes)
             # Some of those in flight are counted already; to think that none is costs nothing in the long run.
             others = self.charged.in_flight[kind] - self.cost[kind]
-            bucket.observe(remaining - others, min(SHARE, 1 / processes), self.sent, now)
+            bucket.observe(remaining - others, min(HEADROOM_SHARE, 1 / processes), self.sent, now)
 
 
 CURRENT: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
@@ -287,7 +287,7 @@ class RateLimiter:
             while line and line[0][0].done():
                 line.popleft()
             if line and (wait := self._seconds_until_admitted(line[0][1], now)) > 0:
-                self._come_back(wait)
+                self._schedule_admission(wait)
                 return
             del self._waiting[flow]
             if line:
@@ -296,7 +296,7 @@ class RateLimiter:
             if line:
                 self._waiting[flow] = line
 
-    def _come_back(self, wait: float) -> None:
+    def _schedule_admission(self, wait: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

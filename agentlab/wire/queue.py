@@ -29,18 +29,18 @@ class SingleFlight:
     """Work that is under way, by key; each is done by whoever came first, within its own task."""
 
     def __init__(self) -> None:
-        self._under_way: dict[str, asyncio.Future[Any]] = {}
+        self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
-    async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+    async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
         """The result of `work`, or of the work that is under way for `key`; and whether it was the other's.
 
         Where the other one is broken off, who waited for it does the work.
         """
-        while (other := self._under_way.get(key)) is not None:
+        while (other := self._in_flight.get(key)) is not None:
             await asyncio.wait([other])
             if not other.cancelled():
                 return other.result(), True
-        flight = self._under_way[key] = asyncio.get_running_loop().create_future()
+        flight = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
             result = await work()
             flight.set_result(result)
@@ -51,7 +51,7 @@ class SingleFlight:
             raise
         finally:
             flight.cancel()  # nothing, where it has ended
-            del self._under_way[key]
+            del self._in_flight[key]
 
 
 class Timed(NamedTuple, Generic[T]):
@@ -62,14 +62,14 @@ class Timed(NamedTuple, Generic[T]):
 
 
 @dataclass(eq=False)
-class Queued(Generic[C]):
+class LazyService(Generic[C]):
     """A model or an embedder that is connected and started when it is first asked, and its queue."""
 
     name: str
     """It answers under that."""
     endpoint: str
     """Decides its answers beside its name and the request."""
-    make: Callable[[], C]
+    factory: Callable[[], C]
     limiter: RateLimiter | None = None
     """Of the spec, or made for an adapter whose provider has limits."""
     process_count: int = 1
@@ -83,7 +83,7 @@ class Queued(Generic[C]):
         """The thing itself; raises CannotAnswer where it cannot be had."""
         if self._connected is None:
             try:
-                self._connected = self.make()
+                self._connected = self.factory()
             except ConfigError as problem:
                 raise CannotAnswer(str(problem)) from None
             parallel = getattr(self._connected, "parallel", None)
@@ -105,12 +105,12 @@ class Queued(Generic[C]):
         work: Callable[[C], Awaitable[T]],
         flow: str = "",
         tokens: int = 0,
-        sending: Callable[[], None] = lambda: None,
+        mark_sent: Callable[[], None] = lambda: None,
         within: float | None = None,
     ) -> Timed[T]:
         """What `work` brings of the thing itself, in at most `within` seconds, once it is the turn of a call of `flow`.
 
-        `sending` is called at that moment.
+        `mark_sent` is called at that moment.
         """
         if not self._started:
             await self.start()
@@ -119,7 +119,7 @@ class Queued(Generic[C]):
         async with self._slots:
             ticket = await self.limiter.acquire(flow, tokens) if self.limiter is not None else None
             CURRENT.set(ticket)
-            sending()
+            mark_sent()
             began = time.perf_counter()
             try:
                 async with asyncio.timeout(within) as timeout:
@@ -145,10 +145,10 @@ class Queued(Generic[C]):
             await close()
 
 
-QueuedModel = Queued[Model]
+QueuedModel = LazyService[Model]
 
 
-class QueuedEmbedder(Queued[Embedder]):
+class QueuedEmbedder(LazyService[Embedder]):
     @property
     def dimensions(self) -> int:
         """0 until it is connected, as for an embedder whose vectors nobody has seen yet."""

@@ -18,10 +18,10 @@ from agentlab.core.errors import NotRecorded
 from agentlab.core.events import shorten
 from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder
-from agentlab.wire.entries import entry_of, packed
 from agentlab.wire.explain import MissExplainer
 from agentlab.wire.keys import RecordedRequest, Row, text_key
 from agentlab.wire.queue import SingleFlight
+from agentlab.wire.recording_schema import encode_vector, entry_of
 from agentlab.wire.recordings import Recordings
 
 
@@ -31,7 +31,7 @@ class Recorder:
     def __init__(self, mode: Mode = "live", recordings: Recordings | None = None) -> None:
         self.mode = mode
         self.recordings = recordings
-        self.flights = SingleFlight()
+        self.single_flight = SingleFlight()
 
     @cached_property
     def miss_explainer(self) -> MissExplainer | None:
@@ -39,10 +39,10 @@ class Recorder:
         return MissExplainer(self.recordings) if self.recordings is not None and self.mode != "record" else None
 
     def find(self, key: str) -> Any:
-        """The entry (see `entries`) of a key; None where nothing is recorded."""
+        """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
         return self.recordings.find(key) if self.recordings is not None else None
 
-    def keep(self, key: str, row: Row, request: RecordedRequest | None = None) -> Any:
+    def record(self, key: str, row: Row, request: RecordedRequest | None = None) -> Any:
         """Write `row` down; returns its entry, or the one that another process recorded under `key` meanwhile."""
         if self.recordings is None or self.mode == "replay":
             return entry_of({"key": key, **row})
@@ -80,5 +80,5 @@ class RecordedEmbedder:
             )
         about = {"kind": "vector", "model": self.name, "endpoint": self.endpoint}
         for text, vector in zip(missing, await self.embedder.embed(missing) if missing else (), strict=True):
-            found[text] = self.recorder.keep(keys[text], {**about, "text": text, "vector": packed(vector)})
+            found[text] = self.recorder.record(keys[text], {**about, "text": text, "vector": encode_vector(vector)})
         return np.stack([found[text].array() for text in texts])

@@ -34,8 +34,8 @@ from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
 from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
 from agentlab.core.strict_json import parse_json
-from agentlab.wire.entries import KINDS, PARTS, Completed, decode
 from agentlab.wire.keys import Row, digest
+from agentlab.wire.recording_schema import KINDS, PARTS, Completed, decode
 
 FORMAT = 1
 _HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
@@ -86,7 +86,7 @@ class RecordingsFile:
             with self._lock:
                 if self.path.exists() or self.path.is_symlink():
                     cut_unfinished_line(self.path)
-                self._catch_up()
+                self._read_appended()
         except OSError as problem:
             raise ConfigError(f"cannot write recordings to {self.path}: {problem.strerror}") from None
         except ValueError as problem:
@@ -99,7 +99,7 @@ class RecordingsFile:
         """
         try:
             with self._lock:
-                self._catch_up()
+                self._read_appended()
                 if key in self.lines:
                     return
                 new = [part for name, part in parts.items() if name not in self.lines]
@@ -111,7 +111,7 @@ class RecordingsFile:
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
 
-    def _catch_up(self) -> None:
+    def _read_appended(self) -> None:
         """Read what others appended since the last look; the lock is ours."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if not size:
@@ -141,8 +141,8 @@ class RecordingsFile:
                 _check_header(_checked(text, where), where)
                 continue
             head = _HEAD.match(text)
-            if head is None or not _fits_its_checksum(text):
-                text = _rewritten(text, where)
+            if head is None or not _has_valid_checksum(text):
+                text = _normalised_line(text, where)
                 head = _HEAD.match(text)
             kind, name = (group.decode() for group in head.groups()) if head else ("", "")
             if kind not in KINDS:
@@ -195,7 +195,7 @@ class Recordings:
         return None
 
     def find(self, key: str) -> Any:
-        """The entry (see `entries`) of a key; None where nothing is recorded."""
+        """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
         line = self._line(key)
         return None if line is None else line.entry()
 
@@ -229,14 +229,14 @@ def _with_checksum(row: Row) -> str:
     return json.dumps({**content, "check": digest(content)[:12]}) + "\n"
 
 
-def _fits_its_checksum(line: bytes) -> bool:
+def _has_valid_checksum(line: bytes) -> bool:
     """Compare to the byte with what `_with_checksum` writes; a line in another form may still mean the same."""
     found = hashlib.sha256(line[:-_CHECK])
     found.update(b"}")
     return line[-_CHECK:] == b', "check": "%b"}\n' % found.hexdigest()[:12].encode()
 
 
-def _rewritten(line: bytes, where: str) -> bytes:
+def _normalised_line(line: bytes, where: str) -> bytes:
     """A line that means what was recorded, in the form of `_with_checksum`; raises RecordingError for any other."""
     if not line.endswith(b"\n"):
         raise RecordingError("the line is cut off; --mode auto mends it and records what was lost", where)

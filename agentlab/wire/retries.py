@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRIES = 3
 """How often a call is made again that may go through later."""
-BACK_OFF = 0.5
+BACKOFF_SECONDS = 0.5
 """Seconds before the first retry."""
-LONGEST = 60.0
+MAX_RETRY_AFTER_SECONDS = 60.0
 """Seconds that a call waits in all because a provider asked for it."""
 
 _jitter = random.Random()
@@ -33,7 +33,7 @@ class Attempts:
     def __init__(self, retries: int = RETRIES) -> None:
         self.number = 1
         """Of the attempt that is under way."""
-        self.lost = 0.0
+        self.lost_seconds = 0.0
         """Seconds spent in attempts that failed and in the pauses after them."""
         self._began = 0.0
         self._sent: float | None = None
@@ -44,15 +44,15 @@ class Attempts:
     def begin(self) -> None:
         self._began, self._sent = time.perf_counter(), None
 
-    def sending(self) -> None:
+    def mark_sent(self) -> None:
         """Now the attempt leaves the house; before, it stood in a queue."""
         self._sent = time.perf_counter()
 
     def broken_off(self) -> tuple[float, float | None]:
         """Seconds waited so far, and those since the attempt that is under way was sent; None where none was."""
         now = time.perf_counter()
-        asked = None if self._sent is None else now - self._sent
-        return self.lost + now - self._began - (asked or 0.0), asked
+        seconds_since_sent = None if self._sent is None else now - self._sent
+        return self.lost_seconds + now - self._began - (seconds_since_sent or 0.0), seconds_since_sent
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of the first attempt that succeeds; raises what the last one raised."""
@@ -65,7 +65,7 @@ class Attempts:
 
     async def pause_after(self, failure: Exception) -> None:
         """Wait until it is time for another attempt; raises `failure` where there is none."""
-        self.lost += time.perf_counter() - self._began
+        self.lost_seconds += time.perf_counter() - self._began
         seconds = self._pause_after(failure)
         if seconds is None:
             raise failure
@@ -73,7 +73,7 @@ class Attempts:
         self._began, self._sent = time.perf_counter(), None
         if seconds > 0:
             await asyncio.sleep(seconds)
-        self.lost += seconds
+        self.lost_seconds += seconds
         self.number += 1
 
     def _pause_after(self, error: Exception) -> float | None:
@@ -88,9 +88,9 @@ class Attempts:
         if not isinstance(error, Retryable) or self._pauses == self._retries_left:
             return None
         self._pauses += 1
-        pause: float = BACK_OFF * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
+        pause: float = BACKOFF_SECONDS * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
         if isinstance(error, RateLimited) and error.retry_after is not None:
-            asked = min(error.retry_after, LONGEST - self._asked_to_wait)
+            asked = min(error.retry_after, MAX_RETRY_AFTER_SECONDS - self._asked_to_wait)
             self._asked_to_wait += asked
             pause = max(pause, asked)
         return pause

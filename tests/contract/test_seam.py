@@ -20,7 +20,7 @@ from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel
 from agentlab.models.scripted import Scripted
 from agentlab.session.session import Session
-from agentlab.wire.checked import checked
+from agentlab.wire.response_validation import validate_completion
 from support import fake_gemini, fake_openai
 from support.doubles import session_over
 from support.wired import Wired
@@ -192,6 +192,6 @@ async def test_a_finish_reason_that_nobody_knows_is_the_end_of_an_answer():
 def test_more_calls_or_arguments_than_anybody_runs_are_no_answer(calls):
     made = tuple(ToolCall(id=f"c{number}", name="look", arguments=call) for number, call in enumerate(calls))
     with pytest.raises(ServerFault, match="more than"):
-        checked(Completion(message=Message(role="agent", text="", tool_calls=made)), "openai/m")
+        validate_completion(Completion(message=Message(role="agent", text="", tool_calls=made)), "openai/m")
     answer = Completion(message=Message(role="agent", text="", tool_calls=made[:1]), finish_reason="tool_calls")
-    assert len(calls) == 1 or checked(answer, "openai/m")[0].message.tool_calls == made[:1]
+    assert len(calls) == 1 or validate_completion(answer, "openai/m")[0].message.tool_calls == made[:1]

@@ -228,7 +228,7 @@ async def test_a_provider_that_asks_for_a_day_is_given_a_minute_in_all(monkeypat
 
     with pytest.raises(RateLimited):
         await retries.Attempts().run(refuse)
-    assert sum(waited) == retries.LONGEST
+    assert sum(waited) == retries.MAX_RETRY_AFTER_SECONDS
 
 
 async def _given(value: Any) -> Any:

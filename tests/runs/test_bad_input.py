@@ -76,7 +76,7 @@ def test_a_model_that_answers_nonsense_is_answered_or_counted(tmp_path, own_home
 def test_a_model_that_stops_in_mid_stream_is_a_failed_turn_and_the_next_one_is_answered(
     tmp_path, own_home, flow, monkeypatch
 ):
-    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.0)
+    monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.0)
     model = Stopping()
     with lab(model, flow) as opened:
         chat = chat_of(opened, tmp_path)

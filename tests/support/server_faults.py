@@ -27,8 +27,8 @@ PRICES = 'dated: "2026"\nmodels:\n  openai/m: {input: 2, output: 10}\n'
 
 def run(url: str, folder: Path, out: str, **spec: Any) -> int:
     """In a child: prints what became of the run as JSON."""
-    openai_connection.SILENCE_SECONDS, retries.BACK_OFF, retries.LONGEST = ANSWER_SECONDS, 0.0, 0.2
-    limits.MAX_PAUSE_SECONDS = 0.2
+    openai_connection.SILENCE_SECONDS, retries.BACKOFF_SECONDS = ANSWER_SECONDS, 0.0
+    retries.MAX_RETRY_AFTER_SECONDS = limits.MAX_PAUSE_SECONDS = 0.2
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
     model = OpenAIModel("m", base_url=url, keys=KeyRing(["key-of-a-test"]), timeout=ANSWER_SECONDS)
     given = {"datasets": [str(folder / "set")], "embedder": "hashing/hashing-64", "prices": str(folder / "prices.yaml")}

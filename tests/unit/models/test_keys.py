@@ -136,7 +136,7 @@ def pauses(monkeypatch):
 @pytest.mark.parametrize("trouble", [{"status": 401}, {"status": 429, "headers": {"retry-after": "50"}}])
 async def test_as_many_keys_are_tried_as_there_are_and_none_is_waited_for(here, trouble, pauses, monkeypatch):
     """Four of five in trouble are more than the three retries of a call."""
-    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 1.0)
+    monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 1.0)
     keys = [f"key-{number}" for number in range(5)]
     write(here, {"openai": keys})
     async with serving(lambda body: trouble if len(fake.headers) < 5 else text("Hi")) as fake:

@@ -31,7 +31,7 @@ class Flaky(Counting):
 async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentlab.wire.retries.BACK_OFF", 0.05)
+    monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.05)
     embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
     queued = QueuedEmbedder("counting/1", "", lambda: embedder)
     answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")

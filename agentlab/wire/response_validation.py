@@ -11,18 +11,18 @@ from agentlab.core.errors import ServerFault
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
 from agentlab.core.strict_json import parse_json
 
-MOST_TOKENS = 10**9
+MAX_TOKENS = 10**9
 """Of one call; beyond, a count is a mistake."""
-MOST_CALLS, MOST_ARGUMENTS = 1_000, 1_000_000
+MAX_CALLS, MAX_ARGUMENT_CHARS = 1_000, 1_000_000
 """Of one answer: calls of tools, and characters of their arguments, which every later request holds, too."""
 _COUNTS = Usage.__struct_fields__
 _FINISH_REASONS = get_args(FinishReason)
 
 
-def checked(answer: Any, model: str) -> tuple[Completion, str]:
+def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
     """The completion without what cannot be, and which token counts those were; raises ServerFault for no answer.
 
-    A count is whole, not negative and not past `MOST_TOKENS`; what is part of another count is not more than that.
+    A count is whole, not negative and not past `MAX_TOKENS`; what is part of another count is not more than that.
     Otherwise it is not known. Arguments that are not JSON become the text that they are.
     """
     message = getattr(answer, "message", None)
@@ -30,11 +30,11 @@ def checked(answer: Any, model: str) -> tuple[Completion, str]:
         raise ServerFault("the answer is no text", model)
     usage, odd = _usage(answer.usage)
     if message.tool_calls or message.role != "agent":
-        if len(message.tool_calls) > MOST_CALLS:
+        if len(message.tool_calls) > MAX_CALLS:
             raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than anybody runs", model)
         read = [_call(call, model) for call in message.tool_calls]
-        if sum(size for _, size in read) > MOST_ARGUMENTS:
-            raise ServerFault(f"the arguments of tools have more than {MOST_ARGUMENTS:,} characters", model)
+        if sum(size for _, size in read) > MAX_ARGUMENT_CHARS:
+            raise ServerFault(f"the arguments of tools have more than {MAX_ARGUMENT_CHARS:,} characters", model)
         message = replace(message, role="agent", tool_calls=tuple(call for call, _ in read))
     return Completion(
         message=message,
@@ -58,7 +58,7 @@ def _usage(given: Any) -> tuple[Usage, str]:
 def _count(value: Any) -> int | None:
     if type(value) is float and value.is_integer():
         value = int(value)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _call(call: Any, model: str) -> tuple[ToolCall, int]:

@@ -119,6 +119,6 @@ def entry_of(row: Row | bytes, where: str = "") -> Any:
         raise RecordingError(f"not an entry that format 1 knows: {problem}", where) from None
 
 
-def packed(vector: np.ndarray) -> str:
+def encode_vector(vector: np.ndarray) -> str:
     """A vector as recordings keep it: base64 of little-endian float16."""
     return base64.b64encode(pack(vector).tobytes()).decode("ascii")
