@@ -25,7 +25,7 @@ _TITLES = {"endpoint": "server", "output_schema": "output schema"}
 
 class Difference(NamedTuple):
     field: str
-    """What differs, in words that can be counted: `system prompt`, `tool lookup_documents`, `seed`."""
+    """Few words, so that equal causes can be counted: `system prompt`, `tool lookup_documents`, `seed`."""
     text: str
 
 

@@ -44,12 +44,12 @@ _PERMANENT_ERRORS = (BadRequest, ContextOverflow)
 
 
 class _RequestIdentity(NamedTuple):
-    """What a request is found by: among those under way, and among the recordings, where there are any."""
+    """The keys of a request: among those in flight, and among the recordings, where there are any."""
 
     in_flight_key: str
     key: str
     entry: Row
-    """What is recorded of it, without its answer."""
+    """The row that is recorded, without its answer."""
     recorded: RecordedRequest | None = None
 
 
@@ -60,7 +60,7 @@ class _Call(Attempts):
         super().__init__(retries)
         self.pieces: list[str] = []
         self.is_heard = False
-        """Whether any attempt brought something."""
+        """True once any attempt brought text."""
         self._emit = emit
         self._again = again
 
@@ -90,7 +90,7 @@ class Gateway:
     retries: int = RETRIES
     call_seconds: float | None = None
     occurrences: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
-    """How often each request was made before, by the branch it was made in: a second try is a call of its own."""
+    """The number of equal requests before, by the branch they were made in: a second try is a call of its own."""
 
     @property
     def name(self) -> str:
@@ -212,7 +212,7 @@ class Gateway:
         return answer if answer.value is None else replace(answer, value=answer.value.array())
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Answer[Any]:
-        """What `ask` brings, or brought when it was recorded.
+        """The result of `ask`, or of the recording.
 
         A ToolError of `ask` is an answer, too: the conversation went on from there, and a replay does. It is recorded
         beside what answers the same later, so that the next recording asks again.
@@ -256,7 +256,7 @@ class Gateway:
         return Answer(value=entry, seconds=entry.seconds, waited=brought.waited, origin=origin)
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
-        """How long work in this process took, in seconds: as recorded, or as just measured; and which of both.
+        """Seconds that work in this process took, as recorded or as just measured, and their origin.
 
         `work` is JSON that says what was done and what came of it. It is done anew in a replay: only its time is
         recorded.
@@ -270,7 +270,7 @@ class Gateway:
 
 
 def _estimate_tokens(request: Request) -> int:
-    """What a request may come to, as providers count it beforehand."""
+    """The most that a request may use, as providers count it beforehand."""
     return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 

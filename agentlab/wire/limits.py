@@ -27,7 +27,7 @@ from typing import Any
 PROBE_CONCURRENCY = 4
 """Calls in flight before the first answer says what is allowed."""
 HEADROOM_SHARE = 1 / 3
-"""Of what is free that goes out before an answer says whether others took of it, too."""
+"""Part of the free calls that goes out before an answer says whether others took some, too."""
 EDGE = 1e-6  # what is handed out has to be more than nothing for a call to go
 MAX_PAUSE_SECONDS = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
@@ -208,7 +208,7 @@ class RateLimiter:
         self._spec = Allowance(
             {kind: TokenBucket(n, n / 60, max(1.0, n / 60), clock()) for kind, n in given.items() if n}
         )
-        """Of all keys together; what a provider says comes on top."""
+        """The limits of the spec, for all keys together; those of the provider come on top."""
         most = math.inf if concurrent is None else float(concurrent)
         self._window = Window(most, min(float(max(1, PROBE_CONCURRENCY // process_count)), most))
         self._slowed_at = -math.inf
@@ -260,7 +260,7 @@ class RateLimiter:
             self._window.halve(self.in_flight + 1.0)
 
     def _known_keys(self) -> list[Allowance]:
-        """Those that a provider has told the limits of."""
+        """The keys whose limits a provider has sent."""
         return [allowance for allowance in self.keys.values() if allowance.buckets]
 
     def _seconds_until_admitted(self, cost: Cost, now: float) -> float:
@@ -305,12 +305,10 @@ class RateLimiter:
 
     def summary(self) -> dict[str, Any]:
         """For a run's summary: what provider and spec allow in a minute, what was refused and what was waited."""
-        allowed: dict[str, float] = {}
-        for key in self._known_keys():
-            for kind, bucket in key.buckets.items():
-                allowed[kind] = allowed.get(kind, 0.0) + bucket.rate * 60 * self.process_count
-        given = {kind: bucket.rate * 60 for kind, bucket in self._spec.buckets.items()}
-        per_minute = {kind: min(of[kind] for of in (allowed, given) if kind in of) for kind in {**given, **allowed}}
+        per_minute = {kind: bucket.rate * 60 for kind, bucket in self._spec.buckets.items()}
+        for kind in ("requests", "tokens"):
+            if rates := [key.buckets[kind].rate for key in self.keys.values() if kind in key.buckets]:
+                per_minute[kind] = min(per_minute.get(kind, math.inf), sum(rates) * 60 * self.process_count)
         return {
             "per_minute": {kind: round(number, 1) for kind, number in per_minute.items()},
             "answered": self.answered,

@@ -71,7 +71,7 @@ class LazyService(Generic[C]):
     """Decides its answers beside its name and the request."""
     factory: Callable[[], C]
     limiter: RateLimiter | None = None
-    """Of the spec, or made for an adapter whose provider has limits."""
+    """Given by the spec, or made for an adapter that is rate limited."""
     process_count: int = 1
     """Processes that ask with the same keys, as far as that is known."""
     _connected: C | None = field(default=None, init=False)
@@ -108,7 +108,7 @@ class LazyService(Generic[C]):
         mark_sent: Callable[[], None] = lambda: None,
         within: float | None = None,
     ) -> Timed[T]:
-        """What `work` brings of the thing itself, in at most `within` seconds, once it is the turn of a call of `flow`.
+        """The result of `work` on the thing itself, in at most `within` seconds, once it is the turn of `flow`.
 
         `mark_sent` is called at that moment.
         """

@@ -1,4 +1,4 @@
-"""What a lab records and replays: its mode and its recordings.
+"""Records and replays the calls of a lab: its mode and its recordings.
 
 A mode is `live` (nothing is recorded), `record` (everything is asked and written down), `replay` (nothing is asked) or
 `auto` (what is there is replayed, the rest asked and written down). While a run is recorded, a request that another

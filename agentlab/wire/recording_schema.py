@@ -30,7 +30,7 @@ class ToolPart(Struct, tag_field="kind", tag="tool"):
 
 
 class Parts(Struct):
-    """Of a request, by their hash; the rest of it stands beside them."""
+    """The messages and tools of a request, by their hash; its settings are beside them."""
 
     messages: list[str]
     tools: list[str]

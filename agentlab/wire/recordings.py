@@ -156,7 +156,7 @@ class RecordingsFile:
 
 
 class Recordings:
-    """What a spec recorded, in memory, with what others recorded that it names; additions go to its own file.
+    """The recordings of a spec and of others that it names, in memory; additions go to its own file.
 
     The own file, which comes first, wins over the others, of which the first that is named counts.
     """
@@ -224,9 +224,8 @@ class Recordings:
 
 
 def _with_checksum(row: Row) -> str:
-    content = {name: value for name, value in row.items() if name != "check"}
     # Pure ASCII: half a surrogate pair survives, and no editor or diff shows two texts as one.
-    return json.dumps({**content, "check": digest(content)[:12]}) + "\n"
+    return json.dumps({**row, "check": digest(row)[:12]}) + "\n"
 
 
 def _has_valid_checksum(line: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What an adapter hands over of an answer, held against what can be, whoever wrote the adapter or runs the server."""
+"""Validates the answer that an adapter returns, no matter who wrote the adapter or runs the server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, 
 from agentlab.core.strict_json import parse_json
 
 MAX_TOKENS = 10**9
-"""Of one call; beyond, a count is a mistake."""
+"""Tokens of one call; a larger count is a mistake."""
 MAX_CALLS, MAX_ARGUMENT_CHARS = 1_000, 1_000_000
-"""Of one answer: calls of tools, and characters of their arguments, which every later request holds, too."""
+"""Tool calls of one answer, and characters of their arguments, which every later request repeats."""
 _COUNTS = Usage.__struct_fields__
 _FINISH_REASONS = get_args(FinishReason)
 

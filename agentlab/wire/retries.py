@@ -18,7 +18,7 @@ from agentlab.core.errors import RateLimited, Retryable
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRIES = 3
-"""How often a call is made again that may go through later."""
+"""Further attempts at a call that may succeed later."""
 BACKOFF_SECONDS = 0.5
 """Seconds before the first retry."""
 MAX_RETRY_AFTER_SECONDS = 60.0
@@ -32,7 +32,7 @@ class Attempts:
 
     def __init__(self, retries: int = RETRIES) -> None:
         self.number = 1
-        """Of the attempt that is under way."""
+        """The number of the current attempt."""
         self.lost_seconds = 0.0
         """Seconds spent in attempts that failed and in the pauses after them."""
         self._began = 0.0
