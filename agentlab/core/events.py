@@ -42,14 +42,13 @@ Phase = Literal[
 PHASES: tuple[str, ...] = get_args(Phase)
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What all events share.
 
     `seconds` is the accepted attempt alone; of an event with parts, the longest path through them. `start` is on the
     same clock: seconds of work that had to come before, since the trace began.
     """
 
-    kind: ClassVar[str]
     costed: ClassVar[bool] = False
     """True where the event stands for work that somebody pays for; such an event must have a phase."""
 
@@ -72,6 +71,10 @@ class Event(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.costed and self.phase not in PHASES:
             raise ValueError(f"{self.kind} event with phase {self.phase!r}; known phases: {', '.join(PHASES)}")
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
 
     @property
     def work(self) -> Any:
@@ -126,8 +129,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return ""
 
 
-class ModelCall(Event, frozen=True, kw_only=True):
-    kind = "model_call"
+class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
     costed = True
 
     model: str
@@ -137,16 +139,14 @@ class ModelCall(Event, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
-class EmbeddingCall(Event, frozen=True, kw_only=True):
-    kind = "embedding"
+class EmbeddingCall(Event, frozen=True, kw_only=True, tag="embedding"):
     costed = True
 
     model: str
     texts: int = 1
 
 
-class Search(Event, frozen=True, kw_only=True):
-    kind = "search"
+class Search(Event, frozen=True, kw_only=True, tag="search"):
     costed = True
 
     query: str
@@ -160,8 +160,7 @@ class Search(Event, frozen=True, kw_only=True):
         return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
 
 
-class ToolRun(Event, frozen=True, kw_only=True):
-    kind = "tool"
+class ToolRun(Event, frozen=True, kw_only=True, tag="tool"):
     costed = True
 
     call: ToolCall
@@ -172,10 +171,9 @@ class ToolRun(Event, frozen=True, kw_only=True):
         return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
 
 
-class Fetch(Event, frozen=True, kw_only=True):
+class Fetch(Event, frozen=True, kw_only=True, tag="fetch"):
     """Something a tool brought from outside; its seconds are the recorded ones."""
 
-    kind = "fetch"
     costed = True
 
     source: str
@@ -184,8 +182,7 @@ class Fetch(Event, frozen=True, kw_only=True):
     """What it was asked for, JSON."""
 
 
-class MemoryOp(Event, frozen=True, kw_only=True):
-    kind = "memory"
+class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
     costed = True
 
     op: str
@@ -211,34 +208,26 @@ class MemoryOp(Event, frozen=True, kw_only=True):
         ]
 
 
-class Decision(Event, frozen=True, kw_only=True):
-    kind = "decision"
-
+class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     name: str
     choice: bool | str
     why: str = ""
 
 
-class Notice(Event, frozen=True, kw_only=True):
-    kind = "notice"
-
+class Notice(Event, frozen=True, kw_only=True, tag="notice"):
     name: str
     text: str = ""
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Step(Event, frozen=True, kw_only=True):
+class Step(Event, frozen=True, kw_only=True, tag="step"):
     """A named piece of a flow that costs nothing itself; it groups what happens inside it."""
-
-    kind = "step"
 
     name: str
     text: str = ""
 
 
-EVENTS: dict[str, type[Event]] = {
-    cls.kind: cls for cls in (ModelCall, EmbeddingCall, Search, ToolRun, Fetch, MemoryOp, Decision, Notice, Step)
-}
+_EVENT: Any = ModelCall | EmbeddingCall | Search | ToolRun | Fetch | MemoryOp | Decision | Notice | Step
 
 
 def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
@@ -249,10 +238,8 @@ def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]
 
 def revive(row: Mapping[str, Any]) -> Event:
     """The event of a row; keys that it does not know are passed over. Raises ValueError."""
-    name = row.get("kind")
-    if not isinstance(name, str) or name not in EVENTS:
-        raise ValueError(f"{name!r:.60} is no kind of event")
-    return from_json(EVENTS[name], row)
+    event: Event = from_json(_EVENT, row)
+    return event
 
 
 def shorten(text: str, width: int = 70) -> str:

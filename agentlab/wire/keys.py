@@ -72,7 +72,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
 
 def settings_of(request: Request) -> Row:
     """All but the messages and the tools."""
-    return {name: to_json(value) for name, default in _SETTINGS if (value := getattr(request, name)) != default}
+    return {name: value for name, default in _SETTINGS if (value := getattr(request, name)) != default}
 
 
 def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
