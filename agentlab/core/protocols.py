@@ -6,9 +6,10 @@ Each is as narrow as its double in a test allows; implementations live in their 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import Phase
@@ -199,8 +200,7 @@ class Tool(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in a conversation a request is made."""
 
     turn: int
@@ -242,8 +242,7 @@ class Gateway(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer(Generic[T]):
+class Answer(Struct, Generic[T], frozen=True, kw_only=True):
     """What came of one call, and all that its event says of it."""
 
     value: T | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+
+from msgspec import Struct
 
 from agentlab.core.errors import ENDS_RUN
 from agentlab.core.names import BACKGROUND_FAILED
@@ -98,8 +99,7 @@ class BackgroundWork(Traced):
             self.notify(BACKGROUND_FAILED, f"{piece.name}: {type(failure).__name__}: {failure}")
 
 
-@dataclass(frozen=True, eq=False)
-class _Piece:
+class _Piece(Struct, frozen=True, eq=False):
     """Background work that is still to be done, or under way."""
 
     begun_in: Scope

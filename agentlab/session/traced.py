@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, Notice, Phase, Step
 from agentlab.core.messages import Usage
@@ -23,8 +25,7 @@ from agentlab.session.clock import Clock
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generation:
+class Generation(Struct, frozen=True, kw_only=True):
     """Sampling settings of every completion of a session."""
 
     temperature: float | None = 0.0
@@ -32,8 +33,7 @@ class Generation:
     max_tokens: int | None = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
+class Bounds(Struct, frozen=True, kw_only=True):
     """What a conversation may take; None: as much as it likes."""
 
     turn: float | None = None
@@ -44,8 +44,7 @@ class Bounds:
     """Longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
+class Files(Struct, frozen=True, kw_only=True):
     """Where a conversation finds and leaves files."""
 
     workspace: Path | None = None
@@ -56,8 +55,7 @@ class Files:
     """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Has:
+class Has(Struct, frozen=True, kw_only=True):
     """What a conversation is answered with."""
 
     settings: Any = None
@@ -81,11 +79,11 @@ class Traced:
     """A conversation and the plainest of its verbs; each appends one event to the trace."""
 
     def __init__(
-        self, *, trace: Trace, gateway: Gateway, now: datetime, has: Has = Has(), stream: Stream | None = None
+        self, *, trace: Trace, gateway: Gateway, now: datetime, has: Has | None = None, stream: Stream | None = None
     ) -> None:
         self.trace = trace
         self.stream = stream or Stream()
-        self.has = has
+        self.has = has or Has()
         self.now = now
         self.speaker = ""
         """Who speaks in this turn; "" where nobody said so."""

@@ -13,10 +13,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import shorten
