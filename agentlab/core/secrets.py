@@ -16,7 +16,8 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
@@ -53,7 +54,7 @@ def scrub(text: str) -> str:
 
     A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
     """
-    found: list[tuple[int, int]] = []
+    hidden: set[int] = set()
     for form, least, pieces in _forms((*_registered, *_in_environment())):
         for begin, piece in pieces:
             at = text.find(piece)
@@ -64,10 +65,11 @@ def scrub(text: str) -> str:
                 while end < len(text) and begin + (end - at) < len(form) and text[end] == form[begin + (end - at)]:
                     end += 1
                 if end - start >= least:
-                    found.append((start, end))
+                    hidden.update(range(start, end))
                 at = text.find(piece, end)
-    for start, end in sorted(_merged(found), reverse=True):
-        text = text[:start] + MARK + text[end:]
+    if hidden:
+        runs = groupby(enumerate(text), lambda placed: placed[0] in hidden)
+        text = "".join(MARK if is_secret else "".join(c for _, c in run) for is_secret, run in runs)
     if "://" in text and "@" in text:
         text = _IN_ADDRESS.sub(rf"\1{MARK}", text)
     return _IN_QUERY.sub(rf"\1{MARK}", text) if "=" in text else text
@@ -85,16 +87,6 @@ def scrubbed(value: Any) -> tuple[Any, int]:
         parts = [scrubbed(part) for part in value]
         return [part for part, _ in parts], sum(count for _, count in parts)
     return value, 0
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
 
 
 @functools.lru_cache(maxsize=1)  # every line that is written asks, and next to never is there a new one
@@ -125,17 +117,8 @@ def _in_environment() -> dict[str, str]:
     # so it is read again only where the mapping behind it has changed.
     global _read
     variables: dict[bytes, bytes] = vars(os.environ)["_data"]
-    if variables != _read[0]:
-        _read = dict(variables), _in_variables(variables)
-    return _read[1]
-
-
-_Form = tuple[str, int, list[tuple[int, str]]]
-_read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
-"""The environment as it was read last, and the secrets in it."""
-
-
-def _in_variables(variables: Mapping[bytes, bytes]) -> dict[str, str]:
+    if variables == _read[0]:
+        return _read[1]
     found: dict[str, str] = {}
     for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables.items()):
         if any(word in name.upper() for word in _TELLING):
@@ -144,4 +127,10 @@ def _in_variables(variables: Mapping[bytes, bytes]) -> dict[str, str]:
         elif name.upper().endswith(_ADDRESSES) and (password := re.search(r":([^/@\s][^@\s]*)@", value)):
             # A malformed address is no address to whoever prints it; a short password is known by what is around it.
             found |= {password[1]: name, password[0]: name}
+    _read = dict(variables), found
     return found
+
+
+_Form = tuple[str, int, list[tuple[int, str]]]
+_read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
+"""The environment as it was read last, and the secrets in it."""
