@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from agentlab.core import codec
 from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.files import LARGE, read_bytes, replace_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
+from agentlab.core.strict_json import load_json
 from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, unit
 from agentlab.memory.exact import VectorTable
 from agentlab.memory.tagged_log import Entry, TaggedLog, append, written
@@ -137,7 +137,7 @@ def _read_vectors(path: Path) -> dict[str, Vector]:
     vectors: dict[str, Vector] = {}
     for line in read_bytes(path, LARGE).split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError):
-            key, packed = codec.loads(line)
+            key, packed = load_json(line)
             vectors[key] = from_bytes(base64.b64decode(packed))
     return vectors
 

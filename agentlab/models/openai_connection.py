@@ -17,8 +17,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentlab.core import codec
 from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFault, Unreachable
+from agentlab.core.strict_json import dump_json
 from agentlab.core.version import __version__
 from agentlab.models.bounded_http import BoundedBody, BoundedClient
 from agentlab.models.keys import KeyRing
@@ -70,7 +70,7 @@ class Connection:
         if ticket is not None:
             ticket.mark_sent(key)
         try:
-            response = await client.post(self._address(path), codec.dumps(body), {"Authorization": f"Bearer {key}"})
+            response = await client.post(self._address(path), dump_json(body), {"Authorization": f"Bearer {key}"})
             try:
                 if ticket is not None:
                     ticket.observe_headers(response.headers)

@@ -26,11 +26,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from agentlab.core import codec
 from agentlab.core.errors import DatasetError
 from agentlab.core.files import lines_of, open_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
+from agentlab.core.strict_json import load_json
 from agentlab.evals.store.measures import LARGEST
 from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
 
@@ -118,7 +118,7 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
         else:
             for line in itertools.islice(lines_of(lines), rows):
                 with contextlib.suppress(ValueError):
-                    row = codec.loads(line)
+                    row = load_json(line)
                     found += row if isinstance(row, dict) else ()
     return [key for key in dict.fromkeys(found) if key not in KEYS]
 
@@ -213,7 +213,7 @@ def _value(name: str, cell: str, file: Path, line: int) -> Any:
     kind = "a JSON list" if name == "passages" else "a number"
     try:
         if name == "passages":
-            return codec.loads(cell.encode())
+            return load_json(cell.encode())
         number = float(cell)
         if math.isfinite(number):
             return int(number) if number.is_integer() else number

@@ -23,12 +23,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from agentlab.core import codec
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event, ModelCall, revive, to_row
 from agentlab.core.files import HeldFile, lines_of
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
-from agentlab.core.strict_json import parse_json
+from agentlab.core.strict_json import load_json, parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.rows import Play, encode_line
 from agentlab.wire.keys import settings_of
@@ -140,7 +139,7 @@ class Lines:
         for packed in self._places.get(take, ()):
             file, place = self.files[packed >> 48], packed & (1 << 48) - 1
             try:
-                yield codec.loads(file.at(place).readline())
+                yield load_json(file.at(place).readline())
             except ValueError as problem:
                 raise RunError(f"{file.path}: at byte {place}: {problem}") from None
 
