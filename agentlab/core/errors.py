@@ -51,7 +51,7 @@ class Terminated(BaseException):
 
 
 class ConfigError(AgentlabError):
-    pass
+    """A spec, flag, environment variable or name that cannot be used."""
 
 
 class MissingExtra(ConfigError):
@@ -69,7 +69,7 @@ def needs(what: str, extra: str) -> Iterator[None]:
 
 
 class CannotAnswer(ConfigError):
-    pass
+    """A model that was named and cannot be had, now that it is to be asked."""
 
 
 class DatasetError(AgentlabError):
@@ -80,7 +80,7 @@ class DatasetError(AgentlabError):
 
 
 class RunError(AgentlabError):
-    pass
+    """A run folder that cannot be used or continued."""
 
 
 class RecordingError(AgentlabError):
@@ -96,7 +96,7 @@ class NotRecorded(AgentlabError):
 
 
 class WeightsError(AgentlabError):
-    pass
+    """Model weights that cannot be fetched or are not the pinned bytes."""
 
 
 ENDS_RUN = (RecordingError, WeightsError, CannotAnswer)
@@ -104,7 +104,7 @@ ENDS_RUN = (RecordingError, WeightsError, CannotAnswer)
 
 
 class MemoryUnavailable(AgentlabError):
-    pass
+    """The store behind a memory is gone or does not answer; it may come back."""
 
 
 class ToolError(AgentlabError):
@@ -119,7 +119,7 @@ class ModelError(AgentlabError):
 
 
 class Retryable(ModelError):
-    pass
+    """The same call may go through later."""
 
 
 class RateLimited(Retryable):
@@ -131,20 +131,20 @@ class RateLimited(Retryable):
 
 
 class Unreachable(Retryable):
-    pass
+    """No answer: connection refused or lost, time-out."""
 
 
 class ServerFault(Retryable):
-    pass
+    """The provider answered that it failed (HTTP 5xx)."""
 
 
 class ContextOverflow(ModelError):
-    pass
+    """The request is longer than the model can read."""
 
 
 class Refused(ModelError):
-    pass
+    """A key, permission or quota problem (HTTP 401, 402, 403)."""
 
 
 class BadRequest(ModelError):
-    pass
+    """The provider will not take this request."""

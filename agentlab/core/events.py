@@ -197,15 +197,8 @@ class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
 
     @property
     def work(self) -> Any:
-        return [
-            "memory",
-            self.backend,
-            self.op,
-            self.text,
-            self.replaces,
-            self.written,
-            [fact.id for fact in self.facts],
-        ]
+        ids = [fact.id for fact in self.facts]
+        return ["memory", self.backend, self.op, self.text, self.replaces, self.written, ids]
 
 
 class Decision(Event, frozen=True, kw_only=True, tag="decision"):

@@ -95,8 +95,7 @@ def as_messages(given: Any) -> tuple[Message, ...]:
     """A text as one user message, messages as they are; TypeError, with what is taken, for anything else."""
     if isinstance(given, str):
         return (Message(role="user", text=given),)
-    is_several = type(given) is list or (isinstance(given, Iterable) and not isinstance(given, Mapping))
-    messages = tuple(given) if is_several else (given,)
+    messages = tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
     for message in messages:
         if not isinstance(message, Message) or message.role not in ROLES or not isinstance(message.text, str):
             roles = ", ".join(ROLES)

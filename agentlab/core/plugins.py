@@ -24,22 +24,14 @@ from typing import Any
 from agentlab.core.errors import AgentlabError, ConfigError
 
 ROOMS = {
-    "flows": "flow",
-    "models": "model provider",
-    "models.embedders": "embedder provider",
-    "memory": "memory backend",
-    "tools": "tool",
-    "evals.scorers": "scorer",
+    "flows": ("flow", "respond"),
+    "models": ("model provider", "connect"),
+    "models.embedders": ("embedder provider", "connect"),
+    "memory": ("memory backend", "connect"),
+    "tools": ("tool", "spec", "run"),
+    "evals.scorers": ("scorer", "score", "metrics"),
 }
-_VERBS = {
-    "flows": ("respond",),
-    "models": ("connect",),
-    "models.embedders": ("connect",),
-    "memory": ("connect",),
-    "tools": ("spec", "run"),
-    "evals.scorers": ("score", "metrics"),
-}
-"""What a thing of the room can do; the file of the room is known by the first."""
+"""The name of a thing of the room, and what it can do; the file of the room is known by the first of that."""
 _TOOL = re.compile(r'^@tool\(.*?^async def (\w+).*?"""(.*?)(?:"""|\n)', re.MULTILINE | re.DOTALL)
 LISTED = 40
 LONGEST_NAME = 200
@@ -59,7 +51,7 @@ def _ours(room: str) -> dict[str, tuple[str, str]]:
     """What we have in a room: the module it stands in, and the first line of its docstring."""
     found: dict[str, tuple[str, str]] = {}
     folder = Path(__file__).parents[1].joinpath(*room.split("."))
-    verb = _VERBS[room][0]
+    verb = ROOMS[room][1]
     defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
     for file in [*folder.glob("[a-z]*.py"), *folder.glob("[a-z]*/__init__.py")]:
         source = file.read_text(encoding="utf-8")
@@ -83,25 +75,25 @@ def resolve(room: str, name: str) -> Any:
     if name in (ours := _ours(room)):
         found = importlib.import_module(ours[name][0])
         return getattr(found, name) if room == "tools" else found
-    what = f"{ROOMS[room]} {name!r}"
+    what = f"{ROOMS[room][0]} {name!r}"
     for entry in _declared().select(group=f"agentlab.{room}", name=name):
-        return _checked(room, what, _loaded(what, entry.load))
+        return _loaded(room, what, entry.load)
     module, _, attribute = name.partition(":")
     own = Path(module if module.endswith(".py") else f"{module}.py")
     if own.is_file():
-        return _checked(room, what, _loaded(what, lambda: _run_file(own, attribute)))
+        return _loaded(room, what, lambda: _run_file(own, attribute))
     if own.name == module or "/" in module:
         raise ConfigError(f"cannot load the {what}: there is no file {own}, seen from the current folder")
     if "." in module or attribute:
-        return _checked(room, what, _loaded(what, lambda: _import(module, attribute)))
-    raise ConfigError(unknown(ROOMS[room], name, names(room)))
+        return _loaded(room, what, lambda: _import(module, attribute))
+    raise ConfigError(unknown(ROOMS[room][0], name, names(room)))
 
 
 def provider(room: str, name: str) -> tuple[Any, str]:
     """The module behind the first part of `provider/name`, and the rest; raises ConfigError as `resolve` does."""
     first, slash, rest = name.partition("/")
     if not slash or not rest:
-        raise ConfigError(f"{name!r} is not a {ROOMS[room].split()[0]} name; it has the form provider/name")
+        raise ConfigError(f"{name!r} is not a {ROOMS[room][0].split()[0]} name; it has the form provider/name")
     return resolve(room, first), rest
 
 
@@ -133,9 +125,9 @@ def _import(module: str, attribute: str) -> Any:
     return getattr(found, attribute) if attribute else found
 
 
-def _loaded(what: str, load: Callable[[], Any]) -> Any:
+def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
     try:
-        return load()
+        found = load()
     except AgentlabError:
         raise
     except (ImportError, AttributeError, SyntaxError) as problem:
@@ -145,11 +137,8 @@ def _loaded(what: str, load: Callable[[], Any]) -> Any:
         raise ConfigError(
             f"cannot load the {what}: {type(problem).__name__}: {problem} ({Path(frame.filename).name}:{frame.lineno})"
         ) from None
-
-
-def _checked(room: str, what: str, found: Any) -> Any:
     # A flow may be a function, too; who plays it looks closer.
-    for verb in () if room == "flows" else _VERBS[room]:
+    for verb in () if room == "flows" else ROOMS[room][1:]:
         if not hasattr(found, verb):
             raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
     return found

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
+from agentlab.core.jsonl import explain
 from agentlab.core.messages import Usage
 from agentlab.core.strict_json import parse_yaml
 
@@ -23,6 +24,11 @@ class Price(BaseModel):
     input: float = Field(ge=0)
     cached_input: float | None = Field(None, ge=0, description="where not given, cached tokens cost what others cost")
     output: float = Field(ge=0)
+
+
+class _File(BaseModel):
+    dated: Any = "undated"
+    models: dict[str, Price]
 
 
 class PriceTable:
@@ -67,15 +73,9 @@ def load_prices(path: str | None = None) -> PriceTable:
 
 def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
     try:
-        data: Any = parse_yaml(text)
-        prices = {str(name): Price.model_validate(price) for name, price in data["models"].items()}
-        return str(data.get("dated", "undated")), prices
+        table = _File.model_validate(parse_yaml(text))
     except ValidationError as problem:
-        first = problem.errors()[0]
-        raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigError(f"{where}: {explain(problem, _File)}") from None
     except ValueError as problem:
         raise ConfigError(f"{where}: {problem}") from None
-    except (KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            f"{where}: a price table has `dated` and, under `models`, a name with input and output"
-        ) from None
+    return str(table.dated), table.models

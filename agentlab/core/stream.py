@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import ClassVar
 
 from msgspec import Struct
 
@@ -26,61 +25,55 @@ log = logging.getLogger(__name__)
 class Item(Struct, frozen=True):
     """What all items of a stream share."""
 
-    name: ClassVar[str]
     turn: int
 
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
 
-class TurnBegun(Item, frozen=True):
-    name = "turn_begun"
+
+class TurnBegun(Item, frozen=True, tag="turn_begun"):
     asked: UserTurn
 
 
-class StepBegun(Item, frozen=True):
+class StepBegun(Item, frozen=True, tag="step_begun"):
     """`event` is as it stands at the beginning: nothing has come of it yet. Decisions and notices begin nothing."""
 
-    name = "step_begun"
     event: Event
 
 
-class StepEnded(Item, frozen=True):
+class StepEnded(Item, frozen=True, tag="step_ended"):
     """`event` has the id it had when it began, and is now in the trace."""
 
-    name = "step_ended"
     event: Event
 
 
-class ToolProgress(Item, frozen=True):
+class ToolProgress(Item, frozen=True, tag="tool_progress"):
     """What a tool says while it works."""
 
-    name = "tool_progress"
     tool: str
     text: str
 
 
-class Noticed(Item, frozen=True):
+class Noticed(Item, frozen=True, tag="notice"):
     """What a flow tells; listeners may also ask for it by the notice's own name."""
 
-    name = "notice"
     event: Notice
 
 
-class ReplyText(Item, frozen=True):
+class ReplyText(Item, frozen=True, tag="reply_text"):
     """A further piece of the reply."""
 
-    name = "reply_text"
     text: str
 
 
-class ReplyTakenBack(Item, frozen=True):
+class ReplyTakenBack(Item, frozen=True, tag="reply_taken_back"):
     """What was said so far in this turn is no part of the reply: it led to a tool call, or its author begins anew."""
 
-    name = "reply_taken_back"
 
-
-class Done(Item, frozen=True):
+class Done(Item, frozen=True, tag="done"):
     """The end of a turn: its reply in full, or why there is none."""
 
-    name = "done"
     reply: Reply | None = None
     error: str | None = None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -49,9 +48,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     def agrees_with(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
         return all(
-            mine is theirs
-            if mine is None or theirs is None
-            else math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12)
+            mine is theirs if None in (mine, theirs) else math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12)
             for mine, theirs in zip(_values(self), _values(other), strict=True)
         )
 
@@ -156,9 +153,6 @@ class Trace:
     def totals(self, turn: int | None = None) -> Totals:
         return fold(self.events if turn is None else self.of_turn(turn))
 
-    def phases(self, turn: int | None = None) -> Mapping[str, Totals]:
-        return Costs.of(self.events if turn is None else self.of_turn(turn)).phases
-
     def latency(self, turn: int) -> float:
         return critical_path(self.of_turn(turn))
 
@@ -212,8 +206,7 @@ def seconds(count: float | None) -> str:
     return "time unknown" if count is None else f"{count:.2f} s"
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """What a trace came to, folded once: in all, by phase and by turn."""
 
     totals: Totals
@@ -256,12 +249,11 @@ def check_conservation(events: Sequence[Event], where: str) -> Costs:
     costs = Costs.of(events)
     work = [event for event in events if event.costed]
     answered = [(e, e.completion.usage) for e in work if isinstance(e, ModelCall) and e.completion is not None]
-    others = [event for event in work if not isinstance(event, ModelCall)]
     calls = Totals(
         llm_calls=len(answered),
-        embedding_calls=sum(e.texts for e in others if isinstance(e, EmbeddingCall)),
-        tool_calls=sum(isinstance(e, ToolRun) for e in others),
-        memory_ops=sum(isinstance(e, MemoryOp) for e in others),
+        embedding_calls=sum(e.texts for e in work if isinstance(e, EmbeddingCall)),
+        tool_calls=sum(isinstance(e, ToolRun) for e in work),
+        memory_ops=sum(isinstance(e, MemoryOp) for e in work),
         input_tokens=add_up([usage.input_tokens for _, usage in answered]),
         output_tokens=add_up([usage.output_tokens for _, usage in answered]),
         cached_tokens=add_up([usage.cached_tokens for _, usage in answered]),

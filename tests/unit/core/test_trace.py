@@ -39,7 +39,7 @@ from agentlab.core.messages import (
     from_json,
     to_json,
 )
-from agentlab.core.trace import Totals, Trace, check_conservation, critical_path, fold
+from agentlab.core.trace import Costs, Totals, Trace, check_conservation, critical_path, fold
 
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
 USAGE = Usage(input_tokens=10, output_tokens=2)
@@ -116,7 +116,7 @@ def test_phases_turns_and_calls_add_up_to_the_totals(rows):
         usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out, cached_tokens=tokens_in)
         trace.append(model_call(trace.next_id(), usage=usage, turn=turn, phase=phase, cost_usd=cost))
     trace.check()
-    assert sum((t.llm_calls for t in trace.phases().values()), 0) == len(rows)
+    assert sum((t.llm_calls for t in Costs.of(trace.events).phases.values()), 0) == len(rows)
 
 
 def test_every_kind_of_event_survives_its_row():

@@ -8,7 +8,7 @@ import pytest
 
 from agentlab.core.events import ModelCall, Notice
 from agentlab.core.messages import Message, ToolCall, UserTurn
-from agentlab.core.trace import Totals
+from agentlab.core.trace import Costs, Totals
 from agentlab.flows import rag_only, tools, tools_rag_fallback
 from agentlab.models.scripted import Scripted, call
 from support.doubles import BALL, OFFSIDE, ListIndex, session_over
@@ -244,5 +244,5 @@ async def test_a_rewritten_query_is_one_more_call_in_a_phase_of_its_own():
     await rag_only.respond(UserTurn(text="And how heavy is it?"), session)
     assert session.index.embedder.asked == [ASK.text, "weight of the ball"]
     assert [counts(session.trace.totals(turn)) for turn in (0, 1)] == [(1, 1, 0), (2, 1, 0)]
-    assert list(session.trace.phases(1)) == ["rewrite", "retrieve", "answer"]
+    assert list(Costs.of(session.trace.of_turn(1)).phases) == ["rewrite", "retrieve", "answer"]
     assert requests(session)[-1].messages[-1].text.endswith("And how heavy is it?")

@@ -10,7 +10,7 @@ import pytest
 from agentlab.core.errors import BadRequest, RateLimited, ServerFault, ToolError, Unreachable
 from agentlab.core.events import MemoryOp, ModelCall
 from agentlab.core.messages import ToolCall, ToolSpec
-from agentlab.core.trace import Totals, critical_path
+from agentlab.core.trace import Costs, Totals, critical_path
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted, call
 from support.doubles import OFFSIDE, FlatEmbedder, ListIndex, session_over
@@ -102,7 +102,7 @@ async def test_phases_follow_from_the_reply():
     session = session_over(FLOW, Scripted([call("t"), "Hi", "plan"]))
     for phase in (None, None, "plan"):
         await session.complete(HELLO, phase=phase)
-    assert list(session.trace.phases()) == ["select_tool", "answer", "plan"]
+    assert list(Costs.of(session.trace.events).phases) == ["select_tool", "answer", "plan"]
 
 
 async def test_tools_that_fail_become_messages():
@@ -180,7 +180,7 @@ async def test_memory_is_embedded_counted_and_charged_to_its_phases(tmp_path):
     assert revised.id != fact.id and await session.revise("never given", "x") is None
     totals = session.trace.totals()
     assert (totals.memory_ops, totals.embedding_calls) == (5, 5)
-    assert list(session.trace.phases()) == ["memory_read", "memory_write"]
+    assert list(Costs.of(session.trace.events).phases) == ["memory_read", "memory_write"]
     assert [event.written for event in session.trace.events if isinstance(event, MemoryOp)] == [
         True,
         False,
