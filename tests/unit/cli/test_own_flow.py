@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.messages import Passage
 from agentlab.models.scripted import Scripted
-from support.places import ROOT
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 SCRIPT = "loop: true\nreplies: ['Eight books at a time [1].']\n"
@@ -177,28 +175,3 @@ def test_the_estimate_of_a_replay_knows_that_it_is_one(folder, capsys):
     )
     assert main([*run, "--mode", "auto", "--out", "results/c"]) == 0
     assert "what is recorded is not asked again" in capsys.readouterr().out.splitlines()[0]
-
-
-@pytest.fixture
-def opened_labs(monkeypatch: pytest.MonkeyPatch):
-    """Closes the labs that an example leaves open, as a script's end does."""
-    labs: list[al.Lab] = []
-    made = al.Lab.__init__
-    monkeypatch.setattr(al.Lab, "__init__", lambda lab, *args, **keys: (labs.append(lab), made(lab, *args, **keys))[1])
-    yield
-    for lab in labs:
-        lab.close()
-
-
-def test_the_examples_of_the_readme_run_as_they_stand(folder, capsys, opened_labs):
-    own, script = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (folder / "my_flow.py").write_text(own)
-    (folder / "evals").mkdir()
-    laws = ROOT / "datasets" / "laws"
-    (folder / "evals" / "flows.yaml").write_text(f"datasets: ['{laws}']\nflows: [rag_only, ./my_flow.py]\n")
-    (folder / "datasets").mkdir()
-    (folder / "datasets" / "laws").symlink_to(laws)
-    exec(compile(script, "README.md", "exec"), found := {})
-    assert set(found["run"].turns["flow"]) == {"rag_only", "my_flow"} and found["run"].turns["error"].isna().all()
-    assert set(found["mine"].turns["flow"]) == {"rag_only", "respond"}
-    assert "Eight books at a time" in capsys.readouterr().out
