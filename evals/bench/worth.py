@@ -90,7 +90,7 @@ class Worth:
     memory: str
     fact: Fact
     written: int
-    """In which turn; 0 for what was there before."""
+    """The turn, counted from 0; -1 for a fact that was stored before."""
     read: set[Asked] = field(default_factory=set)
     lost: dict[Asked, float] = field(default_factory=dict)
     """What the measure lost without it."""
@@ -117,7 +117,7 @@ class Worth:
         if not older or newer.worth < 0 or not self.read & newer.read:
             return False
         apart = named(self.fact.text) ^ named(newer.fact.text)
-        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number >= newer.written):
+        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number > newer.written):
             return False
         return sum(lost for at, lost in self.lost.items() if lost < 0 or not holds(newer.fact, asked[at])) <= 0
 
@@ -156,8 +156,8 @@ def fact_worth(
     for name, facts in known.items():
         for fact in facts:
             key = memories[name], fact.fact.id
-            one = found.setdefault(key, Worth(key[0], fact.fact, fact.written or 0))
-            one.read |= {(name, turn - 1) for turn in fact.read}
+            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.written is None else fact.written))
+            one.read |= {(name, turn) for turn in fact.read}
     then = _scores(run, flow, measure)
     for number, (turn, part) in enumerate(_forks(known, memories, list(found))):
         WITHOUT.gone = frozenset(name for _, name in part)
@@ -167,7 +167,7 @@ def fact_worth(
         now = _scores(played, flow, measure)
         for name, facts in known.items():
             for fact in facts:
-                if (memories[name], fact.fact.id) in part and min(fact.read) - 1 == turn:
+                if (memories[name], fact.fact.id) in part and min(fact.read) == turn:
                     one = found[memories[name], fact.fact.id]
                     one.lost |= {at: then[at] - now[at] for at in now if at[0] == name and at[1] >= turn}
     given = {"mode": "auto", "recordings": str(out), "embedder": spec["embedder"]}
@@ -188,7 +188,7 @@ def _forks(
     turns: dict[tuple[str, str], set[int]] = defaultdict(set)
     for name, facts in known.items():
         for fact in facts:
-            turns[memories[name], fact.fact.id].add(min(fact.read) - 1)
+            turns[memories[name], fact.fact.id].add(min(fact.read))
     uses = Counter(name for _, name in keys)
     parts: dict[tuple[int, str], set[tuple[str, str]]] = defaultdict(set)
     taken: Counter[tuple[int, str]] = Counter()

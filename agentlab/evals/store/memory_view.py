@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Remembered:
-    """A fact, and what became of it; turns count from 1."""
+    """A fact, and what became of it; turns count from 0."""
 
     fact: Fact
     written: int | None = None
@@ -43,9 +43,9 @@ class MemoryView:
             for fact in op.facts:
                 known = self.facts.setdefault(fact.id, Remembered(fact))
                 if op.op == "recall":
-                    known.read.append(op.turn + 1)
+                    known.read.append(op.turn)
                 elif op.written:
-                    known.written = op.turn + 1
+                    known.written = op.turn
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
 
