@@ -1,4 +1,4 @@
-"""`agentlab chat`: a conversation with a flow in the terminal, and the commands that are typed into it."""
+"""`agentlab chat`: a conversation with a flow in the terminal, and the commands to type into it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,10 @@ from agentlab.lab.saving import BROKEN_OFF, RECORDED, STORED
 from agentlab.models import weights
 
 log = logging.getLogger(__name__)
-COMMANDS = {
-    "/flow": "go on with another flow: /flow tools; alone it lists them",
-    "/model": "go on with another model: /model openai/gpt-5-mini; alone it names the one that answers",
-    "/memory": "what is remembered; /memory WORD only what has the word in it",
-    "/canvas": "the last canvas again",
-    "/fork": "go on after an earlier turn, also under another flow: /fork 2 tools; alone it lists the turns",
-    "/trace": "every step of the last turn; /trace all of the whole chat",
-    "/reset": "begin a new conversation; memory stays",
-    "/save": "write the conversation as a data set that replays: /save FOLDER",
-    "/quit": "end the chat",
-    "/help": "this list",
-}
 
 
 class TerminalChat:
-    """One chat at a time, of the flow and the model that were chosen last."""
+    """One chat at a time, with the flow and the model that were chosen last."""
 
     def __init__(self, lab: Lab, flow: str, options: dict[str, Any], folder: Path, speaker: tuple[str, str]) -> None:
         self.screen = Screen()
@@ -59,7 +47,7 @@ class TerminalChat:
         self._chat = self._opened(flow)
 
     def talk(self, read: Callable[[], str]) -> None:
-        """Until the input ends, or /quit is typed."""
+        """Talk until the input ends or the user types /quit."""
         self.screen.dim(f"{self._chat.variant.label} on {self._chat.variant.model}; /help lists the commands")
         with self._interrupts:
             while True:
@@ -72,18 +60,18 @@ class TerminalChat:
                     break
                 if text.split(maxsplit=1)[:1] == ["/quit"]:
                     break
-                self._hear(text)
-            # What is on its way to memory arrives, unless that takes the user too long.
+                self._handle_line(text)
+            # Wait for memory writes; Ctrl-C skips them.
             self._interrupts.forget()
             with contextlib.suppress(KeyboardInterrupt), self.screen.at_work(), self._interrupts.taken():
                 self._lab.loop.wait(self._chat.close())
 
-    def _hear(self, text: str) -> None:
+    def _handle_line(self, text: str) -> None:
         self._interrupts.forget()
         try:
             if text.startswith("/"):
                 with self.screen.at_work(), self._interrupts.taken():
-                    self._obey(*text.split(maxsplit=1))
+                    self._run_command(*text.split(maxsplit=1))
             elif text:
                 self._say(text)
         except AgentlabError as problem:
@@ -91,7 +79,7 @@ class TerminalChat:
         except KeyboardInterrupt:
             self.screen.broken_off()
         except Exception as failure:
-            # A flow somebody is still writing, or a provider that went down: a line, and the chat goes on.
+            # A flow under construction or a provider that is down costs a line, not the chat.
             log.debug("the turn failed", exc_info=True)
             self.screen.problem(f"{type(failure).__name__}: {failure}")
 
@@ -109,85 +97,96 @@ class TerminalChat:
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, numbers(self._chat.trace, turn))
 
-    def _obey(self, command: str, argument: str = "") -> None:
-        handler = getattr(self, f"_do_{command[1:]}", None) if command in COMMANDS else None
-        if handler is None:
+    def _run_command(self, command: str, argument: str = "") -> None:
+        if command not in COMMANDS:
             raise ConfigError(plugins.unknown("command", command, COMMANDS))
-        handler(argument.strip())
-
-    def _do_help(self, argument: str) -> None:
-        for name, does in COMMANDS.items():
-            self.screen.dim(f"{name:8} {does}")
+        COMMANDS[command](self, argument.strip())
 
     def _do_flow(self, name: str) -> None:
+        """switch to another flow: /flow tools; alone it lists the flows"""
         if not name:
             self.screen.dim(", ".join(variant.label for variant in self._lab.bench.variants))
             return
         self._lab.bench.variant(name)
-        self._go_on(name)
+        self._switch(name)
 
     def _do_model(self, name: str) -> None:
+        """switch to another model: /model openai/gpt-5-mini; alone it names the current one"""
         if name:
             if (local := name.removeprefix("local/")) in weights.names("chat") and not weights.is_present(local):
                 raise ConfigError(f"{name} is not on this machine: agentlab pull {local}")
-            # One that cannot be had is said now, and the chat stays as it is.
+            # Fail now if the model is unavailable, and keep the chat as it is.
             self._lab.loop.wait(self._lab.bench.model(name))
             self._model = name
-            self._go_on(self._chat.variant.label)
+            self._switch(self._chat.variant.label)
         else:
             self.screen.dim(self._chat.variant.model)
 
     def _do_memory(self, argument: str) -> None:
+        """list stored facts; /memory WORD lists those that contain the word"""
         facts = [fact for fact in self._chat.facts_sync() if argument.lower() in fact.text.lower()]
         for fact in facts:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:
             variant = self._chat.variant
             has_memory = variant.memory is not None or variant.says("facts") is not None
-            found = f"nothing is remembered{f' that has {argument!r} in it' if argument else ''}"
-            self.screen.dim(found if has_memory else f"{variant.label} has no memory")
+            none = f"no stored facts{f' contain {argument!r}' if argument else ''}"
+            self.screen.dim(none if has_memory else f"{variant.label} has no memory")
 
     def _do_canvas(self, argument: str) -> None:
+        """show the last canvas again"""
         if self.screen.canvas:
             self.screen.show_canvas()
         else:
-            self.screen.dim("there is no canvas yet; the flow ego writes one")
+            self.screen.dim("no canvas yet; the flow ego writes one")
 
     def _do_trace(self, argument: str) -> None:
+        """show every step of the last turn; /trace all of every turn"""
         turns = self._chat.trace.turns()
         if not turns:
-            raise ConfigError("nothing was said yet, so there is no trace")
+            raise ConfigError("no trace yet: the chat has no turn")
         for turn in turns if argument == "all" else [max(turns)]:
             if argument == "all":
-                self.screen.dim(f"turn {turn + 1}")
+                self.screen.dim(f"turn {turn}")
             self.screen.tree(self._chat.trace.steps(turn))
 
     def _do_reset(self, argument: str) -> None:
+        """start a new conversation; memory stays"""
         self._chat.reset_sync()
         self.screen.canvas = ""
         self.screen.dim("a new conversation; memory stays")
 
     def _do_fork(self, argument: str) -> None:
+        """answer again from a turn on, also with another flow: /fork 2 tools; alone it lists the turns"""
         turn, _, flow = argument.partition(" ")
         if not argument and self._chat.said:
-            for number, row in enumerate(self._chat.said, 1):
+            for number, row in enumerate(self._chat.said):
                 self.screen.dim(f"{number:3}  {shorten(one_line(row.user))}")
             return
         if not turn.isdecimal():
-            raise ConfigError("name the turn to go on after: /fork 2, or /fork 2 tools")
+            raise ConfigError("name the first turn to answer again: /fork 2, or /fork 2 tools")
         flow = flow.strip() or self._chat.variant.label
         self._lab.bench.variant(flow)
-        self._go_on(flow, self._chat.turns_until(int(turn)))
+        self._switch(flow, self._chat.turns_until(int(turn)))
 
     def _do_save(self, argument: str) -> None:
+        """export the conversation as a data set that replays: /save FOLDER"""
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
-        broken = [number for number, row in enumerate(self._chat.said, 1) if BROKEN_OFF in row.metadata]
-        if broken and broken[0] < len(self._chat.said):
-            self.screen.dim(f"turn {broken[0]} was broken off: a replay knows its text alone, and may miss later calls")
+        broken = [number for number, row in enumerate(self._chat.said) if BROKEN_OFF in row.metadata]
+        if broken and broken[0] + 1 < len(self._chat.said):
+            self.screen.dim(f"turn {broken[0]} was cancelled: a replay has only its text, and may miss later calls")
 
-    def _go_on(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
+    def _do_quit(self, argument: str) -> None:
+        """end the chat"""
+
+    def _do_help(self, argument: str) -> None:
+        """list the commands"""
+        for name, command in COMMANDS.items():
+            self.screen.dim(f"{name:8} {command.__doc__}")
+
+    def _switch(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
         self._lab.loop.wait(self._chat.close())
         self._chat = self._opened(flow, begins_with)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
@@ -206,19 +205,23 @@ class TerminalChat:
             **self._options,
         )
         if begins_with:
-            self.screen.dim(f"{flow} goes on after turn {len(begins_with)}; memory is as it is now")
+            self.screen.dim(f"{flow} continues from turn {len(begins_with)}; memory is unchanged")
         elif earlier := len(chat.told.messages):
-            self.screen.dim(f"{flow} goes on after {earlier} messages; /reset begins a new conversation")
-        self._tell_of_other_memories(chat.variant.memory)
+            self.screen.dim(f"{flow} continues after {earlier} messages; /reset starts a new conversation")
+        self._report_other_memories(chat.variant.memory)
         return chat
 
-    def _tell_of_other_memories(self, backend: str | None) -> None:
-        """Say so where the folder holds what other backends remember, and nothing of this one."""
+    def _report_other_memories(self, backend: str | None) -> None:
+        """Report if the folder has facts of other backends and none of this one."""
         files = {name: getattr(plugins.resolve("memory", name), "KEPT_IN", name) for name in plugins.names("memory")}
         held = [name for name, file in files.items() if (self._folder / file).exists()]
         if backend is not None and held and backend not in held:
-            holds = f"{self._folder} holds the memory of {' and '.join(held)}, which {backend} does not read"
-            self.screen.dim(f"{holds}; --set memory={held[0]} goes on with it")
+            holds = f"{self._folder} has the memory of {' and '.join(held)}, which {backend} does not read"
+            self.screen.dim(f"{holds}; use it with --set memory={held[0]}")
+
+
+COMMANDS = {f"/{name[4:]}": do for name, do in vars(TerminalChat).items() if name.startswith("_do_")}
+"""What can be typed; the docstring of each is its help."""
 
 
 def chat(arguments: argparse.Namespace) -> None:
@@ -247,12 +250,12 @@ def chat(arguments: argparse.Namespace) -> None:
         label = plugins.label_of(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
         if is_new:
-            chat.screen.dim(f"{folder} is new: the conversation and what is remembered are kept there from now on")
+            chat.screen.dim(f"{folder} is new; the conversation and its memory are stored there")
         chat.talk(_reader())
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:
-    """Keep the folder to this chat until it ends, and a log in it; ConfigError where another one has it."""
+    """Lock the folder for this chat, and log into it; raise ConfigError if another chat has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
@@ -260,11 +263,11 @@ def _claim(folder: Path, stack: ExitStack) -> None:
     except Timeout:
         raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
     except OSError as problem:
-        raise ConfigError(f"{folder}: cannot keep the conversation here ({problem.strerror or problem})") from None
+        raise ConfigError(f"{folder}: cannot store the conversation here ({problem.strerror or problem})") from None
 
 
 def _reader() -> Callable[[], str]:
-    """Reads a line of the user's: with editing, history and completion on a terminal."""
+    """Return what reads a line of the user; on a terminal with editing, history and completion."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return input
     from prompt_toolkit import PromptSession

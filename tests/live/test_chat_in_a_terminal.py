@@ -54,7 +54,7 @@ def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
     chat.expect(">")
     chat.sendline("/quit")
     chat.expect(pexpect.EOF)
-    chat = terminal(flow, "goes on after")
+    chat = terminal(flow, "continues after")
     chat.sendline("Tell me a long story about a dog and a cat.")
     chat.expect(LINE_TAKEN)
     chat.expect(r"available|complete|recall|embed|context|history|attempt|memor")

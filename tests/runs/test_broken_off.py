@@ -78,5 +78,5 @@ def test_what_is_asked_again_after_the_provider_refused_replays(tmp_path, own_ho
 def test_save_says_which_turn_was_broken_off_before_others(typed):
     Path("stores.py").write_text(STORES)
     shown = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."]).splitlines()
-    told = [at for at, line in enumerate(shown) if line.startswith("turn 2 was broken off: a replay knows its text")]
+    told = [at for at, line in enumerate(shown) if line.startswith("turn 1 was cancelled: a replay has only its text")]
     assert len(told) == 1 and told[0] > next(at for at, line in enumerate(shown) if "late/spec.yaml" in line)

@@ -71,7 +71,7 @@ def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
 
 
 def test_a_new_memory_folder_is_said_to_be_new_the_first_time(typed):
-    told = "kept is new: the conversation and what is remembered are kept there from now on"
+    told = "kept is new; the conversation and its memory are stored there"
     assert told in typed("rag_only", ["Hello"], ["Hi."])
     assert "is new" not in typed("rag_only", ["Hello"], ["Hi."])
 

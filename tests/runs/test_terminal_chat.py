@@ -47,7 +47,7 @@ def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
 def test_the_conversation_is_there_again_and_can_be_left(typed):
     typed("rag_only", ["I am Anna."], ["Hello Anna."])
     shown = typed("rag_only", ["Who am I?", "/reset", "And now?"], ["Anna.", "Nobody."])
-    assert "rag_only goes on after 2 messages; /reset begins a new conversation" in shown
+    assert "rag_only continues after 2 messages; /reset starts a new conversation" in shown
     assert "a new conversation; memory stays" in shown
 
 
@@ -83,9 +83,9 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("/flow nowhere", "nowhere"),
         ("/model nobody/x", "nobody"),
         ("/model local/qwen2.5-coder-1.5b", "is not on this machine"),
-        ("/trace", "nothing was said yet"),
+        ("/trace", "no trace yet"),
         ("/save", "nothing to save"),
-        ("/canvas", "there is no canvas yet"),
+        ("/canvas", "no canvas yet"),
         ("/memory", "rag_only has no memory"),
         ("/help", "/quit    end the chat"),
         ("^C", "Ctrl-D or /quit ends the chat"),
@@ -126,13 +126,13 @@ def test_facts_of_one_chat_are_listed_in_the_next(typed):
 def test_the_layered_agents_own_memory_is_listed_and_can_be_narrowed_to_a_kind(typed):
     replies = [plan(complexity="simple"), '{"chat": "Lovely.", "canvas": ""}']
     off = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}]']
-    assert "nothing is remembered" in typed("ego", ["/memory"], replies, *off)
+    assert "no stored facts" in typed("ego", ["/memory"], replies, *off)
     typed("ego", ["I play the oboe."], replies, *off)
     listed = typed("ego", ["/memory"], replies, *off)
     assert "short-1" in listed and "[ego user] I play the oboe." in listed and "[ego response] Lovely." in listed
     narrowed = typed("ego", ["/memory Response"], replies, *off)
     assert "Lovely." in narrowed and "oboe" not in narrowed
-    assert "nothing is remembered" in typed("ego", ["/memory bassoon"], replies, *off)
+    assert "no stored facts" in typed("ego", ["/memory bassoon"], replies, *off)
 
 
 def test_the_canvas_is_rendered_and_shown_again(typed):

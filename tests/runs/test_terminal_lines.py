@@ -48,11 +48,11 @@ def test_fork_lists_the_turns_and_a_fork_can_be_forked_before_anything_is_said(t
         ["/fork", "How wide?", "How high?", "/fork", "/fork 1", "/fork 9", "/fork 1 tools", "And?", "/fork"],
         ["7.32 m"],
     ).splitlines()
-    assert "name the turn to go on after: /fork 2, or /fork 2 tools" in shown
-    assert [shown.count(line) for line in ("  1  How wide?", "  2  How high?", "  2  And?")] == [2, 1, 1]
+    assert "name the first turn to answer again: /fork 2, or /fork 2 tools" in shown
+    assert [shown.count(line) for line in ("  0  How wide?", "  1  How high?", "  1  And?")] == [2, 1, 1]
     assert "turn 9: this conversation has 1 turns so far" in shown
-    assert "rag_only goes on after turn 1; memory is as it is now" in shown
-    assert "tools goes on after turn 1; memory is as it is now" in shown
+    assert "rag_only continues from turn 1; memory is unchanged" in shown
+    assert "tools continues from turn 1; memory is unchanged" in shown
 
 
 def test_a_forked_layered_agent_does_not_know_what_was_said_after_the_fork(typed):
@@ -95,7 +95,7 @@ def test_a_forked_layered_agent_replays(typed, capsys):
 
 def test_memory_says_whether_there_is_nothing_in_it_or_none_at_all(typed):
     shown = typed("rag_only", ["/memory", "/flow chatbox", "/memory"], [CHOOSES_NONE])
-    assert "rag_only has no memory" in shown and "nothing is remembered" in shown
+    assert "rag_only has no memory" in shown and "no stored facts" in shown
 
 
 def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_on(typed):
@@ -103,8 +103,8 @@ def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_o
     shown = typed(
         "chatbox", ["/memory", "Who am I?"], [CHOOSES_NONE, CHOOSES_NONE, "Anna."], "--set", "memory=textfile"
     )
-    told = "kept holds the memory of sqlite, which textfile does not read; --set memory=sqlite goes on with it"
-    assert told in " ".join(shown.split()) and "nothing is remembered" in shown and "Anna." in shown.splitlines()
+    told = "kept has the memory of sqlite, which textfile does not read; use it with --set memory=sqlite"
+    assert told in " ".join(shown.split()) and "no stored facts" in shown and "Anna." in shown.splitlines()
     assert "does not read" not in typed("rag_only", ["Hello"], ["Hi."])
     shutil.rmtree("kept")
     assert "does not read" not in typed("chatbox", ["Hello"], TOLD)
