@@ -15,7 +15,7 @@ from agentlab.cli.comparing import show_pairs, show_verdict
 from agentlab.cli.options import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.progress import RunDisplay, fetch
 from agentlab.cli.say import say
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.data.lint import lint
 from agentlab.evals.compare.baselines import write_baseline
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             options |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **options)
         missed = _show_reuse(run)
-        show_comparison(run, arguments.all)
+        show_run(run, arguments.all)
     return 1 if missed or run.answered_nothing else 0
 
 

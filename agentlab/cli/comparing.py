@@ -1,4 +1,4 @@
-"""What the command line shows of pairs of flows, and of a gate's verdict."""
+"""Prints comparisons of flows, and the verdict of a gate."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import COSTS, brief, measure, primary_family
 from agentlab.lab.run import Run
 
-FLIPS_SHOWN = 10
-FLIPS_OF_A_MEASURE = 2
-SLICES_CALLED = 2
+MAX_FLIPS = 10
+MAX_FLIPS_OF_A_MEASURE = 2
+MAX_SLICES = 2
 
 
 def show_pairs(
-    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, everything: bool = False
+    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, show_all: bool = False
 ) -> None:
-    """The answers first; of each pair what it showed in a line, a table of what decides, and the turns that turned.
+    """Print the answers to claims, then of each pair a summary line, its primary measures and the flips.
 
-    `everything`: a row for every measure, and more turns.
+    With `show_all` print a row for every measure, and more flips.
     """
     console = new_console()
     for answer in answers:
@@ -43,47 +43,48 @@ def show_pairs(
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
         known = [name for name in comparison.primary if name not in unknown]
         print_line(
-            console, f"no difference shown in {', '.join(known)}" if known else "no deciding measure is known of both"
+            console,
+            f"no difference shown in {', '.join(known)}" if known else "no primary measure is known for both flows",
         )
-    parts = [f"only in a part of the turns: {part}" for part in comparison.slices[:SLICES_CALLED]]
+    parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):
         print_line(console, line)
-    turned = [(pair, _turned(pair, comparison.primary)) for pair in comparison.pairs]
+    turned = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
     wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
     rows = [said(run, wanted) for run in dict.fromkeys(runs)]
     for pair, own in turned:
-        _show_pair(console, pair, everything)
-        for line in _flipped(pair, own, rows, FLIPS_SHOWN if everything else 0):
+        _show_pair(console, pair, show_all)
+        for line in _flip_lines(pair, own, rows, MAX_FLIPS if show_all else 0):
             print_line(console, line)
         for d in pair.differences:
             if d.more:
                 needed = conversations_more(d.more)
-                print_line(console, f"{d.measure.name}: not shown; {needed} like these would show it")
-    told = f"* decides; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over a family of"
-    told += f" {max(1, comparison.family)}, all pairs together"
-    told += "; visible: the difference found in 80 % of such comparisons" if everything else ""
+                print_line(console, f"{d.measure.name}: not significant; about {needed} like these are needed")
+    told = f"* primary measure; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over"
+    told += f" {max(1, comparison.family)} tests of all pairs"
+    told += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
     print_line(console, told, "dim")
-    if not everything:
+    if not show_all:
         more = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
         folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
         steps = [(f"compare {folders} --all", f"{more} more measures, and more turns")]
-        print_commands(console, [*steps, (f"report {folders} -o run.html", "all of it as a page for the browser")])
+        print_commands(console, [*steps, (f"report {folders} -o run.html", "one page for the browser")])
 
 
-def _show_pair(console: Console, pair: Pair, everything: bool) -> None:
+def _show_pair(console: Console, pair: Pair, show_all: bool) -> None:
     print_line(console, str(pair), "bold")
-    names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "reading"]
-    columns = [*names, *(("p", "d_z", "visible") if everything else ())]
-    shown = [d for d in pair.differences if d.primary or everything]
+    names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "verdict"]
+    columns = [*names, *(("p", "d_z", "detectable") if show_all else ())]
+    shown = [d for d in pair.differences if d.primary or show_all]
     unknown = [d.measure.title for d in shown if d.kind == "unknown"]
     rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.kind != "unknown"]
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
-        print_line(console, f"not known of both: {', '.join(unknown)}")
+        print_line(console, f"unknown for A or B: {', '.join(unknown)}")
 
 
 def _row(d: Judgement) -> list[Cell]:
-    """A measure of a pair; what was shown is green or red."""
+    """Return the row of a measure; a significant verdict is green or red."""
     *cells, word = d.cells
     reading = Text(word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
     p = "-" if d.p is None else f"{d.p:.2g}"
@@ -91,20 +92,20 @@ def _row(d: Judgement) -> list[Cell]:
     return [d.measure.title + (" *" if d.primary else ""), *cells, reading, p, d_z, brief(d.visible)]
 
 
-def _turned(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
-    """Of what decides the turns that turned most, lost or gained, and those that cost most more."""
+def _flips_to_show(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
+    """Return the largest flips of primary measures, lost or gained; for costs the turns that cost most more."""
     found = []
     for name in (name for name in primary if name in pair.paired):
         for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
             own = [flip for flip in flips if flip.metric == name]
             if word == "lost" and pair[name].measure in COSTS:
-                own = worst(pair.paired[name], FLIPS_OF_A_MEASURE)
-            found += [(word, flip) for flip in own[:FLIPS_OF_A_MEASURE]]
+                own = worst(pair.paired[name], MAX_FLIPS_OF_A_MEASURE)
+            found += [(word, flip) for flip in own[:MAX_FLIPS_OF_A_MEASURE]]
     return found
 
 
-def _flipped(pair: Pair, shown: Sequence[tuple[str, Flip]], rows: Sequence[Said], most: int) -> Iterator[str]:
-    """Of the turns that are shown what was said, worst first, and why; then at most `most` others."""
+def _flip_lines(pair: Pair, shown: Sequence[tuple[str, Flip]], rows: Sequence[Said], most: int) -> Iterator[str]:
+    """Yield the replies of the chosen flips, worst first, with the reasons; then at most `most` other flips."""
     sides = [(pair.a, rows[0], pair.flows[0]), (pair.b, rows[-1], pair.flows[1])]
     for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
         own = [flip for of, flip in shown if of == word]
@@ -116,7 +117,7 @@ def _flipped(pair: Pair, shown: Sequence[tuple[str, Flip]], rows: Sequence[Said]
 
 
 def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
-    """At most 20 lines: the verdict, what decided it, what lost most, what to do. `explain`: what was replied there."""
+    """Print the verdict in at most 20 lines; with `explain` also the replies of the turns that lost most."""
     console = new_console()
     style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
     first, *rest = lines(verdict)
@@ -127,19 +128,19 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     moved = [judged for judged in verdict.judged if judged.kind == "worse" or judged in open_]
     moved = [judged for judged in moved if judged.paired.changed]
     if explain:
-        lost = [(judged, worst(judged.paired, FLIPS_SHOWN)) for judged in moved]
+        lost = [(judged, worst(judged.paired, MAX_FLIPS)) for judged in moved]
         rows = said(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})
         for judged, flips in lost:
             for line in told(flips, [(verdict.run_id, rows, judged.flow)]):
                 print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
-    elif moved and (flips := worst(moved[0].paired, FLIPS_OF_A_MEASURE)):
+    elif moved and (flips := worst(moved[0].paired, MAX_FLIPS_OF_A_MEASURE)):
         shown = "; ".join(map(str, flips))
         print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
     print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
 
 
 def reliabilities(run: Run) -> list[str]:
-    """Of a run of several epochs, for each quality that decides, how often a turn is right in all, or in one."""
+    """Return pass@k and pass^k of each primary quality, if the run has several epochs."""
     epochs = epochs_of(run)
     if epochs < 2:
         return []

@@ -1,4 +1,4 @@
-"""`agentlab doctor`: what this machine has and lacks, a line each, with the mend beside what is wrong."""
+"""`agentlab doctor`: lists what this machine has and lacks, one line each, with what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOM_NEEDED = 3e9
 
 
 def examine(arguments: argparse.Namespace) -> int:
-    """Print the findings; the exit code is 1 where the default run could not work here."""
+    """Print the list; return 1 if the default run cannot work on this machine."""
     healthy = True
     for good, line in _findings():
         say(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
@@ -44,7 +44,7 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield sys.version_info >= (3, 11), f"Python {version} (3.11 or newer is needed)"
     missing = [name for name in NEEDED if find_spec(name) is None]
-    yield not missing, f"packages: {'missing ' + ', '.join(missing) if missing else 'all there'}"
+    yield not missing, f"packages: {'missing ' + ', '.join(missing) if missing else 'complete'}"
     for module, extra in EXTRAS.items():
         if not _installed(module):
             yield None, f"extra not installed: {module} (pip install 'agentlab-harness[{extra}]')"
@@ -57,7 +57,7 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
         yield Path(own).is_file(), f"AGENTLAB_LOCAL_MODEL {own}"
     for name in weights.names():
         present = weights.is_present(name)
-        yield present or None, f"weights {name}: {'here' if present else f'not here (agentlab pull {name})'}"
+        yield present or None, f"weights {name}: {'installed' if present else f'missing (agentlab pull {name})'}"
     for provider, variables in KEYS.items():
         yield _keys(provider, variables)
     base_url = os.environ.get("OPENAI_BASE_URL")

@@ -24,7 +24,7 @@ def judge(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
     if model in run.header["models"].values():
-        say(f"{model} also wrote the replies, and a judge favours its own; --model names another")
+        say(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
     with CountDisplay() as display:
         standing = judge_run(
@@ -46,6 +46,6 @@ def judge(arguments: argparse.Namespace) -> None:
         waiting = {reply[1:] for reply in blank}
         chosen = [turn for turn in standing.next_to_label(arguments.suggest + len(waiting)) if turn not in waiting]
         fresh = add_rows(file, rows_to_label(run, chosen[: arguments.suggest]))
-        beside = f", beside {len(blank)} that wait for a label" if blank else ""
-        say(f"{fresh} replies to label are in {file}{beside}: fill in the column `label`, 0 to 1, and ask again")
+        beside = f", with {len(blank)} that have no label yet" if blank else ""
+        say(f"{fresh} replies to label are in {file}{beside}: fill in the column `label` (0 to 1), then judge again")
     say(f"next: agentlab compare {arguments.run}")

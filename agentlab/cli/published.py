@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentlab.cli.progress import CountDisplay
 from agentlab.cli.say import say
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.core.names import JUDGED
 from agentlab.evals.published.page import markdown, sections
@@ -27,9 +27,9 @@ def score(arguments: argparse.Namespace) -> None:
     with CountDisplay() as display:
         run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
     # What was asked for by name is shown.
-    show_comparison(run, arguments.all or bool(arguments.scorer))
+    show_run(run, arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
-        say(f"without {', '.join(judged)} now; agentlab judge {arguments.run} asks nothing again that was asked")
+        say(f"{', '.join(judged)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
 
 
 def _note(line: str) -> None:
@@ -43,12 +43,12 @@ def import_answers(arguments: argparse.Namespace) -> None:
     given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
     with CountDisplay() as display:
         run = import_predictions(source, out, **given, on_progress=display.update)
-    show_comparison(run, at_most=COMPARED_AT_ONCE)
+    show_run(run, at_most=COMPARED_AT_ONCE)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
     if arguments.out and len(arguments.packs) > 1:
-        raise ConfigError("--out keeps the run of one pack; leave it out, or name one pack")
+        raise ConfigError("--out takes one pack; leave it out, or name one pack")
     console, page, agrees = new_console(), [], True
     for folder in arguments.packs:
         found = reproduce_pack(folder, arguments.out, _note)

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentlab.cli.comparing import show_pairs
 from agentlab.cli.say import say, say_block
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.core.prices import load_prices
 from agentlab.core.shown import printable
@@ -42,7 +42,7 @@ def show(arguments: argparse.Namespace) -> None:
         for flow, conversation, epoch in dict.fromkeys(row.play for row in run.rows()):
             say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
     else:
-        show_comparison(run, arguments.all)
+        show_run(run, arguments.all)
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -64,7 +64,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.json:
         say_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
     else:
-        show_pairs(comparison, runs, claims, everything=arguments.all)
+        show_pairs(comparison, runs, claims, show_all=arguments.all)
 
 
 def cost(arguments: argparse.Namespace) -> None:

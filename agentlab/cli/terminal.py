@@ -1,4 +1,4 @@
-"""What the command line shows of runs and traces, as tables and lines."""
+"""Prints a run: its table, the recommendation, failures and the next commands."""
 
 from __future__ import annotations
 
@@ -21,81 +21,85 @@ from agentlab.evals.store.measures import summary_rows
 from agentlab.evals.store.rows import TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
-ERRORS_SHOWN = 3
-COMPARED_AT_MOST = 1_000_000
-"""Turns; a comparison holds every one in memory, a table of what is known of each flow does not."""
+MAX_ERRORS = 3
+MAX_COMPARED_TURNS = 1_000_000
+"""A comparison holds every turn in memory; the table of a run does not."""
 HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
-"""Rows of a run's table that are always shown; of these, less is better."""
+"""Rows that the table always has; less is better."""
 DETAILS = (
     *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
     *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
     *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
     *("rouge_l", "retrieval_ndcg", "context_precision"),
 )
-"""Scores that refine another one; `--all` shows them. What a scorer of the user's gives is shown always."""
+"""Scores that refine another one, shown with `--all`. Scores of the user's own scorers are always shown."""
 
 
-def show_comparison(run: Run, everything: bool = False, at_most: int = COMPARED_AT_MOST) -> None:
-    """The table of a run: one row a measure, one column a flow, intervals at 95 %; the headline, or `everything`.
+def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS) -> None:
+    """Print a run as a table: one row per measure, one column per flow, intervals at 95 %.
 
-    A run of more than `at_most` turns is not compared.
+    With `show_all` it has every measure. A run of more than `at_most` turns is not compared.
     """
     console = new_console()
     result = run.result
     verdict, comparison = decide(run) if result.turns <= at_most else (None, None)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
-    rows, zero, more = _rows_of(run, worse, everything)
+    rows, zero, more = _rows_of(run, worse, show_all)
     if run.answered_nothing and verdict:
-        _show_judgement(console, verdict)
+        _show_recommendation(console, verdict)
     else:
         print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
         if zero:
             print_line(console, f"0 everywhere: {'; '.join(zero)}")
         if verdict:
-            _show_judgement(console, verdict)
+            _show_recommendation(console, verdict)
             for line in (*reliabilities(run), *poor_turns(run)):
                 print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
-        print_line(console, f"{result.secrets} texts of this run held a secret; it was taken out (<secret>)", "red")
+        print_line(
+            console, f"{result.secrets} texts of this run contained a secret, which is replaced by <secret>", "red"
+        )
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.header["spec"]["mode"] in ("record", "auto"):
         print_line(
             console,
-            f"{away} turns were recorded without their memory, which a replay will have: --mode auto, once memory is"
-            " back, asks for what then differs.",
+            f"{away} turns were recorded while memory was unavailable; run again with --mode auto to record them",
         )
     worst = None
     if verdict:
         worst = worst_turn(run.figures())
-        if waiting := _waiting(run):
+        if waiting := _queueing_note(run):
             print_line(console, waiting)
     else:
-        print_line(console, f"{result.turns:,} turns are not compared in passing, which holds all of them in memory")
+        print_line(
+            console,
+            f"comparison skipped: {result.turns:,} turns may not fit in memory; run `agentlab compare {run.path}`",
+        )
     _show_failures(console, run, by_cause=verdict is not None)
     _show_next(console, run, worst, more)
 
 
-def _rows_of(run: Run, worse: set[tuple[str, str]], everything: bool) -> tuple[list[list[Cell]], list[str], int]:
-    """The rows of the table, what is 0 in every flow, and how many rows more there are."""
+def _rows_of(run: Run, worse: set[tuple[str, str]], show_all: bool) -> tuple[list[list[Cell]], list[str], int]:
+    """Return the rows of the table, the measures that are 0 in every flow, and the number of rows left out."""
     costs, scores = summary_rows(list(run.result.flows.values()))
     rows: list[list[Cell]] = []
     zero, more = [], 0
-    # Where there are none but these they are what the run was graded for.
+    # If a run has no other scores, these are what it was graded for.
     details = DETAILS if any(name not in DETAILS for name, *_ in scores) else ()
     findings = {name for name, *_ in scores if name not in details}
     for name, title, values in (*costs, *scores):
         if name not in findings and re.search(r"\d", told := " ".join(values)) and not re.search(r"[1-9]", told):
             zero.append(title)
-        elif name in findings or everything or name in HEADLINE_COSTS:
+        elif name in findings or show_all or name in HEADLINE_COSTS:
             rows.append([title, *_coloured(name, values, [(label, name) in worse for label in run.result.flows])])
         else:
             more += 1
     return rows, zero, more
 
 
-def _waiting(run: Run) -> str:
-    """What turns of a run that asked took by the clock, where that is half as much again as their latency, or more."""
+def _queueing_note(run: Run) -> str:
+    """Compare wall-clock time and latency of a turn; "" if they differ by less than half, or in a replay."""
     if run.result.mode not in ("live", "record"):
         return ""
     times = [(row.wall_seconds, row.latency_s) for row in run.figures()]
@@ -103,15 +107,15 @@ def _waiting(run: Run) -> str:
     wall, latency = (sum(column) / len(known) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
     if wall < max(1.5 * latency, latency + 0.1):
         return ""
-    told = f"a turn took {wall:.1f} s by the clock and {latency:.2f} s of latency, which leaves out waiting"
-    return f"{told} (for a busy model, for a retry) and work in the background"
+    seconds = f"a turn took {wall:.1f} s of wall-clock time and {latency:.2f} s of latency"
+    return f"{seconds}, which excludes waiting (busy model, retries) and background work"
 
 
 def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
-    """How many turns failed; why, where every turn may be read for that."""
+    """Print how many turns failed; with `by_cause` also the most frequent errors."""
     result = run.result
     for each in result.quarantined or ():
-        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume plays it again"
+        line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume runs it again"
         print_line(console, line, "red")
     failed = sum(flow.errors for flow in result.flows.values())
     causes = Counter[str]()
@@ -121,12 +125,12 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
         log = run.path / "run.log"
         more = f"; {log} has more" if log.exists() else ""
         print_line(console, f"{failed} of {result.turns} turns failed and score 0{more}{':' if causes else ''}", "red")
-    for error, times in causes.most_common(ERRORS_SHOWN):
+    for error, times in causes.most_common(MAX_ERRORS):
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 
 def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, str] | None, more: int) -> None:
-    """Why the run ended early, if it did, and commands that look closer, the worst turn first."""
+    """Print why the run stopped early, and commands that show more, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         why = "a budget is spent (or replies report no tokens, see run.log); continue with --resume and a larger one"
@@ -143,21 +147,21 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, s
             steps.append((f"show {folder} {conversation} --trace --flow {flow}", "every step of that flow"))
     if len(run.result.flows) > 1:
         steps.append((f"compare {folder}", "turn by turn, with p-values"))
-    steps.append((f"report {folder} -o run.html", "all of it as a page for the browser"))
+    steps.append((f"report {folder} -o run.html", "one page for the browser"))
     if more:
         steps.append((f"show {folder} --all", f"{more} more measures"))
     print_commands(console, steps)
 
 
-def _show_judgement(console: Console, verdict: Verdict) -> None:
-    """What to ship, and what that rests on, a line a pair."""
+def _show_recommendation(console: Console, verdict: Verdict) -> None:
+    """Print the recommendation and its reasons, a line per pair."""
     print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
     for note in verdict.notes:
         print_line(console, f"  {note}")
 
 
 def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
-    """Flows that were shown to be worse than the first one, or the first one than them, each with the measure."""
+    """Return the flows that are significantly worse than the other of their pair, each with the measure."""
     loser = {"B worse": "b", "B better": "a"}
     return {
         (getattr(pair, loser[d.word]), d.measure.name)
@@ -168,7 +172,7 @@ def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
 
 
 def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[Cell]:
-    """The best value green, what was shown to be worse red; terminals that show no colours leave them out."""
+    """Colour the best value green and significantly worse ones red; without colours the terminal drops them."""
     numbers = [float(found[0]) if (found := re.match(r"-?[\d.]+", value)) else None for value in values]
     known = [number for number in numbers if number is not None]
     cost = name in HEADLINE_COSTS

@@ -242,7 +242,7 @@ def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, caps
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
     shown = capsys.readouterr().out
     assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
-    assert "48 turns are not compared in passing" in shown
+    assert "comparison skipped: 48 turns" in shown
     assert "agentlab show run --all" in shown and "agentlab compare run" in shown
     monkeypatch.setattr("agentlab.lab.run.Run.figures", None)
     monkeypatch.setattr("agentlab.lab.run.Run.played", None)
@@ -285,7 +285,7 @@ def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_question
     assert main(["compare", str(ours.path), str(tmp_path / "theirs"), *flows]) == 0
     shown = capsys.readouterr().out
     assert "B worse" in shown
-    assert "not known of both: LLM calls / turn" in shown
+    assert "unknown for A or B: LLM calls / turn" in shown
     assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"
 
 

@@ -54,7 +54,7 @@ def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
     before = al.open_run(run).table()
     assert before.loc["judge_correct"].to_list() == [1, 0]
     assert main(["score", "run"]) == 0
-    assert "without judge_correct now; agentlab judge run asks nothing again" in capsys.readouterr().out
+    assert "judge_correct was dropped; `agentlab judge run` adds it again from recordings" in capsys.readouterr().out
     assert len(al.open_run(run).played()) == len(NAMES) * 2
     asked = len(model.asked)
     judged(run, model)

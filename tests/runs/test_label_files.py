@@ -72,7 +72,7 @@ def test_an_empty_file_is_a_new_one(ask):
 
 
 def test_replies_that_wait_for_a_label_are_not_chosen_again(ask, capsys):
-    for more, beside in (("5", ""), ("5", ", beside 5 that wait"), ("5", ", beside 10 that wait")):
+    for more, beside in (("5", ""), ("5", ", with 5 that have no label"), ("5", ", with 10 that have no label")):
         assert ask("--suggest", more) == 0
         fresh = 2 if "10" in beside else 5
         assert f"{fresh} replies to label are in labels.csv{beside}" in capsys.readouterr().out

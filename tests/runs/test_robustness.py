@@ -10,7 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError, DatasetError, RunError
 from agentlab.core.messages import Reply
 from agentlab.models.scripted import Scripted, call
@@ -136,7 +136,7 @@ def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path, c
     silent = Completion(message=Message(role="agent", text="x"))
     run = play(dataset, tmp_path / "run", silent, prices=str(table), budget={"usd": 5})
     assert (run.summary["status"], run.summary["turns"]) == ("partial", 1)
-    show_comparison(run)
+    show_run(run)
     assert "replies report no tokens" in capsys.readouterr().out
 
 
@@ -186,10 +186,10 @@ def test_a_file_where_the_run_should_go_is_one_line(dataset, tmp_path, out):
 
 
 def test_markup_in_names_is_shown_as_it_is(dataset, tmp_path, capsys):
-    from agentlab.cli.terminal import show_comparison
+    from agentlab.cli.terminal import show_run
 
     run = play(dataset, tmp_path / "[/run]", flows=[{"flow": "rag_only", "label": "a[red]b[/x]"}])
-    show_comparison(run)
+    show_run(run)
     assert "a[red]b[/x]" in capsys.readouterr().out
     assert "<img" not in al.open_run(run.path).traces["a[red]b[/x]", "c0", 0]._repr_markdown_()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import MemoryOp, ModelCall, Notice, ToolRun
 from agentlab.evals.store.measures import summary_rows
@@ -67,13 +67,13 @@ def test_turns_recorded_without_their_memory_are_named_and_can_be_recorded_again
         recorded = {"mode": mode, "recordings": str(tmp_path / "recordings")}
         return play(data, tmp_path / out, following(NOTING), "chatbox", **recorded)
 
-    show_comparison(again("record", "away"))
-    assert "6 turns were recorded without their memory" in capsys.readouterr().out
+    show_run(again("record", "away"))
+    assert "6 turns were recorded while memory was unavailable" in capsys.readouterr().out
     store.come_back()
     assert any(again("replay", "misses").turns["failed"])
     mended = again("auto", "mended")
-    show_comparison(mended)
-    assert marked(mended) == [] and "without their memory" not in capsys.readouterr().out
+    show_run(mended)
+    assert marked(mended) == [] and "memory was unavailable" not in capsys.readouterr().out
     replayed = again("replay", "replayed")
     check_sums(replayed)
     assert [*replayed.turns["reply"]] == [*mended.turns["reply"]]

@@ -128,7 +128,7 @@ class Standing:
         elif self._before:
             lines.append(f"{held_line(Agreement(**self._before['agreement']))}, as --labels said before")
         else:
-            lines.append("not held against people yet: --labels FILE --suggest 20 writes what to label")
+            lines.append("no human labels yet; `--labels FILE --suggest 20` writes replies to label")
         lines += [f"{name}: {told}" for name, told in self._people.items()]
         return "\n".join([*lines, *([f"decides nothing in a gate: {self.refused}"] if self.refused else [])])
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentlab.cli.parser import main
-from agentlab.cli.terminal import show_comparison
+from agentlab.cli.terminal import show_run
 from agentlab.evals.report.tables import print_table
 from support.small_runs import Answering, play, write_set
 
@@ -138,11 +138,11 @@ def test_best_is_green_and_shown_worse_red_only_on_a_terminal(tmp_path, own_home
     monkeypatch.setenv("COLUMNS", "1000")
     every = [(f"c{c:02}", t) for c in range(12) for t in range(2)]
     run = play(write_set(tmp_path / "set", 12), tmp_path / "run", Answering("right"), Answering("wrong", wrong=every))
-    show_comparison(run)
+    show_run(run)
     assert "\x1b" not in capsys.readouterr().out
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    show_comparison(run)
+    show_run(run)
     lines = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if "│" in line}
     best, worst = lines["answer_f1 (n=24)"].split("│")[2:4]
     assert re.search(r"\x1b\[32m *1\.00", best) and re.search(r"\x1b\[31m *0\.00", worst)

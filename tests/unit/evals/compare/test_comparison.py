@@ -66,7 +66,7 @@ def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, 
     assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
     assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
     assert main(["compare", str(tmp_path / "run")]) == 0
-    assert "answer_f1: not shown; 5 more conversations like these would show it" in capsys.readouterr().out
+    assert "answer_f1: not significant; about 5 more conversations like these are needed" in capsys.readouterr().out
 
 
 def test_all_pairs_of_one_question_are_one_family(data, tmp_path):

@@ -55,7 +55,7 @@ def test_a_broken_category_is_named_by_gate_and_compare_where_the_whole_gains_as
     main(["compare", str(before.path), str(after.path)])
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "no difference shown in answer_f1, failed"
-    assert out[1].startswith("only in a part of the turns: answer_f1 of answering (after) against answering (before)")
+    assert out[1].startswith("in a slice only: answer_f1 of answering (after) against answering (before)")
     assert "in category" in out[1]
     main(["compare", str(before.path), str(after.path), "--json"])
     assert json.loads(capsys.readouterr().out)["slices"]
