@@ -1,4 +1,4 @@
-"""The documentation: it is built strictly, links lead somewhere, code runs, and drawings say what flows do."""
+"""The documentation: a strict build, links, code that runs, and drawings that match recorded runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def generate() -> Any:
 
 
 class Links(HTMLParser):
-    """What a page leads to and loads, and the places in it that can be led to."""
+    """Links and loaded files of a page, and the anchors in it."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -203,3 +203,9 @@ def test_links_and_anchors_of_the_readme_lead_somewhere():
             if anchor:
                 headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
                 assert anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}, anchor
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_tests_that_a_page_names_exist(name):
+    named = re.findall(r"`(tests/[\w/*]+\.py)", (ROOT / name).read_text(encoding="utf-8"))
+    assert named and [path for path in named if not [*ROOT.glob(path)]] == []
