@@ -12,14 +12,13 @@ that was interrupted goes on.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlab.core.errors import RunError
@@ -29,7 +28,7 @@ from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Trace
 from agentlab.evals.judge.labels import ReplyKey
-from agentlab.evals.judge.rubrics import ORDERS, Rubric
+from agentlab.evals.judge.rubrics import ORDERS, Answer, Item, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
@@ -46,34 +45,6 @@ STRESS = ""
 VERDICT_TOKENS = 24
 Place = tuple[str, int, int]
 """Conversation, turn, epoch."""
-
-
-class Answer(Struct, frozen=True, kw_only=True):
-    """The place of an answer in a run."""
-
-    flow: str
-    conversation: str
-    turn: int
-    epoch: int
-
-    @property
-    def key(self) -> ReplyKey:
-        return self.flow, self.conversation, self.turn, self.epoch
-
-
-class Item(Answer, frozen=True, kw_only=True):
-    """One answer to judge."""
-
-    question: str
-    answer: str
-    references: tuple[str, ...] = ()
-    passages: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """A hash of everything that the judge sees."""
-        seen = [self.question, self.answer, self.references, self.passages]
-        return hashlib.blake2b(json.dumps(seen).encode(), digest_size=16).hexdigest()
 
 
 class Judgement(Answer, frozen=True, kw_only=True):
@@ -197,7 +168,7 @@ async def judge(
 async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: Item) -> Reply:
     verdicts: list[str | None] = []
     for order in ORDERS:
-        messages = rubric.messages(item.question, item.answer, item.references, item.passages, order)
+        messages = rubric.messages(item, order)
         said = await session.complete(
             messages, output_schema=rubric.schema_of_verdict, phase="judge", max_tokens=VERDICT_TOKENS
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
@@ -18,12 +18,41 @@ from agentlab.core.names import JUDGED
 from agentlab.core.plugins import unknown
 from agentlab.core.schemas import closed_object
 from agentlab.core.strict_json import parse_yaml
+from agentlab.evals.judge.labels import ReplyKey
 
 SHIPPED = Path(__file__).with_name("rubrics.yaml")
 FORM = 2
 """Raised when the wording of `messages` changes: it is part of a judge's identity."""
 Order = Literal["forward", "reverse"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse")
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The place of an answer in a run."""
+
+    flow: str
+    conversation: str
+    turn: int
+    epoch: int
+
+    @property
+    def key(self) -> ReplyKey:
+        return self.flow, self.conversation, self.turn, self.epoch
+
+
+class Item(Answer, frozen=True, kw_only=True):
+    """One answer to judge."""
+
+    question: str
+    answer: str
+    references: tuple[str, ...] = ()
+    passages: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that the judge sees."""
+        seen = [self.question, self.answer, self.references, self.passages]
+        return hashlib.blake2b(json.dumps(seen).encode(), digest_size=16).hexdigest()
 
 
 class Choice(BaseModel):
@@ -55,15 +84,13 @@ class Rubric(BaseModel):
     def schema_of_verdict(self) -> dict[str, Any]:
         return closed_object({"verdict": {"type": "string", "enum": list(self.choices)}})
 
-    def messages(
-        self, question: str, answer: str, references: Sequence[str], passages: Sequence[str], order: Order
-    ) -> tuple[Message, ...]:
+    def messages(self, item: Item, order: Order) -> tuple[Message, ...]:
         """What the judge is sent. All that is judged stands between marks, as data; in reverse order a judge that
         favours what comes first, or last, contradicts itself."""
-        shown = [("question", question)]
-        shown += [("reference", "\nor: ".join(references))] if "reference" in self.sees else []
-        shown += [("passages", "\n\n".join(passages) or "(none)")] if "passages" in self.sees else []
-        shown += [("answer", answer)]
+        shown = [("question", item.question)]
+        shown += [("reference", "\nor: ".join(item.references))] if "reference" in self.sees else []
+        shown += [("passages", "\n\n".join(item.passages) or "(none)")] if "passages" in self.sees else []
+        shown += [("answer", item.answer)]
         choices = [f"{name}: {choice.means}" for name, choice in self.choices.items()]
         if order == "reverse":
             shown, choices = [shown[0], *shown[:0:-1]], choices[::-1]
