@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -32,20 +32,9 @@ class Terminal(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
-        self.push_render_hook(_Encoder())
 
-
-class _Encoder(RenderHook):
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Encoded(renderable) for renderable in renderables]
-
-
-class _Encoded:
-    def __init__(self, renderable: ConsoleRenderable) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style, control in console.render(self._renderable, options):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
