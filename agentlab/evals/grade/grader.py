@@ -53,24 +53,18 @@ class NotSaid(Exception):
     """A scorer asked for what the source of an imported answer does not say."""
 
 
-Asked = tuple[Any, Sequence[str]]
-"""A scorer, and its metrics of a turn."""
-
-
-def asked_about(turn: Turn, scorers: Sequence[Any]) -> list[Asked]:
-    """Those that grade anything of the turn."""
-    return [(scorer, metrics) for scorer in scorers if (metrics := scorer.metrics(turn))]
-
-
 def grade(
-    path: Path, row: TurnRow, turn: Turn, asked: Sequence[Asked], outcome: TurnOutcome | None
+    path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
 ) -> dict[str, Graded]:
-    """What each of `asked_about(turn)` says of it, a turn of the run in `path`; `outcome` is None of one that failed.
+    """The scores of a turn of the run in `path`, by metric; `outcome` is None of one that failed.
 
     Raises RunError where a scorer fails.
     """
     scores: dict[str, Graded] = {}
-    for scorer, metrics in asked:
+    for scorer in scorers:
+        metrics = scorer.metrics(turn)
+        if not metrics:
+            continue
         if outcome is None:
             scores |= dict.fromkeys(metrics, Graded(0.0, f"the turn failed: {str(row.error)[:200]}"))
             continue
@@ -120,9 +114,6 @@ class Grader:
         if self.failure is not None:
             return None
         turn = conversation.turns[row.turn]
-        asked = asked_about(turn, self._scorers)
-        if not asked:
-            return {}
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
@@ -139,7 +130,7 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        work = functools.partial(grade, self._path, row, turn, asked, outcome)
+        work = functools.partial(grade, self._path, row, turn, self._scorers, outcome)
         try:
             return work() if self._only_computes else await asyncio.to_thread(work)
         except RunError as failure:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from agentlab.data.datasets import Dataset
-from agentlab.evals.grade.grader import NotSaid, asked_about, grade
+from agentlab.evals.grade.grader import NotSaid, grade
 from agentlab.evals.grade.sources import Sources
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
@@ -95,13 +95,13 @@ def grade_rows(
             sources.take(row, conversation)
             turn = conversation.turns[row.turn]
             scores: dict[str, Graded] = {}
-            for asked in asked_about(turn, scorers):
+            for scorer in scorers:
                 said: Any = None
                 if row.reply is not None:
-                    found = known | sources.known_to(asked[0])
+                    found = known | sources.known_to(scorer)
                     before, tools = conversation.turns[: row.turn], conversation.tools
                     said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **found)
-                scores |= grade(folder.path, row, turn, [asked], said)
+                scores |= grade(folder.path, row, turn, [scorer], said)
             numbers = dict(stored_numbers(row.published or {}))
             for name, places in stored.items():
                 if (row.conversation, row.turn) in places:
