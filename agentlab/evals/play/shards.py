@@ -31,7 +31,6 @@ from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder, locked
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import Pace, RunProgress
-from agentlab.evals.store.rows import place_of
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
@@ -210,7 +209,7 @@ class _Driver:
         return Played(
             flows=fold.flows,
             is_complete=all(played.is_complete for played in parts),
-            quarantined=sorted((apart for played in parts for apart in played.quarantined), key=place_of),
+            quarantined=sorted(apart for played in parts for apart in played.quarantined),
             limits=_of_all([played.limits for played in parts]),
         )
 

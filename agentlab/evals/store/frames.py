@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from msgspec import UNSET
+from pandas.api.types import is_numeric_dtype
 
 from agentlab.core.shown import as_cell, as_markdown, printable, utf8
 from agentlab.evals.store.rows import FlowSummary
@@ -33,14 +34,11 @@ class Frame(pd.DataFrame):
         """A plain frame with every text in it, names of rows and columns included, encoded."""
 
         def cell(value: Any) -> Any:
-            return encode(value) if isinstance(value, str) else encode(str(value)) if _is_nested(value) else value
+            nested = isinstance(value, (list, tuple, dict))
+            return encode(str(value)) if nested or isinstance(value, str) else value
 
         plain = pd.DataFrame(self)
-        texts = [not pd.api.types.is_numeric_dtype(kind) for kind in plain.dtypes]
-        columns = [
-            plain.iloc[:, place].map(cell) if is_text else plain.iloc[:, place] for place, is_text in enumerate(texts)
-        ]
-        frame = pd.concat(columns, axis=1) if columns else plain
+        frame: pd.DataFrame = plain.apply(lambda column: column if is_numeric_dtype(column.dtype) else column.map(cell))
         return frame.rename(index=cell, columns=cell)
 
     __repr__: Any = _shown("__repr__", printable)
@@ -56,10 +54,6 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None
     """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
     texts = [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
     return Frame(texts, columns=columns)
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, (list, tuple, dict))
 
 
 class RunTable(Frame):

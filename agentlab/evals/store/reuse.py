@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Totals, Trace
@@ -23,10 +24,8 @@ def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
     """The `recordings` part of `summary.json`; None for a live run."""
     if mode in ("live", IMPORTED):
         return None
-    causes: Counter[str] = Counter()
-    missed = sorted((each for flow in flows for each in flow.missed), key=lambda each: each[0])
-    for _, why, _ in missed:
-        causes.update(why)
+    missed = sorted((each for flow in flows for each in flow.missed), key=itemgetter(0))
+    causes = Counter(why for _, causes, _ in missed for why in causes)
     causes += Counter({"text to be graded": sum(flow.counts["ungraded"] for flow in flows)})
     if mode == "replay":
         causes += Counter({"outcome of a search or tool": sum(flow.counts["untimed"] for flow in flows)})
@@ -34,11 +33,7 @@ def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
     return Reuse(
         reused=sum(flow.counts["reused"] for flow in flows),
         new=sum(flow.counts["new"] for flow in flows),
-        billed=Billed(
-            input_tokens=paid.input_tokens,
-            output_tokens=paid.output_tokens,
-            cost_usd=paid.cost_usd,
-        ),
+        billed=Billed(input_tokens=paid.input_tokens, output_tokens=paid.output_tokens, cost_usd=paid.cost_usd),
         missing=causes.total() if mode == "replay" else 0,
         causes=dict(causes.most_common()),
         diverged=[first for _, _, first in missed],

@@ -225,17 +225,13 @@ class Reuse(Struct, frozen=True, kw_only=True):
     """The first of them in a conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
 
 
-class Quarantined(Struct, frozen=True):
+class Quarantined(Struct, frozen=True, order=True):
     """A conversation whose calls do not add up, and why; `--resume` plays it again."""
 
     flow: str
     conversation: str
     epoch: int
     cause: str
-
-
-def place_of(apart: Quarantined) -> Play:
-    return apart.flow, apart.conversation, apart.epoch
 
 
 class Summary(Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ class StoredRun:
         """`datasets` are those it was just played with, where they are at hand."""
         self.played_with = datasets
         self.folder = folder
+        self.path = folder.path
 
     @classmethod
     def open(cls, path: str | Path, *, regrade: bool = False) -> Self:
@@ -55,12 +56,8 @@ class StoredRun:
 
     def forget(self) -> None:
         """Read anew what is asked for from now on: rows were added."""
-        for name in {*self.__dict__} - {"played_with", "folder"}:
+        for name in {*self.__dict__} - {"played_with", "folder", "path"}:
             del self.__dict__[name]
-
-    @property
-    def path(self) -> Path:
-        return self.folder.path
 
     @property
     def header(self) -> Mapping[str, Any]:
