@@ -99,11 +99,11 @@ class RunFolder:
         if summary is not None:
             self.unseal()
         with self._writing(name):
-            text = _without_secrets(encode(content, indent=2), indent=2)
+            content, _ = secrets.scrubbed(json.loads(encode(content)))
             if name == "summary.json":
-                text = encode(sealed(self.path, json.loads(text), self._sealed_files()), indent=2)
+                content = sealed(self.path, content, self._sealed_files())
                 self._is_open = False
-            replace_file(self.path / name, text + "\n")
+            replace_file(self.path / name, encode(content, indent=2) + "\n")
             self._read_anew("header", "summary")
             if name == "summary.json":
                 self.is_sealed = True
@@ -266,12 +266,6 @@ class RunFolder:
     def ledger(self) -> Ledger:
         """The traces, each decoded when it is asked for."""
         return Ledger(self.held(CALLS))
-
-
-def _without_secrets(encoded: str, indent: int | None = None) -> str:
-    if secrets.scrub(encoded) == encoded:
-        return encoded
-    return encode(secrets.scrubbed(json.loads(encoded))[0], indent)
 
 
 def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:

@@ -23,8 +23,7 @@ _PLAYED = "take the folder from a copy, or run it again"
 
 def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, Any]:
     """The summary of the run in `folder` with its seal over `files`; raises OSError."""
-    content = {name: value for name, value in summary.items() if name != "seal"}
-    return {**content, "seal": {**_of_files(folder, files), "summary.json": _of_json(content)}}
+    return {**summary, "seal": _hashes(folder, summary, files)}
 
 
 def check_seal(
@@ -36,8 +35,7 @@ def check_seal(
         if header.get("sealed") and not regrade:
             raise RunError(f"{folder / 'summary.json'} lost its seal, so it was edited; {_SUMMARY.format(folder)}")
         return False
-    content = {name: value for name, value in summary.items() if name != "seal"}
-    found = {**_of_files(folder, files), "summary.json": _of_json(content)}
+    found = _hashes(folder, summary, files)
     for name in sorted({*seal, *found}):
         if seal.get(name) != found.get(name) and not (regrade and name == "summary.json"):
             was = "was edited" if name in found else "was deleted"
@@ -46,16 +44,13 @@ def check_seal(
     return True
 
 
-def _of_files(folder: Path, files: Iterable[HeldFile]) -> dict[str, str]:
-    return {file.path.relative_to(folder).as_posix(): _of_file(file) for file in files}
-
-
-def _of_file(file: HeldFile) -> str:
-    try:
-        return hashlib.file_digest(file.at(), "sha256").hexdigest()
-    except OSError as problem:
-        raise RunError(f"{file.path} cannot be read: {problem.strerror}") from None
-
-
-def _of_json(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _hashes(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, str]:
+    """SHA-256 of the files of a run, and of its summary without a seal."""
+    found = {}
+    for file in files:
+        try:
+            found[file.path.relative_to(folder).as_posix()] = hashlib.file_digest(file.at(), "sha256").hexdigest()
+        except OSError as problem:
+            raise RunError(f"{file.path} cannot be read: {problem.strerror}") from None
+    content = {name: value for name, value in summary.items() if name != "seal"}
+    return found | {"summary.json": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}

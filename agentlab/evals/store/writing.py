@@ -38,9 +38,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield scratch
         scratch.replace(path)
     except (OSError, CannotWrite) as problem:
-        shutil.rmtree(scratch, ignore_errors=True)
         why = problem.why if isinstance(problem, CannotWrite) else problem.strerror
         raise RunError(f"{path} cannot be written: {why}") from None
-    except BaseException:
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
