@@ -47,6 +47,7 @@ _Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.summary_file = path / "summary.json"
         self._failure: RunError | None = None
         self._is_open = False
         """Whether rows were written since there was a summary."""
@@ -175,10 +176,6 @@ class RunFolder:
         self._read_anew()
 
     # Reading.
-
-    @property
-    def summary_file(self) -> Path:
-        return self.path / "summary.json"
 
     def _sealed_files(self) -> list[HeldFile]:
         return [self._hold(self.path / "run.json"), *self.held(TURNS), *self.held(CALLS)]

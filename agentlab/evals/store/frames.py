@@ -111,6 +111,4 @@ def _cell(value: Any, ci95: tuple[float, float] | None) -> str:
         return "-"
     if ci95 is not None:
         return "{:.2f} [{:.2f}, {:.2f}]".format(value, *ci95)
-    if float(value).is_integer():
-        return f"{value:.0f}"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"

@@ -146,16 +146,14 @@ class StoredRun:
         played = [play for play in self.traces if play[1:] == (conversation, epoch)]
         views = {play[0]: MemoryView(f"{conversation} in {play[0]}", self.traces[play].events) for play in played}
         remembering = [label for label, view in views.items() if view.operations]
-        if flow is None and len(remembering) == 1:
-            flow = remembering[0]
         if not played:
             raise RunError(self._unknown(conversation, {play[1] for play in self.traces}))
-        if flow is None:
+        if flow is None and len(remembering) != 1:
             named = f"name one of {', '.join(remembering)} (--flow)" if remembering else "no flow remembered anything"
             raise RunError(f"{conversation}: {named}")
-        if flow not in views:
+        if flow is not None and flow not in views:
             raise RunError(plugins.unknown(f"flow that played {conversation}", flow, views))
-        return views[flow]
+        return views[flow or remembering[0]]
 
     @cached_property
     def _kept(self) -> list[TurnRow] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,16 +108,12 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
     """What a turn row says of the events of its turn."""
     costs = Costs.of(events)
-    recalled, away = 0, False
-    for event in events:
-        if isinstance(event, MemoryOp) and event.op == "recall":
-            recalled += sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in event.facts)
-        elif isinstance(event, Notice):
-            away |= event.name == MEMORY_UNAVAILABLE
+    recalled = chain.from_iterable(e.facts for e in events if isinstance(e, MemoryOp) and e.op == "recall")
+    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
     return {
         "totals": costs.totals,
         "latency_s": critical_path(events),
-        "memory_tokens": recalled,
+        "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
         "memory_unavailable": int(away),
         "phases": phase_sums(costs.phases),
     }
