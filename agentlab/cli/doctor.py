@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,10 +18,10 @@ from agentlab.models.keys import load_keys
 
 NEEDED = ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
 EXTRAS = {
-    "google.genai": "gemini",
+    "google-genai": "gemini",
     "mcp": "mcp",
     "pymongo": "mongo",
-    "sentence_transformers": "sentence-transformers",
+    "sentence-transformers": "sentence-transformers",
     "ipywidgets": "notebook",
     "jupyterlab": "notebook",
     "ddgs": "web",
@@ -43,11 +43,12 @@ def examine(arguments: argparse.Namespace) -> int:
 def _findings() -> Iterator[tuple[bool | None, str]]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield sys.version_info >= (3, 11), f"Python {version} (3.11 or newer is needed)"
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    installed = {str(each.name).lower().replace("_", "-") for each in metadata.distributions()}
+    missing = [name for name in NEEDED if name not in installed]
     yield not missing, f"packages: {'missing ' + ', '.join(missing) if missing else 'complete'}"
-    for module, extra in EXTRAS.items():
-        if not _installed(module):
-            yield None, f"extra not installed: {module} (pip install 'agentlab-harness[{extra}]')"
+    for package, extra in EXTRAS.items():
+        if package not in installed:
+            yield None, f"extra not installed: {package} (pip install 'agentlab-harness[{extra}]')"
     home = weights.home()
     there = home if home.exists() else home.parent if home.parent.exists() else home.anchor
     free = shutil.disk_usage(there).free
@@ -64,13 +65,6 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     if base_url:
         shown = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
         yield _answers(base_url), f"OPENAI_BASE_URL {shown}"
-
-
-def _installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package it is part of is not there
-        return False
 
 
 def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:
