@@ -13,7 +13,7 @@ import yaml
 
 from agentlab.cli.comparing import show_pairs, show_verdict
 from agentlab.cli.options import DEFAULT_SPEC, RECORDED_SPECS
-from agentlab.cli.progress import RunDisplay, fetch
+from agentlab.cli.progress import Display, fetch
 from agentlab.cli.say import say
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             if found := len(lint(dataset)):
                 say(f"{dataset.name}: {found} lint finding{'s' * (found > 1)}; run `agentlab lint {folder}`")
         fetch(lab.bench.local_weights())
-        with RunDisplay() as display:
+        with Display() as display:
             options: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
             options |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **options)
@@ -100,7 +100,7 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
         raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
     with Lab(arguments.run, **spec_overrides(arguments)) as lab:
         fetch(lab.bench.local_weights())
-        with RunDisplay() as display:
+        with Display() as display:
             return lab.gate_sync(
                 arguments.baseline,
                 margins=margins,

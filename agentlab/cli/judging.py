@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from agentlab.cli.progress import CountDisplay, fetch
+from agentlab.cli.progress import Display, fetch
 from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 from agentlab.evals.judge.labels import add_rows, read_labels
@@ -26,7 +26,7 @@ def judge(arguments: argparse.Namespace) -> None:
     if model in run.header["models"].values():
         say(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
-    with CountDisplay() as display:
+    with Display() as display:
         standing = judge_run(
             run,
             arguments.rubric,
@@ -34,7 +34,7 @@ def judge(arguments: argparse.Namespace) -> None:
             labels=arguments.labels,
             stress=arguments.known_answers,
             prepare=fetch,
-            on_progress=partial(display.update, "judged"),
+            on_progress=partial(display.count, "judged"),
             concurrency=arguments.concurrency,
             **given,
         )

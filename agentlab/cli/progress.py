@@ -1,9 +1,10 @@
-"""What the command line shows while something goes on: a run with its ETA, a turn step by step, downloads."""
+"""Shows the progress of runs, of other work and of downloads, and the steps of a turn."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Self
 
 import rich.progress as bars
@@ -14,28 +15,26 @@ from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.pace import RunProgress, time_left
+from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.models import weights
 
-WIDEST_TITLE = 44
+MAX_TITLE_WIDTH = 44
 SECONDS_BETWEEN_LINES = 10.0
 """Of progress in a log; on a terminal the bar moves all the time."""
-SECONDS_OF_PATIENCE = 1.0
-"""Before a bar is drawn of what asks no flow."""
+SHOW_BAR_AFTER_SECONDS = 1.0
+"""For work that runs no flow and is often done at once."""
 DRAWN_PER_SECOND = 5
 
 
-class _Display:
-    """Bars on stderr, so that tables on stdout can be piped; in a log a line now and then."""
+class Display:
+    """Bars on stderr, so that tables on stdout can be piped; without a terminal a line now and then."""
 
-    counted: type[bars.ProgressColumn] = bars.MofNCompleteColumn
-
-    def __init__(self) -> None:
+    def __init__(self, counted: type[bars.ProgressColumn] = bars.MofNCompleteColumn) -> None:
         self._console = Terminal(stderr=True)
         self._bars = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
-            self.counted(),
+            counted(),
             bars.TimeRemainingColumn(),
             bars.TextColumn("{task.fields[label]}", markup=False, table_column=Column(overflow="fold")),
             console=self._console,
@@ -43,7 +42,8 @@ class _Display:
             refresh_per_second=DRAWN_PER_SECOND,
         )
         self._tasks: dict[str, bars.TaskID] = {}
-        self._said = float("-inf")
+        self._paces: dict[str, Pace] = {}
+        self._last_line = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -58,34 +58,28 @@ class _Display:
             self._tasks[what] = self._bars.add_task(what, total=total, label="")
         self._bars.update(self._tasks[what], completed=done, total=total, label=label)
 
-    def _log(self, line: str, is_last: bool) -> None:
-        """Without a terminal rich draws only once; a log of a CI job still wants to see that something moves."""
-        now = time.monotonic()
-        if is_last or now - self._said >= SECONDS_BETWEEN_LINES:
-            self._said = now
-            self._console.print(line)
-
-
-class DownloadDisplay(_Display):
-    counted = bars.DownloadColumn
-
-
-def fetch(names: Iterable[str]) -> None:
-    """Download the weights that are missing."""
-    with DownloadDisplay() as display:
-        for name in names:
-            weights.fetch(name, display.draw)
-
-
-class RunDisplay(_Display):
-    def update(self, progress: RunProgress) -> None:
+    def update(self, progress: RunProgress, what: str = "turns") -> None:
         label = one_line(progress.label)
         failed = f"  {progress.failed} failed" if progress.failed else ""
-        self.draw("turns", progress.done, progress.total, label + failed)
-        if not self._console.is_terminal and (progress.done or label):
+        # Without a terminal rich draws only once; the log of a CI job needs a sign of progress.
+        is_due = progress.done == progress.total or time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
+        if self._console.is_terminal:
+            self.draw(what, progress.done, progress.total, label + failed)
+        elif is_due and (progress.done or label):
+            self._last_line = time.monotonic()
             eta = f", {progress.eta}" if progress.eta else ""
-            line = f"turn {progress.done} of {progress.total}{eta}{failed}" if progress.done else label
-            self._log(line, progress.done == progress.total)
+            self._console.print(
+                f"{what}: {progress.done:,} of {progress.total:,}{eta}{failed}" if progress.done else label
+            )
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Show work that runs no flow, if it takes long enough to be seen."""
+        if what not in self._paces:
+            patience = SHOW_BAR_AFTER_SECONDS if self._console.is_terminal else SECONDS_BETWEEN_LINES
+            begin = time.monotonic() + patience
+            show = partial(self.update, what=what)
+            self._paces[what] = Pace(total, lambda progress: show(progress) if time.monotonic() >= begin else None)
+        self._paces[what].stands_at(done, 0, total, "")
 
     def tell(self, trace: Trace, item: Item) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""
@@ -93,22 +87,11 @@ class RunDisplay(_Display):
             print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
 
 
-class CountDisplay(_Display):
-    """Of work that asks no flow; what is done at once shows nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._begun: dict[str, tuple[float, int]] = {}
-        """When each was heard of first, and how much had been done by then."""
-
-    def update(self, what: str, done: int, total: int) -> None:
-        begun, first = self._begun.setdefault(what, (time.monotonic(), done))
-        seconds = time.monotonic() - begun
-        if self._console.is_terminal and seconds > SECONDS_OF_PATIENCE:
-            self.draw(what, done, total)
-        elif not self._console.is_terminal and done > first and seconds >= SECONDS_BETWEEN_LINES:
-            left = time_left(seconds / (done - first) * max(0, total - done))
-            self._log(f"{what}: {done:,} of {total:,}, {left}", False)
+def fetch(names: Iterable[str]) -> None:
+    """Download the weights that are missing."""
+    with Display(bars.DownloadColumn) as display:
+        for name in names:
+            weights.fetch(name, display.draw)
 
 
 def line_of(item: Item) -> str:
@@ -119,7 +102,7 @@ def line_of(item: Item) -> str:
         case StepEnded(event=event) if event.costed or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Of hundreds of tools the names would leave no room for what came of the call.
-            title = shorten(one_line(event.title), WIDEST_TITLE)
+            title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
             return "  ".join(part for part in (title, _short(event.detail), failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"

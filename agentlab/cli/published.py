@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from agentlab.cli.progress import CountDisplay
+from agentlab.cli.progress import Display
 from agentlab.cli.say import say
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
@@ -24,8 +24,8 @@ COMPARED_AT_ONCE = 200_000
 
 def score(arguments: argparse.Namespace) -> None:
     graders = open_run(arguments.run, regrade=True).header["graders"]
-    with CountDisplay() as display:
-        run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.update, "graded"))
+    with Display() as display:
+        run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.count, "graded"))
     # What was asked for by name is shown.
     show_run(run, arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
@@ -41,8 +41,8 @@ def import_answers(arguments: argparse.Namespace) -> None:
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
     given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
-    with CountDisplay() as display:
-        run = import_predictions(source, out, **given, on_progress=display.update)
+    with Display() as display:
+        run = import_predictions(source, out, **given, on_progress=display.count)
     show_run(run, at_most=COMPARED_AT_ONCE)
 
 

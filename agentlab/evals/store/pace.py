@@ -32,7 +32,7 @@ class RunProgress:
 
 
 def time_left(seconds: float) -> str:
-    return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+    return f"about {max(seconds, 0):.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
 
 class Pace:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from agentlab.cli.progress import CountDisplay
+from agentlab.cli.progress import Display
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("agentlab.cli.progress.time.monotonic", lambda: now[0])
+    for clock in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(f"agentlab.cli.progress.time.{clock}", lambda: now[0])
     return now
 
 
 def test_what_was_there_before_says_nothing_of_how_long_the_rest_takes(clock, capsys):
-    with CountDisplay() as display:
+    with Display() as display:
         for done in range(400, 403):
-            display.update("judged", done, 500)
+            display.count("judged", done, 500)
             clock[0] += 20
     assert capsys.readouterr().err.splitlines() == [
         "judged: 401 of 500, about 33 min left",
@@ -26,15 +27,15 @@ def test_what_was_there_before_says_nothing_of_how_long_the_rest_takes(clock, ca
 
 
 def test_more_than_all_takes_no_time(clock, capsys):
-    with CountDisplay() as display:
-        display.update("read", 0, 10)
+    with Display() as display:
+        display.count("read", 0, 10)
         clock[0] += 60
-        display.update("read", 12, 10)
+        display.count("read", 12, 10)
     assert capsys.readouterr().err == "read: 12 of 10, about 0 s left\n"
 
 
 def test_what_is_done_at_once_is_not_told(clock, capsys):
-    with CountDisplay() as display:
+    with Display() as display:
         for done in range(11):
-            display.update("read", done, 10)
+            display.count("read", done, 10)
     assert capsys.readouterr().err == ""
