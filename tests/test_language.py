@@ -21,6 +21,7 @@ FORBIDDEN_IN_README = re.compile(
     r"\b(whoever|stands|told|said|anew|goes on|held against|would tell|of what)\b", re.IGNORECASE
 )
 MAX_README_LINES = 130
+MAX_CHANGELOG_LINES = 60
 MAX_LINE_CHARS = 120
 MAX_PARAGRAPH_LINES = 4
 MAX_SENTENCE_WORDS = 20
@@ -55,6 +56,11 @@ def test_no_page_has_a_forbidden_word(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sentence_of_a_page_is_long(page):
     assert [sentence for sentence in sentences(page) if len(sentence.split()) > MAX_SENTENCE_WORDS] == []
+
+
+def test_the_changelog_of_a_version_is_short():
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert versions and max(len(version.splitlines()) for version in versions) <= MAX_CHANGELOG_LINES
 
 
 def test_the_readme_is_short():
