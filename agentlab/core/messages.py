@@ -42,7 +42,7 @@ def to_json(value: Any) -> Any:
                 row[name] = inner if type(inner) in PLAIN else to_json(inner)
         return row
     if isinstance(value, (list, tuple)):
-        return [to_json(inner) for inner in value]
+        return [inner if type(inner) in PLAIN else to_json(inner) for inner in value]
     if isinstance(value, Mapping):
         return {key: to_json(inner) for key, inner in value.items()}
     return value.isoformat() if isinstance(value, datetime) else value

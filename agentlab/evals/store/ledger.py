@@ -13,6 +13,7 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from array import array
@@ -24,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Event, ModelCall, revive, to_row
+from agentlab.core.events import Decision, Event, ModelCall, Step, revive, to_row
 from agentlab.core.files import HeldFile, lines_of
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import load_json, parse_json
@@ -34,6 +35,7 @@ from agentlab.wire.keys import settings_of
 
 Take = tuple[Play, int]
 _Row = TypeVar("_Row")
+_encode = msgspec.json.Encoder().encode
 PARTS = ("messages", "tools")
 _PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
 """Of a request, what most requests of a conversation share."""
@@ -44,12 +46,17 @@ class LedgerRows:
 
     def __init__(self, trace: Trace) -> None:
         self._where = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
+        self._head = encode_line(self._where)[:-2] + b","
         self._known: dict[int, tuple[Any, str]] = {}
         """Parts of requests and their hashes by identity; a part is kept, so that no other takes its place."""
         self._written: set[str] = set()
 
     def of(self, event: Event) -> list[bytes]:
         """The line of the event, after those of what its request names and was not written yet."""
+        if isinstance(event, (Step, Decision)):
+            # Most events, and nothing in them is written in another way than msgspec writes it.
+            with contextlib.suppress(ValueError):  # half a surrogate pair, which a model may write
+                return [self._head + _encode(event)[1:] + b"\n"]
         lines: list[bytes] = []
 
         def told(value: Any) -> Any:
