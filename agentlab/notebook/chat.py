@@ -72,9 +72,6 @@ class ChatWidget(ChatForm):
         """The display of the kept page, once the widget is shown."""
         self._seats: list[Seat] = []
         self._cases = CASES
-        self._connect_parts()
-
-    def _connect_parts(self) -> None:
         self.flow.observe(partial(self._flow_chosen, self.model), "value")
         self.beside.observe(partial(self._flow_chosen, self.model_beside), "value")
         for picker in (self.model, self.model_beside, self.memory, self.documents):
@@ -171,11 +168,11 @@ class ChatWidget(ChatForm):
         self._seats = self._seats or self._new_seats()
         speaker = self.speaker.value.strip()
         by = f", asked by {speaker}" if speaker else ""
-        turns = [TurnView(f"{seat}{by}", WORKING if seat.chat else OPENING, self._keep) for seat in self._seats]
+        turns = [TurnView(seat, WORKING if seat.chat else OPENING, by, self._keep) for seat in self._seats]
         self.asked.append((text, turns))
         self.transcript.add(side_by_side(text, turns))
         self.show_busy(True)
-        self.answering = self.lab.loop.start(self._answer(self._seats, turns, text, speaker))
+        self.answering = self.lab.loop.start(self._answer(turns, text, speaker))
         return self.answering
 
     def _new_seats(self) -> list[Seat]:
@@ -189,18 +186,16 @@ class ChatWidget(ChatForm):
             if flow.value != ALONE
         ]
 
-    async def _answer(self, seats: list[Seat], turns: list[TurnView], text: str, speaker: str) -> Reply | None:
+    async def _answer(self, turns: list[TurnView], text: str, speaker: str) -> Reply | None:
         name, _, number = speaker.partition(":")
         by = {"speaker_name": name or None, "speaker_id": number or name or None}
         try:
-            answers = await asyncio.gather(
-                *(turn.show(seat, text, **by) for seat, turn in zip(seats, turns, strict=True))
-            )
+            answers = await asyncio.gather(*(turn.show(text, **by) for turn in turns))
         finally:
             self.show_busy(False)
-        for seat, turn, answer in zip(seats, turns, answers, strict=True):
-            if answer.reply is not None and seat.chat is not None:
-                here = seat.chat, len(seat.chat.said)
+        for turn, answer in zip(turns, answers, strict=True):
+            if answer.reply is not None and (chat := turn.seat.chat) is not None:
+                here = chat, len(chat.said)
                 turn.offer("Fork", "Go on from here", partial(self._fork, text, *here))
                 turn.offer(
                     "Save as test", "Add this turn to a data set", partial(self._open_form, turn, answer.reply, *here)

@@ -37,7 +37,7 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
         if (display := notebook_display()) is not None:
             from agentlab.notebook.turn_view import Columns
 
-            columns = Columns(question, map(str, seats), partial(stop, seats))
+            columns = Columns(question, seats, partial(stop, seats))
             views, shown = columns.turns, display(columns, display_id=True)
             at_the_end.callback(shown.update, {"text/html": ""}, raw=True)
             at_the_end.callback(columns.close)
@@ -53,7 +53,7 @@ async def ask(question: str, seats: Sequence[Seat], views: Sequence[TurnView] = 
     """Ask one after the other; each view shows what comes in its place."""
     answers = []
     for seat, view in zip_longest(seats, views):
-        answers.append(await (seat.answer(question) if view is None else view.show(seat, question)))
+        answers.append(await (seat.answer(question) if view is None else view.show(question)))
         # The next flow begins when this one's background work is done and counted.
         await seat.close()
     return FlowComparison(question, tuple(answers))

@@ -26,6 +26,7 @@ LONGEST_TEXT = 20_000
 GREY = "color: var(--jp-ui-font-color2, #666)"
 SMALL = f"{GREY}; font-size: 90%"
 RED = "color: var(--jp-error-color1, #b00020)"
+FRAME = "border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px; padding: 6px 12px; margin-top: 6px"
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table")
 _MARKDOWN.disable(["link", "image", "autolink", "reference"])
 STYLE = """<style>
@@ -151,12 +152,6 @@ def html_markdown(text: str, style: str = "") -> str:
         '<div class="jp-RenderedHTMLCommon" style="padding: 0; line-height: 1.5; overflow: auto;'
         f' overflow-wrap: anywhere; {style}">{_MARKDOWN.render(printable(clip(text)))}</div>'
     )
-
-
-def html_canvas(text: str) -> str:
-    """Markdown in a frame."""
-    frame = "border: 1px solid var(--jp-border-color2, #ccc); border-radius: 6px; padding: 6px 12px; margin-top: 6px"
-    return html_markdown(text, frame)
 
 
 def _badge(event: Event) -> str:

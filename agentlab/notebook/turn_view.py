@@ -57,11 +57,12 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
 class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     """What one flow makes of one question, from the first step to what the turn cost.
 
-    `on_late` is called when something of the turn has changed after its end.
+    `by` is added to the name of the seat; `on_late` is called when something of the turn has changed after its end.
     """
 
-    def __init__(self, who: str, state: str, on_late: Callable[[], None] = lambda: None) -> None:
-        self.who = html("who", render.html_text(who, render.SMALL))
+    def __init__(self, seat: Seat, state: str, by: str = "", on_late: Callable[[], None] = lambda: None) -> None:
+        self.seat = seat
+        self.who = html("who", render.html_text(f"{seat}{by}", render.SMALL))
         self.steps = Steps()
         self.reply = html("reply")
         self.canvas = html("canvas")
@@ -113,15 +114,15 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
             await asyncio.sleep(BETWEEN_DRAWINGS)
             self.draw()
 
-    async def show(self, seat: Seat, question: str, **speaker: Any) -> FlowAnswer:
+    async def show(self, question: str, **speaker: Any) -> FlowAnswer:
         """Ask, and show the answer as it comes, or what was said so far; below it how that ended, and what it cost."""
         drawing = asyncio.create_task(self._keep_drawing())
-        answer = await seat.answer(question, self.take, **speaker)
+        answer = await self.seat.answer(question, self.take, **speaker)
         drawing.cancel()
         if answer.reply is not None:
             canvas = str(answer.reply.data.get("canvas") or "")
             self.said = str(answer.reply.data.get("chat", answer.reply.shown))
-            self.canvas.value = render.html_canvas(canvas) if canvas else ""
+            self.canvas.value = render.html_markdown(canvas, render.FRAME) if canvas else ""
         self.answer = answer
         self.draw()
         self.footer.value = answer.html_end()
@@ -133,10 +134,10 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
 
 
 class Columns(ipywidgets.VBox):  # type: ignore[misc]
-    """What each of `names` makes of the question, one after the other, and a button that stops them."""
+    """The answers of all seats to one question, one after the other, and a button that stops them."""
 
-    def __init__(self, question: str, names: Iterable[str], stop: Callable[[], None]) -> None:
-        self.turns = [TurnView(name, "waits for its turn") for name in names]
+    def __init__(self, question: str, seats: Iterable[Seat], stop: Callable[[], None]) -> None:
+        self.turns = [TurnView(seat, "waits for its turn") for seat in seats]
         self.stop_button = button("Stop", stop)
         super().__init__([ipywidgets.HTML(render.STYLE), side_by_side(question, self.turns), self.stop_button])
 

@@ -49,7 +49,7 @@ async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_ov
     model = Slow("one two three", pause="three")
     lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
     seats = [Seat(lab, variant.label) for variant in lab.bench.variants]
-    columns = Columns("Count", map(str, seats), partial(stop, seats))
+    columns = Columns("Count", seats, partial(stop, seats))
     answering = asyncio.wrap_future(lab.loop.start(ask("Count", seats, columns.turns)))
     await until(lambda: "two" in everything(columns))
     page = everything(columns)
