@@ -38,8 +38,6 @@ def read_html(text: str) -> tuple[str, str]:
     page = BeautifulSoup(text, "html.parser")
     named = page.title or page.h1
     title = " ".join(named.get_text().split()) if named else ""
-    for tag in page.find_all(_UNSEEN):
-        tag.decompose()
     lines = [line.rstrip() for line in "".join(_visible(page)).split("\n")]
     visible = re.sub(r"(?<=\n) (?=\S)", "", "\n".join(lines))
     return title, re.sub(r"\n{3,}", "\n\n", visible).strip()
@@ -59,7 +57,7 @@ def _visible(page: Any) -> list[str]:
             open_tags.pop()
             in_pre -= tag.name == "pre"
             parts.append(_AFTER.get(tag.name, ""))
-        elif isinstance(child, Tag):
+        elif isinstance(child, Tag) and child.name not in _UNSEEN:
             open_tags.append((child, iter(child.contents)))
             in_pre += child.name == "pre"
             parts.append(_BEFORE.get(child.name, ""))
