@@ -63,21 +63,21 @@ class TerminalChat:
                 self._handle_line(text)
             # Wait for memory writes; Ctrl-C skips them.
             self._interrupts.forget()
-            with contextlib.suppress(KeyboardInterrupt), self.screen.at_work(), self._interrupts.taken():
+            with contextlib.suppress(KeyboardInterrupt), self.screen.live_display(), self._interrupts.taken():
                 self._lab.loop.wait(self._chat.close())
 
     def _handle_line(self, text: str) -> None:
         self._interrupts.forget()
         try:
             if text.startswith("/"):
-                with self.screen.at_work(), self._interrupts.taken():
+                with self.screen.live_display(), self._interrupts.taken():
                     self._run_command(*text.split(maxsplit=1))
             elif text:
                 self._say(text)
         except AgentlabError as problem:
             self.screen.problem(str(problem))
         except KeyboardInterrupt:
-            self.screen.broken_off()
+            self.screen.interrupted()
         except Exception as failure:
             # A flow under construction or a provider that is down costs a line, not the chat.
             log.debug("the turn failed", exc_info=True)
@@ -85,14 +85,14 @@ class TerminalChat:
 
     def _say(self, text: str) -> None:
         name, speaker_id = self._speaker
-        with self.screen.at_work():
-            under_way = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
+        with self.screen.live_display():
+            pending = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
             try:
                 with self._interrupts.taken():
-                    reply = self._lab.loop.wait_for(under_way)
+                    reply = self._lab.loop.wait_for(pending)
             except KeyboardInterrupt:
                 # It may have come before anybody waited for the turn.
-                self._lab.loop.break_off(under_way)
+                self._lab.loop.break_off(pending)
                 raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, numbers(self._chat.trace, turn))
@@ -200,7 +200,7 @@ class TerminalChat:
             model=self._model,
             memory=self._folder,
             database=stored / f"{flow}.sqlite",
-            on_event=self.screen.take,
+            on_event=self.screen.on_item,
             begins_with=begins_with,
             **self._options,
         )
@@ -221,13 +221,13 @@ class TerminalChat:
 
 
 COMMANDS = {f"/{name[4:]}": do for name, do in vars(TerminalChat).items() if name.startswith("_do_")}
-"""What can be typed; the docstring of each is its help."""
+"""Commands to type; the docstring of each is its help."""
 
 
 def chat(arguments: argparse.Namespace) -> None:
     """Talk until the user ends it."""
     overrides = spec_overrides(arguments, ("model", "files"))
-    flow = arguments.flow or "chatbox"
+    flow = arguments.flow
     name, _, speaker_id = arguments.speaker.partition(":")
     plugins.resolve("flows", flow)
     flows: list[Any] = list(dict.fromkeys([flow, *plugins.names("flows")]))
@@ -235,10 +235,9 @@ def chat(arguments: argparse.Namespace) -> None:
         flows = [{"flow": each, "data": arguments.data} if each == "ego" else each for each in flows]
     folder = Path(arguments.memory) if arguments.memory is not None else weights.home() / "chats"
     # Before weights are fetched, which takes minutes.
-    if arguments.documents and not Path(arguments.documents).exists():
-        raise ConfigError(f"there is no file or folder {arguments.documents} of documents")
-    if arguments.mcp is not None and not Path(arguments.mcp).is_file():
-        raise ConfigError(f"there is no file {arguments.mcp} of MCP servers")
+    for path, what in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
+        if path and not Path(path).exists():
+            raise ConfigError(f"there is no {path} with {what}")
     options = {"documents": arguments.documents or (), "mcp": arguments.mcp}
     is_new = arguments.memory is not None and not folder.exists()
     with ExitStack() as stack:

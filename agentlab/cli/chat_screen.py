@@ -1,4 +1,4 @@
-"""What a chat in the terminal shows: steps dimmed above the reply, which grows, the canvas, sources and costs."""
+"""Shows a chat in the terminal: steps dimmed above the growing reply, canvas, sources and costs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
-MOST_DRAWN = 20_000
-"""Characters of a reply that is still growing; it is wrapped anew for each drawing."""
+MAX_DRAWN_CHARS = 20_000
+"""A growing reply is wrapped again for each drawing, so only its end is drawn."""
 
 
 class Screen:
@@ -27,19 +27,16 @@ class Screen:
         self.canvas = ""
         self._said = ""
         self._is_watching = False
-        self._under_way: dict[int, str] = {}
-        """Titles of steps that have begun, by the ids of their events; of background work, too."""
+        self._running: dict[int, str] = {}
+        """Titles of running steps by event id, background work included."""
 
     def watch(self) -> None:
-        """From here on steps are shown: a chat that opens may have something to say before its first turn."""
+        """Show steps from now on; a chat may have steps before its first turn."""
         self._is_watching = True
-        self._under_way.clear()
+        self._running.clear()
 
-    def at_work(self) -> Live:
-        """Draws while its block lasts: the end of the reply as it grows, or else the step that is under way.
-
-        Then that is gone, for `end` to print the reply whole.
-        """
+    def live_display(self) -> Live:
+        """Draw the end of the growing reply, or the running step, inside this block; `end` prints the whole reply."""
         self._said = ""
         return Live(
             console=self.console,
@@ -49,9 +46,9 @@ class Screen:
             get_renderable=self._newest_lines,
         )
 
-    def take(self, item: Item) -> None:
+    def on_item(self, item: Item) -> None:
         if isinstance(item, StepEnded):
-            self._under_way.pop(item.event.id, None)
+            self._running.pop(item.event.id, None)
         match item:
             case TurnBegun():
                 self._is_watching = True
@@ -63,18 +60,18 @@ class Screen:
                 self._is_watching = False
             case StepBegun(event=event):
                 if event.costed:
-                    self._under_way[event.id] = event.title
+                    self._running[event.id] = event.title
                 return
             case Noticed(event=event) if event.text in self._said or (self._said and event.text.startswith(self._said)):
-                pass  # a flow tells its reply, with sources, to whoever listens for that
+                pass  # the notice repeats the reply, with its sources
             case _ if self._is_watching and (line := line_of(item)):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 
     def _newest_lines(self) -> Text:
-        if not self._said and self._under_way:
-            newest = f"{one_line(list(self._under_way.values())[-1])} ..."
+        if not self._said and self._running:
+            newest = f"{one_line(list(self._running.values())[-1])} ..."
             return Text(newest, style="dim", no_wrap=True, overflow="ellipsis")
-        wrapped = Text(printable(self._said[-MOST_DRAWN:])).wrap(self.console, self.console.width)
+        wrapped = Text(printable(self._said[-MAX_DRAWN_CHARS:])).wrap(self.console, self.console.width)
         return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
 
     def end(self, reply: Reply, costs: str) -> None:
@@ -91,19 +88,19 @@ class Screen:
                 self.dim(source_line(citation))
         self.dim(costs)
 
-    def broken_off(self) -> None:
-        """Keep what was said so far on display; what still comes of the turn is not shown."""
+    def interrupted(self) -> None:
+        """Keep the text so far on the screen, and hide the rest of the turn."""
         self._is_watching = False
         if self._said:
             self.console.print(Text(printable(self._said)))
         self.dim("(interrupted)")
 
     def show_canvas(self) -> None:
-        # Links are shown as text: where one leads is the model's word.
+        # Links are shown as text, since their targets are untrusted.
         self.console.print(Panel(Markdown(self.canvas, hyperlinks=False), title="canvas", title_align="left"))
 
     def tree(self, steps: str) -> None:
-        """Print a trace; a line of it that is longer than the terminal is wide goes on below itself."""
+        """Print a trace; a long line is wrapped below its own branch."""
         for line in steps.splitlines():
             text = line.lstrip("│├└─ ")
             stem = line[: len(line) - len(text)]

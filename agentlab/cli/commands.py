@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from agentlab.cli.comparing import show_pairs, show_verdict
+from agentlab.cli.echo import echo
 from agentlab.cli.options import DEFAULT_SPEC, RECORDED_SPECS
 from agentlab.cli.progress import Display, fetch
-from agentlab.cli.say import say
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.data.lint import lint
@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
     with Lab(spec, **spec_overrides(arguments)) as lab:
         datasets = lab.bench.datasets()
-        say(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
+        echo(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
         for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
             if found := len(lint(dataset)):
-                say(f"{dataset.name}: {found} lint finding{'s' * (found > 1)}; run `agentlab lint {folder}`")
+                echo(f"{dataset.name}: {found} lint finding{'s' * (found > 1)}; run `agentlab lint {folder}`")
         fetch(lab.bench.local_weights())
         with Display() as display:
             options: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
@@ -61,11 +61,11 @@ def replay(arguments: argparse.Namespace) -> int:
     failed = False
     for file in files:
         with tempfile.TemporaryDirectory() as scratch, Lab(file, **spec_overrides(arguments)) as lab:
-            say(f"{file}:")
+            echo(f"{file}:")
             run = lab.run_sync(out=Path(scratch) / "run")
             failed |= _show_reuse(run)
             for line in misses(run.traces.values()) if arguments.explain else ():
-                say(line)
+                echo(line)
     return 1 if failed else 0
 
 
@@ -81,7 +81,7 @@ def gate(arguments: argparse.Namespace) -> int:
         run = open_run(arguments.run)
         if arguments.update:
             write_baseline(run, arguments.baseline)
-            say(f"wrote {arguments.baseline} from {run.run_id}")
+            echo(f"wrote {arguments.baseline} from {run.run_id}")
             return 0
         verdict = gate_run(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     leave(verdict, run.path)
@@ -130,7 +130,7 @@ def fork(arguments: argparse.Namespace) -> int:
         **spec_overrides(arguments, ()),
     )
     missed = _show_reuse(forked)
-    say(f"{forked.path}: compared with {source.path} from turn {arguments.turn} on")
+    echo(f"{forked.path}: compared with {source.path} from turn {arguments.turn} on")
     if missed:
         return 1
     new, old = next(iter(forked.header["fork"]["flows"].items()))
@@ -158,5 +158,5 @@ def _show_reuse(run: Run) -> bool:
     """Print how many calls came from recordings; return True if a replay missed one."""
     reused = run.result.recordings
     for line in describe(reused) if reused else ():
-        say(line)
+        echo(line)
     return bool(reused and reused.missing)

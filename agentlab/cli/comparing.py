@@ -42,10 +42,8 @@ def show_pairs(
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
         known = [name for name in comparison.primary if name not in unknown]
-        print_line(
-            console,
-            f"no difference shown in {', '.join(known)}" if known else "no primary measure is known for both flows",
-        )
+        none = f"no difference shown in {', '.join(known)}"
+        print_line(console, none if known else "no primary measure is known for both flows")
     parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):
         print_line(console, line)
@@ -124,9 +122,8 @@ def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    open_ = [judged for judged in verdict.judged if judged.word == "undecided" and not judged.advises]
-    moved = [judged for judged in verdict.judged if judged.kind == "worse" or judged in open_]
-    moved = [judged for judged in moved if judged.paired.changed]
+    moved = [judged for judged in verdict.judged if judged.paired.changed]
+    moved = [each for each in moved if each.kind == "worse" or (each.word == "undecided" and not each.advises)]
     if explain:
         lost = [(judged, worst(judged.paired, MAX_FLIPS)) for judged in moved]
         rows = said(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})

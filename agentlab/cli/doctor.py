@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentlab.cli.say import say
+from agentlab.cli.echo import echo
 from agentlab.core.errors import ConfigError
 from agentlab.models import weights
 from agentlab.models.keys import load_keys
@@ -35,7 +35,7 @@ def examine(arguments: argparse.Namespace) -> int:
     """Print the list; return 1 if the default run cannot work on this machine."""
     healthy = True
     for good, line in _findings():
-        say(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
+        echo(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
         healthy = healthy and good is not False
     return 0 if healthy else 1
 

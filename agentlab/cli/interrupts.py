@@ -1,4 +1,4 @@
-"""Ctrl-C in a conversation: it breaks off what can be broken off, and does nothing anywhere else."""
+"""Handles Ctrl-C in a chat: it cancels a reply or a command, and does nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Self
 
 
 class Interrupts:
-    """While its block lasts, Ctrl-C raises KeyboardInterrupt inside `taken`, once a line that the user typed.
+    """Makes Ctrl-C raise KeyboardInterrupt only inside `taken`, once per typed line.
 
-    Anywhere else it would leave things half done, and a second one, of somebody impatient, would end the program.
+    Elsewhere it would leave work half done, and a second Ctrl-C would end the program.
     """
 
     _is_taken = False
@@ -25,12 +25,12 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def forget(self) -> None:
-        """Those that came so far meant what was done before."""
+        """Ignore Ctrl-C pressed so far: it was meant for earlier work."""
         self._came = False
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Where one may break in; at its beginning the one that came since `forget` does."""
+        """Allow Ctrl-C inside this block. A Ctrl-C pressed since `forget` takes effect at once."""
         self._is_taken = True
         try:
             if self._came:

@@ -1,4 +1,4 @@
-"""`agentlab judge`: a model grades the replies of a finished run, and is held against what people say."""
+"""`agentlab judge`: grades the replies of a finished run with a model, and checks it against human labels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display, fetch
-from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 from agentlab.evals.judge.labels import add_rows, read_labels
 from agentlab.evals.judge.standing import replies, rows_to_label
@@ -24,7 +24,7 @@ def judge(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     model = arguments.model or JUDGE
     if model in run.header["models"].values():
-        say(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
+        echo(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
     with Display() as display:
         standing = judge_run(
@@ -38,7 +38,7 @@ def judge(arguments: argparse.Namespace) -> None:
             concurrency=arguments.concurrency,
             **given,
         )
-    say(str(standing))
+    echo(str(standing))
     if arguments.suggest:
         file = Path(arguments.labels)
         labels = read_labels(file, replies(run)) if file.exists() else {}
@@ -47,5 +47,5 @@ def judge(arguments: argparse.Namespace) -> None:
         chosen = [turn for turn in standing.next_to_label(arguments.suggest + len(waiting)) if turn not in waiting]
         fresh = add_rows(file, rows_to_label(run, chosen[: arguments.suggest]))
         beside = f", with {len(blank)} that have no label yet" if blank else ""
-        say(f"{fresh} replies to label are in {file}{beside}: fill in the column `label` (0 to 1), then judge again")
-    say(f"next: agentlab compare {arguments.run}")
+        echo(f"{fresh} replies to label are in {file}{beside}: fill in the column `label` (0 to 1), then judge again")
+    echo(f"next: agentlab compare {arguments.run}")

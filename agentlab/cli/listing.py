@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.options import DEFAULT_SPEC
-from agentlab.cli.say import say, say_block
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
@@ -32,7 +32,7 @@ def list_names(arguments: argparse.Namespace) -> None:
             flag = "a spec" if name == "spec" else f"--{name}"
             raise ConfigError(f"{flag} works with `agentlab list {'` and `agentlab list '.join(lists)}` only")
     if what == "schema":
-        say_block(json.dumps(spec_schema(), indent=2))
+        echo_block(json.dumps(spec_schema(), indent=2))
     elif what == "prompts":
         _list_prompts(arguments)
     elif what == "models":
@@ -47,22 +47,22 @@ def list_names(arguments: argparse.Namespace) -> None:
 def _list_room(what: str, flows: Sequence[str] | None) -> None:
     names = plugins.names(ROOMS[what])
     for name in flows or names:
-        say(f"{name:22} {names.get(name, '')}".rstrip())
+        echo(f"{name:22} {names.get(name, '')}".rstrip())
         for setting in _settings(name) if what == "flows" else ():
-            say(f"  {setting}")
+            echo(f"  {setting}")
 
 
 def _list_models() -> None:
     rooms: dict[weights.Kind, str] = {"chat": "models", "embedding": "models.embedders"}
     for kind, room in rooms.items():
-        say(f"{kind} models:")
+        echo(f"{kind} models:")
         for name in weights.names(kind):
             state = "installed" if weights.is_present(name) else f"agentlab pull {name}"
             entry = weights.CATALOGUE[name]
             megabytes = sum(file.bytes for file in entry.files) / 1e6
-            say(f"  local/{name:30} {megabytes:6.0f} MB  {entry.licence}  ({state})")
+            echo(f"  local/{name:30} {megabytes:6.0f} MB  {entry.licence}  ({state})")
         for name, text in plugins.names(room).items():
-            say(f"  {name + '/...':36} {text}")
+            echo(f"  {name + '/...':36} {text}")
 
 
 def _settings(flow: str) -> Iterator[str]:
@@ -78,9 +78,9 @@ def _list_served_tools(path: Path, timeout_seconds: float) -> None:
             return manager
 
     manager = asyncio.run(load())
-    say_block(describe(manager.tools))
+    echo_block(describe(manager.tools))
     for problem in manager.problems:
-        say(f"note: {problem}")
+        echo(f"note: {problem}")
 
 
 def _list_prompts(arguments: argparse.Namespace) -> None:
@@ -91,11 +91,11 @@ def _list_prompts(arguments: argparse.Namespace) -> None:
         folders = getattr(module, "PROMPT_MODULES", {})
         files = {name: f"{folder}/{name.upper()}.txt" for folder, names in folders.items() for name in names}
         width = max(map(len, files.values()), default=0)
-        say(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
+        echo(variant.label + (f"   (files in {data_folder(variant.settings.data) / 'prompts'})" if files else ""))
         for name, text in variant.prompts.items():
             file = f"{files[name]:{width}} " if files else ""
             fields = _placeholders(module.PROMPTS[name], text, variant.prompt_sources.get(name))
-            say(f"  {name:24} {file}{fields}".rstrip())
+            echo(f"  {name:24} {file}{fields}".rstrip())
 
 
 def _placeholders(default: str, text: str, source: str | None) -> str:

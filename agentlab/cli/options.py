@@ -38,7 +38,7 @@ SWITCH: Settings = {"action": "store_true"}
 ARGUMENTS: dict[str, Settings] = {
     "conversation": {"metavar": "CONVERSATION", "help": "id of a conversation"},
     "datasets": {"metavar": "DATASET", "nargs": "+", "help": "data set folders"},
-    "flow": {"metavar": "FLOW", "nargs": "?", "help": "a flow, by name or file (default: chatbox)"},
+    "flow": {"metavar": "FLOW", "nargs": "?", "default": "chatbox", "help": "flow, name or file (default: chatbox)"},
     "folder": {"metavar": "FOLDER", "nargs": "?", "default": ".", "help": "the folder (default: this one)"},
     "format": {"choices": ["predictions"], "help": "answers of other systems, one per row"},
     "models": {"metavar": "MODEL", "nargs": "+", "help": "names from `agentlab list models`, or default"},
@@ -133,7 +133,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pull": ("project:pull", "models"),
     "doctor": ("doctor:examine", ""),
 }
-"""Of each command what runs it, as `module:function` of this package, and its arguments."""
+"""The handler of each command, as `module:function` of this package, and its arguments."""
 NARROWED: dict[str, Settings] = {
     "replay spec": {"nargs": "*", "help": f"spec files (default: all in {RECORDED_SPECS})"},
     "gate run": {"help": "a run folder; with --sequential a spec file"},

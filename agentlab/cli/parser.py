@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
-from agentlab.cli.say import say, say_block
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError, Terminated
 from agentlab.core.garbage import collect_seldom
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int = 1) -> int:
-    say(f"agentlab: {message}", error=True)
+    echo(f"agentlab: {message}", error=True)
     return code
 
 
@@ -119,10 +119,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help"):
-        say_block(overview())
+        echo_block(overview())
         raise SystemExit
     if name == "--version":
-        say(f"agentlab {__version__}")
+        echo(f"agentlab {__version__}")
         raise SystemExit
     if name in REMOVED:
         raise ConfigError(f"`agentlab {name}` is now `agentlab {REMOVED[name]}`")

@@ -20,7 +20,7 @@ from agentlab.models import weights
 
 MAX_TITLE_WIDTH = 44
 SECONDS_BETWEEN_LINES = 10.0
-"""Of progress in a log; on a terminal the bar moves all the time."""
+"""In a log; on a terminal the bar moves all the time."""
 SHOW_BAR_AFTER_SECONDS = 1.0
 """For work that runs no flow and is often done at once."""
 DRAWN_PER_SECOND = 5
@@ -95,13 +95,13 @@ def fetch(names: Iterable[str]) -> None:
 
 
 def line_of(item: Item) -> str:
-    """An item of the stream as a line for a terminal, its parts two spaces apart; "" for those that need none."""
+    """Format an item of the stream as a line, its parts two spaces apart; "" if it needs none."""
     match item:
         case TurnBegun(asked=asked):
             return f"asked: {_short(asked.text)}"
         case StepEnded(event=event) if event.costed or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
-            # Of hundreds of tools the names would leave no room for what came of the call.
+            # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
             return "  ".join(part for part in (title, _short(event.detail), failed) if part)
         case ToolProgress(tool=tool, text=text):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from agentlab.cli.echo import echo
 from agentlab.cli.progress import fetch
-from agentlab.cli.say import say
 from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
@@ -32,8 +32,8 @@ def init(arguments: argparse.Namespace) -> None:
     except OSError as problem:
         raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     for path in contents:
-        say(f"wrote {path}")
-    say("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
+        echo(f"wrote {path}")
+    echo("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
 
 
 def lint(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def lint(arguments: argparse.Namespace) -> int:
         notes = [f"note: {small}"] if (small := too_small(dataset)) else []
         total = f"{dataset.name}: {len(lines)} found in {len(dataset.conversations)} conversations"
         for line in (*lines, *notes, total):
-            say(" ".join(line.splitlines()))
+            echo(" ".join(line.splitlines()))
     return 1 if findings else 0
 
 
@@ -54,4 +54,4 @@ def pull(arguments: argparse.Namespace) -> None:
     names = list(dict.fromkeys(name.removeprefix("local/") for group in groups for name in group))
     fetch(names)
     for name in names:
-        say(f"{name}: {weights.home() / 'weights' / name}")
+        echo(f"{name}: {weights.home() / 'weights' / name}")

@@ -1,4 +1,4 @@
-"""Answers that were given elsewhere or before: imported, graded anew, held against what was published of them."""
+"""Commands for existing answers: `agentlab import`, `score` and `reproduce`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display
-from agentlab.cli.say import say
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.core.names import JUDGED
@@ -19,21 +19,21 @@ from agentlab.lab.regrading import score as score_run
 from agentlab.lab.run import import_predictions, open_run
 
 COMPARED_AT_ONCE = 200_000
-"""Answers that have just been taken in: that needs no memory, and a comparison does."""
+"""A comparison holds every turn in memory; the import before it does not."""
 
 
 def score(arguments: argparse.Namespace) -> None:
     graders = open_run(arguments.run, regrade=True).header["graders"]
     with Display() as display:
         run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.count, "graded"))
-    # What was asked for by name is shown.
+    # Show every measure if the user named the scorers.
     show_run(run, arguments.all or bool(arguments.scorer))
     if judged := [name for name in graders if name.startswith(JUDGED)]:
-        say(f"{', '.join(judged)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
+        echo(f"{', '.join(judged)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
 
 
 def _note(line: str) -> None:
-    say(f"note: {line}", error=True)
+    echo(f"note: {line}", error=True)
 
 
 def import_answers(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.cli.comparing import show_pairs
-from agentlab.cli.say import say, say_block
+from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.core.prices import load_prices
@@ -26,7 +26,7 @@ def open_finished_run(path: str) -> Run:
     """Open a run; report on standard error if it is too old to have checksums."""
     run = open_run(path)
     if not run.is_sealed and run.folder.summary_file.exists():
-        say(f"agentlab: {path} predates checksums; edits cannot be detected", error=True)
+        echo(f"agentlab: {path} predates checksums; edits cannot be detected", error=True)
     return run
 
 
@@ -40,7 +40,7 @@ def show(arguments: argparse.Namespace) -> None:
         raise ConfigError("--flow and --turn need a conversation: agentlab show RUN CONVERSATION")
     elif arguments.trace:
         for flow, conversation, epoch in dict.fromkeys(row.play for row in run.rows()):
-            say(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
+            echo(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
     else:
         show_run(run, arguments.all)
 
@@ -50,7 +50,7 @@ def report(arguments: argparse.Namespace) -> None:
         raise ConfigError("report takes one run or two")
     run, *others = map(open_finished_run, arguments.runs)
     saved = run.report(*others).save(arguments.out)
-    say(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
+    echo(f"{saved} ({saved.stat().st_size / 1e6:.1f} MB): open it in a browser, it needs no network")
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -62,7 +62,7 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.improves or arguments.max_loss:
         claims = answers(comparison, cheaper=arguments.improves, not_worse=dict(arguments.max_loss))
     if arguments.json:
-        say_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
+        echo_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
     else:
         show_pairs(comparison, runs, claims, show_all=arguments.all)
 
@@ -77,7 +77,7 @@ def cost(arguments: argparse.Namespace) -> None:
     given |= {"cached": rules} if rules else {}
     prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
     table = Elsewhere(prices=prices, **given).table(run)
-    say(f"{run.run_id}: same replies, calls and tokens; no model calls")
+    echo(f"{run.run_id}: same replies, calls and tokens; no model calls")
     console = new_console()
     rows = [[str(name), *map(_cell, table[name])] for name in table]
     print_table(console, "recorded and recomputed (there)", ["", *table.index], rows)
@@ -89,7 +89,7 @@ def cost(arguments: argparse.Namespace) -> None:
 
 def memory(arguments: argparse.Namespace) -> None:
     view = open_run(arguments.run).memory(arguments.conversation, arguments.flow)
-    say(repr(view).strip("<>").replace("MemoryView", "memory"))
+    echo(repr(view).strip("<>").replace("MemoryView", "memory"))
     table = view.table
     rows = [[printable(_cell(cell)) for cell in row] for row in table.itertuples(index=False)]
     if rows:
@@ -100,7 +100,7 @@ def export(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
     file = Path(arguments.out or f"{run.path.name}.{arguments.to}")
     export_run(run, arguments.to, file)
-    say(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, one row each")
+    echo(f"{file} ({file.stat().st_size / 1e6:.1f} MB): {run.result.turns} turns, one row each")
 
 
 def _cell(value: Any) -> str:

@@ -301,4 +301,4 @@ def test_nothing_but_the_sinks_prints():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print", "Console"):
                 prints.add(f"{node.func.id} {file.relative_to(package)}")
-    assert prints == {"print cli/say.py", "print lab/run.py", "Console evals/report/tables.py"}
+    assert prints == {"print cli/echo.py", "print lab/run.py", "Console evals/report/tables.py"}

@@ -93,12 +93,12 @@ def test_ctrl_c_while_the_last_turn_is_on_its_way_to_memory_leaves_the_chat(type
 def test_what_is_under_way_is_shown_until_it_has_ended():
     screen, request = Screen(), Request(messages=as_messages("Hello"))
     begun = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
-    drawn = screen.at_work()
+    drawn = screen.live_display()
     assert str(drawn.get_renderable()) == ""
-    screen.take(StepBegun(0, begun))
+    screen.on_item(StepBegun(0, begun))
     assert str(drawn.get_renderable()) == "complete (plan; no tools) ..."
-    screen.take(ReplyText(0, "The goal"))
+    screen.on_item(ReplyText(0, "The goal"))
     assert str(drawn.get_renderable()) == "The goal"
-    screen.take(ReplyTakenBack(0))
-    screen.take(StepEnded(0, begun))
+    screen.on_item(ReplyTakenBack(0))
+    screen.on_item(StepEnded(0, begun))
     assert str(drawn.get_renderable()) == ""

@@ -1,0 +1,17 @@
+"""Prints lines outside tables: the only module of the command line that prints."""
+
+from __future__ import annotations
+
+import sys
+
+from agentlab.core.shown import paragraph, printable
+
+
+def echo(line: str, *, error: bool = False) -> None:
+    """Print a line of ours; untrusted text in it is escaped."""
+    print(paragraph(line), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def echo_block(text: str) -> None:
+    """Print several lines that are ours, such as JSON."""
+    print(printable(text), flush=True)
