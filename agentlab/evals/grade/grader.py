@@ -114,6 +114,9 @@ class Grader:
         if self.failure is not None:
             return None
         turn = conversation.turns[row.turn]
+        asked = [scorer for scorer in self._scorers if scorer.metrics(turn)]
+        if not asked:
+            return {}
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
@@ -130,7 +133,7 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        work = functools.partial(grade, self._path, row, turn, self._scorers, outcome)
+        work = functools.partial(grade, self._path, row, turn, asked, outcome)
         try:
             return work() if self._only_computes else await asyncio.to_thread(work)
         except RunError as failure:
