@@ -12,7 +12,7 @@ A session's verb appends one event, with child events for its parts:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -231,8 +231,7 @@ def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]
 
 def revive(row: Mapping[str, Any]) -> Event:
     """The event of a row; keys that it does not know are passed over. Raises ValueError."""
-    event: Event = from_json(_EVENT, row)
-    return event
+    return cast("Event", from_json(_EVENT, row))
 
 
 def shorten(text: str, width: int = 70) -> str:

@@ -90,7 +90,7 @@ def scrubbed(value: Any) -> tuple[Any, int]:
 
 
 @functools.lru_cache(maxsize=1)  # every line that is written asks, and next to never is there a new one
-def _forms(values: tuple[str, ...]) -> list[_Form]:
+def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]]]]:
     """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
     found = []
     for form in dict.fromkeys(form for value in values for form in _written(value)):
@@ -131,6 +131,5 @@ def _in_environment() -> dict[str, str]:
     return found
 
 
-_Form = tuple[str, int, list[tuple[int, str]]]
 _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
 """The environment as it was read last, and the secrets in it."""

@@ -97,8 +97,7 @@ class Clock:
 
     def set_predecessors(self, events: tuple[int, ...]) -> None:
         """What comes next waits for all of `events`."""
-        scope = self.scope
-        self.scope = Scope(scope.turn, scope.parent, events, scope.background, scope.path)
+        self.scope = self.scope._replace(after=events)
 
     @property
     def elapsed(self) -> float:
