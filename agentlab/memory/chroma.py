@@ -1,4 +1,4 @@
-"""Memory in Chroma, embedded in this process: the default.
+"""Memory in Chroma, embedded in this process.
 
     memory = connect(Path("state"), embedder, user="ann")
 

@@ -1,4 +1,4 @@
-"""Memory in one SQLite file, `memory.sqlite`, for any number of users, threads and processes.
+"""Memory in one SQLite file, `memory.sqlite`: the default; for any number of users, threads and processes.
 
     memory = connect(Path("state"), embedder, user="ann")
 
