@@ -104,6 +104,7 @@ ARGUMENTS: dict[str, Settings] = {
 }
 
 _PLAYING = "--model --epochs --concurrency --mode --recordings --out --resume --set"
+_GATING = "--baseline --update --margin --alpha --explain --sequential --looks"
 _SHARDING = "--executor --workers --scheduler"
 _SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
 _LABELLING = "--known-answers --labels --suggest"
@@ -112,10 +113,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} {_SHARDING} --all --events"),
     "chat": ("chat:chat", "flow --model --memory --documents --speaker --data --mcp --files --set"),
     "compare": ("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
-    "gate": (
-        "commands:gate",
-        f"run --baseline --update --margin --alpha --explain --sequential --looks {_PLAYING} --junit --summary",
-    ),
+    "gate": ("commands:gate", f"run {_GATING} {_PLAYING} --junit --summary"),
     "replay": ("commands:replay", "spec --explain --recordings --set"),
     "fork": ("commands:fork", "run --turn --flow --replace-flow --mode --out --set"),
     "show": ("show_commands:show", "run conversation --flow --turn --trace --all"),

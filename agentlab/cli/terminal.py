@@ -57,25 +57,17 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
                 print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
-        print_line(
-            console, f"{result.secrets} texts of this run contained a secret, which is replaced by <secret>", "red"
-        )
+        print_line(console, f"{result.secrets} texts of this run contained a secret, now <secret>", "red")
     away = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
     if away and run.header["spec"]["mode"] in ("record", "auto"):
-        print_line(
-            console,
-            f"{away} turns were recorded while memory was unavailable; run again with --mode auto to record them",
-        )
+        print_line(console, f"{away} turns were recorded while memory was unavailable; run again with --mode auto")
     worst = None
     if verdict:
         worst = worst_turn(run.figures())
         if waiting := _queueing_note(run):
             print_line(console, waiting)
     else:
-        print_line(
-            console,
-            f"comparison skipped: {result.turns:,} turns may not fit in memory; run `agentlab compare {run.path}`",
-        )
+        print_line(console, f"comparison of {result.turns:,} turns skipped; run `agentlab compare {run.path}`")
     _show_failures(console, run, by_cause=verdict is not None)
     _show_next(console, run, worst, more)
 

@@ -64,7 +64,7 @@ def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, mon
         out, err = capsys.readouterr()
         assert (out or err) and not leaks(out + err), command
         if command == ["show", "run"]:
-            told = [line for line in out.splitlines() if "secret" in line and "taken out" in line]
+            told = [line for line in out.splitlines() if "contained a secret" in line]
             assert len(told) == 1 and told[0].startswith(f"{run.summary['secrets']} texts")
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and leaks(file.read_text("utf-8", "replace"))]
 

@@ -242,7 +242,7 @@ def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, caps
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
     shown = capsys.readouterr().out
     assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
-    assert "comparison skipped: 48 turns" in shown
+    assert "comparison of 48 turns skipped" in shown
     assert "agentlab show run --all" in shown and "agentlab compare run" in shown
     monkeypatch.setattr("agentlab.lab.run.Run.figures", None)
     monkeypatch.setattr("agentlab.lab.run.Run.played", None)
