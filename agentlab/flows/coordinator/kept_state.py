@@ -11,7 +11,8 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from agentlab.core.files import read_bytes, replace_file
 from agentlab.core.messages import Message, from_json, to_json
@@ -22,39 +23,34 @@ log = logging.getLogger(__name__)
 FILE = "coordinator.json"
 
 
+class KeptState(Struct):
+    stored: str
+    """The digest of the conversation that the history belongs to."""
+    messages: list[Message]
+    loose: list[str]
+    """Episodes that no fact was drawn from yet."""
+
+
 def keep(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> None:
     """Write it down; `stored` is the conversation that the history belongs to."""
-    held = {
-        "stored": _digest(stored),
-        "messages": [to_json(message) for message in coordinator.history.get_history()],
-        "loose": coordinator.episodes.loose,
-    }
+    kept = KeptState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.loose)
     try:
-        replace_file(folder / FILE, json.dumps(held, ensure_ascii=False))
+        replace_file(folder / FILE, json.dumps(to_json(kept), ensure_ascii=False))
     except OSError as problem:
         log.warning("%s cannot be written: %s", folder / FILE, problem.strerror or problem)
 
 
 def take_up(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> bool:
-    """Go on from what was kept; whether the history was, which needs the conversation it belongs to."""
-    held = _read(folder / FILE)
-    loose, messages = held.get("loose"), held.get("messages")
-    coordinator.episodes.loose = [str(text) for text in loose] if isinstance(loose, list) else []
-    if not stored or held.get("stored") != _digest(stored) or not isinstance(messages, list):
-        return False
+    """Go on from what was kept; False where the history is not that of the conversation, or cannot be read."""
     try:
-        coordinator.history.restore([from_json(Message, message) for message in messages])
-    except ValueError:
-        return False
-    return True
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        held = parse_json(read_bytes(path, links=False))
+        kept = from_json(KeptState, parse_json(read_bytes(folder / FILE, links=False)))
     except (OSError, ValueError):
-        return {}
-    return held if isinstance(held, dict) else {}
+        return False
+    coordinator.episodes.loose = kept.loose
+    if not stored or kept.stored != _digest(stored):
+        return False
+    coordinator.history.restore(kept.messages)
+    return True
 
 
 def _digest(stored: Sequence[Message]) -> str:
