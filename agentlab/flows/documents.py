@@ -49,14 +49,8 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
     query = turn.text
     with session.step("retrieve_documents"):
         settings: DocumentSettings = session.settings
-        indexed = session.index is not None and len(session.index.documents) > 0
-        why = (
-            ""
-            if indexed and settings.rag_retrieval
-            else "it is switched off"
-            if indexed
-            else "no documents are indexed"
-        )
+        why = "" if settings.rag_retrieval else "it is switched off"
+        why = why if session.index is not None and session.index.documents else "no documents are indexed"
         if not session.decide("rag_retrieval available", not why, why):
             return ()
         wanted = not (settings.retrieval_decision and is_small_talk(query)) and any(map(str.isalnum, query))

@@ -1,4 +1,4 @@
-"""Schemas of JSON replies, and reading objects out of what came, as if the model had never heard of its schema."""
+"""Reads objects out of JSON replies, as if the model had never heard of their schema."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from agentlab.core.strict_json import LENIENT, check_depth
 LONGEST_REPLY = 100_000
 MOST_BRACES = 100
 """Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
-
-
-def object_schema(**properties: Any) -> dict[str, Any]:
-    """A JSON schema of an object that has all of `properties` and no others."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from annotated_types import Ge, Gt, Le
 
 from agentlab.core.messages import Reply, ToolCall, UserTurn
 from agentlab.core.names import AFTER_RESPONSE
+from agentlab.core.schemas import closed_object
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes
 from agentlab.flows.ego.commands import Operation, commanded
 from agentlab.flows.ego.memory import MEMORY
@@ -30,14 +31,14 @@ from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepTaken, execute_react, notify_of_run
 from agentlab.flows.ego.tool_choice import offered_tools
 from agentlab.flows.history_cursor import CURSOR
-from agentlab.flows.json_replies import object_schema, read_object, text_at
+from agentlab.flows.json_replies import read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
 from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
 
-BUBBLE = object_schema(chat={"type": "string"}, canvas={"type": "string"})
+BUBBLE = closed_object({"chat": {"type": "string"}, "canvas": {"type": "string"}})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agentlab.core.messages import Fact
+from agentlab.core.schemas import closed_object
 from agentlab.core.scratch import folder_of
 from agentlab.core.slot import Slot
 from agentlab.flows.ego.asking import ask_for_object, sentence_at
@@ -32,15 +33,15 @@ from agentlab.flows.ego.short_term import (
     tag,
 )
 from agentlab.flows.history_cursor import CURSOR
-from agentlab.flows.json_replies import object_schema, text_at, texts_at
+from agentlab.flows.json_replies import text_at, texts_at
 from agentlab.memory.tagged_log import Entry, TaggedLog
 from agentlab.session.session import BYTES_PER_TOKEN, Session
 
 _NUMBERS = {"type": "array", "items": {"type": "integer"}, "maxItems": 20}
 _TEXTS = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
-RETRIEVAL = object_schema(relevant=_NUMBERS, summary={"type": "string"})
-ANALYSIS = object_schema(summary={"type": "string"}, tags=_TEXTS)
-MAINTENANCE = object_schema(drop=_NUMBERS, merged=_TEXTS, evaluation={"type": "string"})
+RETRIEVAL = closed_object({"relevant": _NUMBERS, "summary": {"type": "string"}})
+ANALYSIS = closed_object({"summary": {"type": "string"}, "tags": _TEXTS})
+MAINTENANCE = closed_object({"drop": _NUMBERS, "merged": _TEXTS, "evaluation": {"type": "string"}})
 RECENT = 8
 """Long-term entries that are shown where no filter chooses."""
 KNOWN = 20

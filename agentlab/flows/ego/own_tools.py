@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.core.names import LOOKUP_DOCUMENTS
+from agentlab.core.schemas import closed_object
 from agentlab.flows.ego.asking import ask_for_object, sentences_at
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.json_replies import object_schema
 from agentlab.session.session import Session
 from agentlab.tools import tool
 
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
-REFLECTION = object_schema(insights=_LINES, lessons=_LINES, questions=_LINES, directives=_LINES)
+REFLECTION = closed_object(dict.fromkeys(("insights", "lessons", "questions", "directives"), _LINES))
 NOTED = 2_000
 """Characters of a result or a response that short-term memory keeps."""
 NOTHING_LEARNED = "Nothing to learn from this."

@@ -8,14 +8,15 @@ from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool
-from agentlab.core.schemas import simplify_schema
+from agentlab.core.schemas import closed_object, simplify_schema
 from agentlab.flows.ego.asking import ask_for_object, sentence_at, sentences_at
-from agentlab.flows.json_replies import object_schema, text_at
+from agentlab.flows.json_replies import text_at
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_manual
 
 COMPLEXITIES = ("simple", "moderate", "complex")
 MOST_STEPS = 8
+_TEXT = {"type": "string"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,14 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
     names = [tool.spec.name for tool in tools]
     lines = list(earlier)
     # A model that is bound to it can name no tool that does not exist; others can, and are told.
-    schema = object_schema(
-        approach={"type": "string"},
-        complexity={"enum": list(COMPLEXITIES)},
-        success_criteria={"type": "array", "items": {"type": "string"}, "maxItems": 3},
-        steps={
-            "type": "array",
-            "items": {"anyOf": step_schemas([tool.spec for tool in tools])},
-            "maxItems": MOST_STEPS,
-        },
+    steps = {"anyOf": step_schemas([tool.spec for tool in tools])}
+    schema = closed_object(
+        {
+            "approach": _TEXT,
+            "complexity": {"enum": list(COMPLEXITIES)},
+            "success_criteria": {"type": "array", "items": _TEXT, "maxItems": 3},
+            "steps": {"type": "array", "items": steps, "maxItems": MOST_STEPS},
+        }
     )
     for attempt in range(1 + session.settings.max_replans):
         found = await ask_for_object(
@@ -82,9 +82,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
     return [
-        object_schema(
-            purpose={"type": "string"}, tool={"const": tool.name}, parameters=simplify_schema(tool.parameters)
-        )
+        closed_object({"purpose": _TEXT, "tool": {"const": tool.name}, "parameters": simplify_schema(tool.parameters)})
         for tool in tools
     ]
 

@@ -20,22 +20,25 @@ from typing import Any
 from agentlab.core.messages import ToolCall
 from agentlab.core.names import INVALID
 from agentlab.core.protocols import Tool
+from agentlab.core.schemas import closed_object
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import NOTED
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
 from agentlab.flows.ego.tool_choice import offered_tools
-from agentlab.flows.json_replies import number_at, object_schema, text_at
+from agentlab.flows.json_replies import number_at, text_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, tool_manual, tool_names
 
-EVALUATION = object_schema(
-    score={"type": "integer", "minimum": 0, "maximum": 100},
-    complete={"type": "boolean"},
-    confidence={"type": "number", "minimum": 0, "maximum": 1},
-    comment={"type": "string"},
+EVALUATION = closed_object(
+    {
+        "score": {"type": "integer", "minimum": 0, "maximum": 100},
+        "complete": {"type": "boolean"},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "comment": {"type": "string"},
+    }
 )
 ROOM_FOR_RESULTS = 10_000
 """Bytes that the results of all steps together may take in a prompt."""
@@ -162,7 +165,7 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     found = await ask_for_object(
         session,
         "next_step",
-        object_schema(step={"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}),
+        closed_object({"step": {"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}}),
         "step",
         message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",

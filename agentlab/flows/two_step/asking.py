@@ -14,7 +14,8 @@ from agentlab.core.errors import ModelError
 from agentlab.core.events import Phase
 from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
 from agentlab.core.names import INVALID, UPDATE_MEMORY
-from agentlab.flows.json_replies import object_schema, read_object
+from agentlab.core.schemas import closed_object
+from agentlab.flows.json_replies import read_object
 from agentlab.flows.tool_calls import cut, refuse_call, run_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, instruction_of, tool_list_for_prompt, tool_names
@@ -67,7 +68,7 @@ async def get_next_action(
     """One call: which of `tools` to use next. In the trace it is the `decision`, with the reason where there is none:
     none was wanted, the reply could not be read, or there was no reply."""
     system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
-    schema = object_schema(tool={"type": ["string", "null"], "enum": [*tool_names(tools), None]})
+    schema = closed_object({"tool": {"type": ["string", "null"], "enum": [*tool_names(tools), None]}})
     try:
         completion = await session.complete((system, *messages), output_schema=schema, phase=phase)
     except ModelError as failure:
