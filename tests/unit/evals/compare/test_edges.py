@@ -11,7 +11,7 @@ from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
-from tests.support.small_runs import Answering, opened, play, write_set
+from support.small_runs import Answering, opened, play, write_set
 
 ODD = '''"""Knows no answer to some turns."""
 

@@ -8,7 +8,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.epochs import pass_at_k, pass_hat_k
-from tests.support.small_runs import Answering, play, write_set
+from support.small_runs import Answering, play, write_set
 
 
 def test_pass_at_k_and_pass_hat_k_are_unbiased():

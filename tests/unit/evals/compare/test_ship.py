@@ -9,7 +9,7 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import gate
-from tests.support.small_runs import WRONG, Answering, opened, play, write_set
+from support.small_runs import WRONG, Answering, opened, play, write_set
 
 
 def shown(run, capsys):

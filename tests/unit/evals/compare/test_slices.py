@@ -11,7 +11,7 @@ from agentlab.cli.parser import main
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.paired import pair_up, sheets
 from agentlab.evals.compare.slices import differing, labels
-from tests.support.small_runs import RIGHT, Answering, play
+from support.small_runs import RIGHT, Answering, play
 
 KINDS = ("billing", "delivery", "returns", "talk", "damage")
 

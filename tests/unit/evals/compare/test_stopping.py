@@ -14,7 +14,7 @@ from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.report.gate_files import lines
 from agentlab.evals.stats.sequential import alarms, bound, evidence, planned_looks
 from agentlab.lab.run import open_run
-from tests.support.small_runs import Answering, opened, play, write_set
+from support.small_runs import Answering, opened, play, write_set
 
 EVERY = [(f"c{c:02}", t) for c in range(60) for t in range(2)]
 
