@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.files import read_text, replace_file
+from agentlab.core.files import read_text, write_atomically
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.ship import decide
@@ -158,7 +158,7 @@ def main() -> None:
         return
     page = read_text(arguments.study) if arguments.study.is_file() else ""
     made = {text.partition("\n")[0].removeprefix("## "): text.rstrip() + "\n" for text in sections}
-    replace_file(arguments.study, whole(page, made))
+    write_atomically(arguments.study, whole(page, made))
 
 
 if __name__ == "__main__":

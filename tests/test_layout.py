@@ -214,7 +214,7 @@ def test_plug_ins_are_strangers(room):
             assert not strangers, f"{name} imports its sibling {strangers}"
 
 
-@pytest.mark.parametrize("room", plugins.ROOMS)
+@pytest.mark.parametrize("room", plugins.GROUPS)
 def test_every_plug_in_has_a_first_line_and_can_be_resolved(room):
     names = plugins.names(room)
     assert names

@@ -22,7 +22,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.events import shorten
 from agentlab.core.shown import one_line
-from agentlab.core.trace import numbers
+from agentlab.core.trace import format_totals
 from agentlab.data.conversations import Turn
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
@@ -95,11 +95,11 @@ class TerminalChat:
                 self._lab.loop.break_off(pending)
                 raise
         turn = max(self._chat.trace.turns(), default=0)
-        self.screen.end(reply, numbers(self._chat.trace, turn))
+        self.screen.end(reply, format_totals(self._chat.trace, turn))
 
     def _run_command(self, command: str, argument: str = "") -> None:
         if command not in COMMANDS:
-            raise ConfigError(plugins.unknown("command", command, COMMANDS))
+            raise ConfigError(plugins.unknown_name("command", command, COMMANDS))
         COMMANDS[command](self, argument.strip())
 
     def _do_flow(self, name: str) -> None:
@@ -246,7 +246,7 @@ def chat(arguments: argparse.Namespace) -> None:
         given = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
         lab = stack.enter_context(Lab(**given))
         fetch(lab.bench.local_weights())
-        label = plugins.label_of(flow)
+        label = plugins.default_label(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
         if is_new:
             chat.screen.dim(f"{folder} is new; the conversation and its memory are stored there")

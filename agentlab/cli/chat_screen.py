@@ -9,8 +9,17 @@ from rich.text import Text
 
 from agentlab.cli.progress import line_of
 from agentlab.core.messages import Reply
-from agentlab.core.shown import one_line, paragraph, printable
-from agentlab.core.stream import Done, Item, Noticed, ReplyTakenBack, ReplyText, StepBegun, StepEnded, TurnBegun
+from agentlab.core.shown import escape_block, one_line, printable
+from agentlab.core.stream import (
+    Done,
+    NoticeItem,
+    ReplyRetracted,
+    ReplyText,
+    StepEnded,
+    StepStarted,
+    StreamItem,
+    TurnStarted,
+)
 from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
@@ -46,23 +55,25 @@ class Screen:
             get_renderable=self._newest_lines,
         )
 
-    def on_item(self, item: Item) -> None:
+    def on_item(self, item: StreamItem) -> None:
         if isinstance(item, StepEnded):
             self._running.pop(item.event.id, None)
         match item:
-            case TurnBegun():
+            case TurnStarted():
                 self._is_watching = True
             case ReplyText(text=piece):
                 self._said += piece
-            case ReplyTakenBack():
+            case ReplyRetracted():
                 self._said = ""
             case Done():
                 self._is_watching = False
-            case StepBegun(event=event):
-                if event.costed:
+            case StepStarted(event=event):
+                if event.is_billable:
                     self._running[event.id] = event.title
                 return
-            case Noticed(event=event) if event.text in self._said or (self._said and event.text.startswith(self._said)):
+            case NoticeItem(event=event) if event.text in self._said or (
+                self._said and event.text.startswith(self._said)
+            ):
                 pass  # the notice repeats the reply, with its sources
             case _ if self._is_watching and (line := line_of(item)):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
@@ -76,7 +87,7 @@ class Screen:
 
     def end(self, reply: Reply, costs: str) -> None:
         self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
-        said = printable(str(reply.data.get("chat", reply.shown)))
+        said = printable(str(reply.data.get("chat", reply.display_text)))
         if said.strip():
             self.console.print(Text(said))
         else:
@@ -110,7 +121,7 @@ class Screen:
                 self.console.print(Text(below if number else stem) + part)
 
     def dim(self, text: str) -> None:
-        self.console.print(Text(paragraph(text), style="dim"))
+        self.console.print(Text(escape_block(text), style="dim"))
 
     def problem(self, text: str) -> None:
-        self.console.print(Text(paragraph(text), style="red"))
+        self.console.print(Text(escape_block(text), style="red"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from agentlab.core.shown import paragraph, printable
+from agentlab.core.shown import escape_block, printable
 
 
 def echo(line: str, *, error: bool = False) -> None:
     """Print a line of ours; untrusted text in it is escaped."""
-    print(paragraph(line), file=sys.stderr if error else sys.stdout, flush=True)
+    print(escape_block(line), file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def echo_block(text: str) -> None:

@@ -20,7 +20,7 @@ from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError, Terminated
-from agentlab.core.garbage import collect_seldom
+from agentlab.core.garbage import relax_gc
 from agentlab.core.shown import LogFormatter
 from agentlab.core.version import __version__
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 an error, 2 and 3 as `gate` defines them, 130 interrupted, 128 plus the number of a signal that ended it.
     """
     if argv is None:
-        collect_seldom()
+        relax_gc()
         atexit.register(gc.freeze)  # an interpreter that is about to end walks over everything once more
     resume_hint = ""
     try:
@@ -146,7 +146,7 @@ def help_of(name: str) -> tuple[str, str]:
 def make_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command; raise ConfigError if there is none of that name."""
     if name not in COMMANDS:
-        raise ConfigError(plugins.unknown("command", name, COMMANDS))
+        raise ConfigError(plugins.unknown_name("command", name, COMMANDS))
     (handler, arguments), (line, page) = COMMANDS[name], help_of(name)
     parser = _Parser(
         prog=f"agentlab {name}",

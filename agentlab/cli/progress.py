@@ -12,7 +12,7 @@ from rich.table import Column
 
 from agentlab.core.events import Decision, shorten
 from agentlab.core.shown import one_line
-from agentlab.core.stream import Done, Item, Noticed, StepEnded, ToolProgress, TurnBegun
+from agentlab.core.stream import Done, NoticeItem, StepEnded, StreamItem, ToolProgress, TurnStarted
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
 from agentlab.evals.store.pace import Pace, RunProgress
@@ -81,7 +81,7 @@ class Display:
             self._paces[what] = Pace(total, lambda progress: show(progress) if time.monotonic() >= begin else None)
         self._paces[what].stands_at(done, 0, total, "")
 
-    def tell(self, trace: Trace, item: Item) -> None:
+    def tell(self, trace: Trace, item: StreamItem) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""
         if line := line_of(item):
             print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
@@ -94,19 +94,19 @@ def fetch(names: Iterable[str]) -> None:
             weights.fetch(name, display.draw)
 
 
-def line_of(item: Item) -> str:
+def line_of(item: StreamItem) -> str:
     """Format an item of the stream as a line, its parts two spaces apart; "" if it needs none."""
     match item:
-        case TurnBegun(asked=asked):
+        case TurnStarted(asked=asked):
             return f"asked: {_short(asked.text)}"
-        case StepEnded(event=event) if event.costed or isinstance(event, Decision):
+        case StepEnded(event=event) if event.is_billable or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
             return "  ".join(part for part in (title, _short(event.detail), failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"
-        case Noticed(event=event):
+        case NoticeItem(event=event):
             parts = event.name, event.data.get("title") or "", event.text
             return "  ".join(_short(part) for part in parts if part)
         case Done(error=None, reply=reply):

@@ -10,7 +10,7 @@ from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
-from agentlab.core.names import JUDGED
+from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.evals.published.page import markdown, sections
 from agentlab.evals.published.reproduce import reproduce as reproduce_pack
 from agentlab.evals.report.gate_files import save
@@ -28,7 +28,7 @@ def score(arguments: argparse.Namespace) -> None:
         run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.count, "graded"))
     # Show every measure if the user named the scorers.
     show_run(run, arguments.all or bool(arguments.scorer))
-    if judged := [name for name in graders if name.startswith(JUDGED)]:
+    if judged := [name for name in graders if name.startswith(JUDGE_METRIC_PREFIX)]:
         echo(f"{', '.join(judged)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
 
 

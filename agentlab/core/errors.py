@@ -3,7 +3,7 @@
 AgentlabError                    one line for the user: what is wrong, where, and the mend
 ├─ ConfigError                   a spec, flag, environment variable or name that cannot be used
 │  ├─ MissingExtra               an optional dependency is not installed
-│  └─ CannotAnswer               a model that was named and cannot be had, now that it is to be asked
+│  └─ ModelUnavailable               a model that was named and cannot be had, now that it is to be asked
 ├─ DatasetError                  a data set that cannot be read; knows file and line
 ├─ RunError                      a run folder that cannot be used or continued
 ├─ RecordingError                a recording that is damaged, or that must not be made
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LONGEST = 4000
+MAX_MESSAGE_CHARS = 4000
 """Characters of a message."""
 
 
@@ -39,7 +39,7 @@ class AgentlabError(Exception):
 
     def __str__(self) -> str:
         line = " ".join(super().__str__().splitlines())
-        return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+        return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:MAX_MESSAGE_CHARS]}..."
 
 
 class Terminated(BaseException):
@@ -68,7 +68,7 @@ def needs(what: str, extra: str) -> Iterator[None]:
         raise MissingExtra(what, extra) from None
 
 
-class CannotAnswer(ConfigError):
+class ModelUnavailable(ConfigError):
     """A model that was named and cannot be had, now that it is to be asked."""
 
 
@@ -99,7 +99,7 @@ class WeightsError(AgentlabError):
     """Model weights that cannot be fetched or are not the pinned bytes."""
 
 
-ENDS_RUN = (RecordingError, WeightsError, CannotAnswer)
+FATAL_ERRORS = (RecordingError, WeightsError, ModelUnavailable)
 """No turn could go on without it, or each would be paid for again: it ends the run, not a turn."""
 
 

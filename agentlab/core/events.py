@@ -49,7 +49,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     same clock: seconds of work that had to come before, since the trace began.
     """
 
-    costed: ClassVar[bool] = False
+    is_billable: ClassVar[bool] = False
     """True where the event stands for work that somebody pays for; such an event must have a phase."""
 
     id: int
@@ -69,7 +69,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     error: str | None = None
 
     def __post_init__(self) -> None:
-        if self.costed and self.phase not in PHASES:
+        if self.is_billable and self.phase not in PHASES:
             raise ValueError(f"{self.kind} event with phase {self.phase!r}; known phases: {', '.join(PHASES)}")
 
     @property
@@ -77,7 +77,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
         return str(self.__struct_config__.tag)
 
     @property
-    def work(self) -> Any:
+    def duration_identity(self) -> Any:
         """What was done in this process and what came of it, as JSON; None where nothing was that takes time."""
         return None
 
@@ -130,7 +130,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
-    costed = True
+    is_billable = True
 
     model: str
     request: Request
@@ -140,14 +140,14 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
 
 
 class EmbeddingCall(Event, frozen=True, kw_only=True, tag="embedding"):
-    costed = True
+    is_billable = True
 
     model: str
     texts: int = 1
 
 
 class Search(Event, frozen=True, kw_only=True, tag="search"):
-    costed = True
+    is_billable = True
 
     query: str
     doc_ids: tuple[str, ...] | None = None
@@ -156,25 +156,25 @@ class Search(Event, frozen=True, kw_only=True, tag="search"):
     """The method and the index it searched."""
 
     @property
-    def work(self) -> Any:
+    def duration_identity(self) -> Any:
         return ["search", self.index, self.query, self.doc_ids, [passage.id for passage in self.passages]]
 
 
 class ToolRun(Event, frozen=True, kw_only=True, tag="tool"):
-    costed = True
+    is_billable = True
 
     call: ToolCall
     output: str = ""
 
     @property
-    def work(self) -> Any:
+    def duration_identity(self) -> Any:
         return ["tool", self.call.name, self.call.malformed or self.call.arguments, self.output]
 
 
 class Fetch(Event, frozen=True, kw_only=True, tag="fetch"):
     """Something a tool brought from outside; its seconds are the recorded ones."""
 
-    costed = True
+    is_billable = True
 
     source: str
     """What was asked, such as `web search`."""
@@ -183,7 +183,7 @@ class Fetch(Event, frozen=True, kw_only=True, tag="fetch"):
 
 
 class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
-    costed = True
+    is_billable = True
 
     op: str
     """`recall`, `remember` or `revise`."""
@@ -196,7 +196,7 @@ class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
     backend: str = ""
 
     @property
-    def work(self) -> Any:
+    def duration_identity(self) -> Any:
         ids = [fact.id for fact in self.facts]
         return ["memory", self.backend, self.op, self.text, self.replaces, self.written, ids]
 
@@ -223,13 +223,15 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
 _EVENT: Any = ModelCall | EmbeddingCall | Search | ToolRun | Fetch | MemoryOp | Decision | Notice | Step
 
 
-def to_row(event: Event, told: Callable[[Any], Any] = to_json) -> dict[str, Any]:
-    """An event as one JSON record, each value as `told` writes it; `revive` is the way back."""
+def to_row(event: Event, encode_value: Callable[[Any], Any] = to_json) -> dict[str, Any]:
+    """An event as one JSON record, each value as `encode_value` writes it; `from_row` is the way back."""
     values = asdict(event).items()
-    return {"kind": event.kind} | {name: value if type(value) in PLAIN else told(value) for name, value in values}
+    return {"kind": event.kind} | {
+        name: value if type(value) in PLAIN else encode_value(value) for name, value in values
+    }
 
 
-def revive(row: Mapping[str, Any]) -> Event:
+def from_row(row: Mapping[str, Any]) -> Event:
     """The event of a row; keys that it does not know are passed over. Raises ValueError."""
     return cast("Event", from_json(_EVENT, row))
 

@@ -20,34 +20,36 @@ from typing import IO, AnyStr, TextIO
 
 from agentlab.core.errors import ConfigError
 
-SMALL = 16 * 2**20
-LARGE = 2**31
+MAX_USER_FILE_BYTES = 16 * 2**20
+MAX_GENERATED_FILE_BYTES = 2**31
 """Bytes of a file that is read whole: of one that somebody wrote, and of one that a program did."""
-HUGE = 2**44
+MAX_STREAMED_FILE_BYTES = 2**44
 """Of a file that is read a line or a piece at a time."""
-LONGEST_LINE = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 
 
-def open_file(path: Path, most: int = HUGE, *, links: bool = True) -> BufferedReader:
+def open_regular_file(
+    path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES, *, follow_links: bool = True
+) -> BufferedReader:
     """An ordinary file of at most `most` bytes, to be read; raises OSError, whose `strerror` says what is wrong."""
-    descriptor = _open(path, os.O_RDONLY, links=links)
-    if (size := os.fstat(descriptor).st_size) > most:
+    descriptor = _open(path, os.O_RDONLY, follow_links=follow_links)
+    if (size := os.fstat(descriptor).st_size) > max_bytes:
         os.close(descriptor)
         raise OSError(errno.EFBIG, f"{size:,} bytes, of which at most {most:,} are read")
     return os.fdopen(descriptor, "rb")
 
 
-def read_bytes(path: Path, most: int = SMALL, *, links: bool = True) -> bytes:
-    """All of an ordinary file; raises OSError as `open_file` does."""
-    with open_file(path, most, links=links) as file:
+def read_bytes(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links: bool = True) -> bytes:
+    """All of an ordinary file; raises OSError as `open_regular_file` does."""
+    with open_regular_file(path, max_bytes, follow_links=follow_links) as file:
         # What grows while it is read, or has no size, ends here too.
-        return file.read(most)
+        return file.read(max_bytes)
 
 
-def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
+def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links: bool = True) -> str:
     """The same of UTF-8; raises OSError, and ValueError in one line for other bytes."""
     try:
-        return read_bytes(path, most, links=links).decode("utf-8-sig")
+        return read_bytes(path, max_bytes, follow_links=follow_links).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 
@@ -55,9 +57,9 @@ def read_text(path: Path, most: int = SMALL, *, links: bool = True) -> str:
 class HeldFile:
     """An ordinary file that is read again and again, open for as long as anybody holds this; raises OSError."""
 
-    def __init__(self, path: Path, most: int = HUGE) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> None:
         self.path = path
-        self._file = open_file(path, most, links=False)
+        self._file = open_regular_file(path, max_bytes, follow_links=False)
         weakref.finalize(self, self._file.close)
 
     def at(self, place: int = 0) -> BufferedReader:
@@ -66,18 +68,18 @@ class HeldFile:
         return self._file
 
 
-def lines_of(file: IO[AnyStr]) -> Iterator[AnyStr]:
-    """The lines of a file with their ends; raises ValueError for one past `LONGEST_LINE`."""
-    while line := file.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
+def iter_lines(file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """The lines of a file with their ends; raises ValueError for one past `MAX_LINE_BYTES`."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a line of more than {MAX_LINE_BYTES:,} bytes")
         yield line
 
 
-def _open(path: Path, how: int, *, links: bool) -> int:
+def _open(path: Path, how: int, *, follow_links: bool) -> int:
     """A descriptor of an ordinary file; nothing waits for the other end of a pipe."""
     try:
-        follow = 0 if links else os.O_NOFOLLOW
+        follow = 0 if follow_links else os.O_NOFOLLOW
         descriptor = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK | follow, 0o666)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
@@ -95,7 +97,7 @@ def _open(path: Path, how: int, *, links: bool) -> int:
 _NOT_ORDINARY = "it is a pipe or a device, not an ordinary file"
 
 
-class Appended:
+class AppendOnlyFile:
     """A file that is only added to, open from the first addition on for as long as anybody holds this."""
 
     def __init__(self, path: Path) -> None:
@@ -105,7 +107,7 @@ class Appended:
     def add(self, data: bytes) -> None:
         """Add `data` at the end, or nothing of it. Raises OSError, and then the file is as it was."""
         if self._descriptor is None:
-            self._descriptor = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, links=False)
+            self._descriptor = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, follow_links=False)
             self._close = weakref.finalize(self, os.close, self._descriptor)
         written = 0
         try:
@@ -125,43 +127,43 @@ class Appended:
 
 def open_log(path: Path) -> TextIO:
     """An ordinary file to which text is added; raises OSError."""
-    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, links=False)
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, follow_links=False)
     return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def append_whole(path: Path, data: bytes) -> None:
-    """`Appended.add`, once."""
-    with contextlib.closing(Appended(path)) as file:
+def append_atomically(path: Path, data: bytes) -> None:
+    """`AppendOnlyFile.add`, once."""
+    with contextlib.closing(AppendOnlyFile(path)) as file:
         file.add(data)
 
 
-def cut_unfinished_line(path: Path) -> None:
+def truncate_partial_line(path: Path) -> None:
     """Take away what stands after the last line end; raises OSError."""
-    with os.fdopen(_open(path, os.O_RDWR | os.O_CREAT, links=False), "r+b") as file:
-        whole = sum(len(line) for line in lines_of(file) if line.endswith(b"\n"))
+    with os.fdopen(_open(path, os.O_RDWR | os.O_CREAT, follow_links=False), "r+b") as file:
+        whole = sum(len(line) for line in iter_lines(file) if line.endswith(b"\n"))
         if whole < file.tell():
             file.truncate(whole)
 
 
-def is_out_of_room(error: BaseException | str | None) -> bool:
+def is_disk_full(error: BaseException | str | None) -> bool:
     """Whether it says, or what led to it says, that the disk is full; a library may hand on the words alone."""
     while isinstance(error, BaseException):
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True
-        if is_out_of_room(str(error)):
+        if is_disk_full(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return error is not None and any(words in error for words in ("No space left", "disk is full", "disk I/O error"))
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what a process that was killed inside `replace_file` left behind; raises OSError."""
+def remove_temp_files(folder: Path) -> None:
+    """Delete what a process that was killed inside `write_atomically` left behind; raises OSError."""
     for file in folder.iterdir():
         if re.fullmatch(r"\..+\.[0-9a-f]{32}\.new", file.name):
             file.unlink()
 
 
-def replace_file(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file in one step: whoever reads it, even after a power cut, finds the old content or the new one whole.
 
     Half a surrogate pair, which a model may write, becomes its escape. Raises OSError, and then nothing has changed.
@@ -169,8 +171,8 @@ def replace_file(path: Path, content: bytes | str) -> None:
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
     try:
-        append_whole(fresh, data)
-        with open_file(fresh, links=False) as file:
+        append_atomically(fresh, data)
+        with open_regular_file(fresh, follow_links=False) as file:
             os.fsync(file.fileno())
         fresh.replace(path)
     except BaseException:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.events import shorten
-from agentlab.core.files import lines_of, open_file
-from agentlab.core.plugins import unknown
+from agentlab.core.files import iter_lines, open_regular_file
+from agentlab.core.plugins import unknown_name
 from agentlab.core.strict_json import parse_json
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -22,7 +22,7 @@ Row = TypeVar("Row", bound=BaseModel)
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterator[tuple[int, Row]]:
+def read_rows(file: Path, row: type[Row], unique_key: str | None = None) -> Iterator[tuple[int, Row]]:
     """The lines of a file, each with its number; raises DatasetError naming file, line and key.
 
     `distinct` is a key under which no two lines may have the same text.
@@ -31,12 +31,15 @@ def read_rows(file: Path, row: type[Row], distinct: str | None = None) -> Iterat
     number = 0
     try:
         # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
-        with open_file(file, links=False) as lines:
-            for number, line in enumerate(lines_of(lines), 1):
+        with open_regular_file(file, follow_links=False) as lines:
+            for number, line in enumerate(iter_lines(lines), 1):
                 if line.removeprefix(codecs.BOM_UTF8).strip():
                     read = _row(line, row, file, number)
-                    if distinct is not None and (first := seen.setdefault(getattr(read, distinct), number)) < number:
-                        problem = f"{distinct}: {getattr(read, distinct)!r} stands in line {first} too"
+                    if (
+                        unique_key is not None
+                        and (first := seen.setdefault(getattr(read, unique_key), number)) < number
+                    ):
+                        problem = f"{distinct}: {getattr(read, unique_key)!r} stands in line {first} too"
                         raise DatasetError(problem, file, number)
                     yield number, read
     except OSError as error:
@@ -52,7 +55,7 @@ def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
             json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair cannot be written down again
         return row.model_validate(parsed)
     except ValidationError as problem:
-        raise DatasetError(explain(problem, row), file, number) from None
+        raise DatasetError(first_error(problem, row), file, number) from None
     except UnicodeEncodeError as problem:
         raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
 
@@ -76,7 +79,7 @@ def _model_in(annotation: Any) -> Any:
     return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
 
 
-def explain(problem: ValidationError, model: type[BaseModel]) -> str:
+def first_error(problem: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
     first = problem.errors()[0]
     where = ".".join(shorten(str(part), 60) for part in first["loc"])
@@ -90,5 +93,5 @@ def explain(problem: ValidationError, model: type[BaseModel]) -> str:
                 field = getattr(owner, "model_fields", {}).get(part)
                 owner = _model_in(field.annotation) if field else None
         known = list(getattr(owner, "model_fields", {}))
-        message = unknown("key", str(first["loc"][-1]), known) if known else "unknown key"
+        message = unknown_name("key", str(first["loc"][-1]), known) if known else "unknown key"
     return f"{where}: {message}" if where else message

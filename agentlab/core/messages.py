@@ -36,7 +36,7 @@ def to_json(value: Any) -> Any:
         return value
     if issubclass(cls, Struct):
         row = {}
-        for name, default in defaults_of(cls):
+        for name, default in field_defaults(cls):
             inner = getattr(value, name)
             if inner is not default and inner != default:
                 row[name] = inner if type(inner) in PLAIN else to_json(inner)
@@ -57,7 +57,7 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
 
 
 @functools.cache
-def defaults_of(cls: Any) -> tuple[tuple[str, Any], ...]:
+def field_defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
     """The fields of a type in order, each with its default; a field without one has NODEFAULT."""
     found = fields(cls)
     return tuple((f.name, f.default if f.default_factory is NODEFAULT else f.default_factory()) for f in found)
@@ -86,7 +86,7 @@ class Message(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def is_of_words(value: Any) -> TypeGuard[Message]:
+def is_text_only(value: Any) -> TypeGuard[Message]:
     """Whether it is a message of words alone: no calls, no answer to one, nothing opaque."""
     return isinstance(value, Message) and value.tool_call_id is None and not (value.tool_calls or value.extra)
 
@@ -193,7 +193,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     """Who told it; "" for whoever the memory belongs to."""
 
 
-class Added(Struct, frozen=True, kw_only=True):
+class AddResult(Struct, frozen=True, kw_only=True):
     """What became of a text that was to be remembered."""
 
     fact: Fact
@@ -219,6 +219,6 @@ class Reply(Struct, frozen=True, kw_only=True):
     """Whatever else the flow wants to hand on, JSON values only."""
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """What the user reads: the text, with its sources where the flow names them."""
         return str(self.data.get("shown", self.text))

@@ -20,12 +20,12 @@ INGEST_FAILED = "ingest_failed"
 BACKGROUND_FAILED = "background_failed"
 """The notice of background work that raised."""
 
-JUDGED = "judge_"
+JUDGE_METRIC_PREFIX = "judge_"
 """How the names of measures begin that a model has graded."""
 
-CALL_OF_A_TOOL = "call of a tool"
+TOOL_CALL_DECISION = "call of a tool"
 """The decision on a call that a model made; its choice is INVALID where there is no such tool or no such arguments."""
-INVALID = "invalid"
+INVALID_CHOICE = "invalid"
 """The choice of a model that chose what there is not."""
 
 FINAL_MEMORY, AFTER_RESPONSE = CLOSING_STEPS = ("final_memory", "after_response")

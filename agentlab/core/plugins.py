@@ -23,7 +23,7 @@ from typing import Any
 
 from agentlab.core.errors import AgentlabError, ConfigError
 
-ROOMS = {
+GROUPS = {
     "flows": ("flow", "respond"),
     "models": ("model provider", "connect"),
     "models.embedders": ("embedder provider", "connect"),
@@ -34,14 +34,14 @@ ROOMS = {
 """The name of a thing of the room, and what it can do; the file of the room is known by the first of that."""
 _TOOL = re.compile(r'^@tool\(.*?^async def (\w+).*?"""(.*?)(?:"""|\n)', re.MULTILINE | re.DOTALL)
 LISTED = 40
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 """Names in a message, and characters of one."""
 
 
 def names(room: str) -> dict[str, str]:
     """Every name in a room with the first line of its docstring; nothing is imported."""
     found = {name: summary for name, (_, summary) in _ours(room).items()}
-    for entry in _declared().select(group=f"agentlab.{room}"):
+    for entry in _entry_points().select(group=f"agentlab.{room}"):
         found.setdefault(entry.name, f"from {entry.value}")
     return found
 
@@ -51,7 +51,7 @@ def _ours(room: str) -> dict[str, tuple[str, str]]:
     """What we have in a room: the module it stands in, and the first line of its docstring."""
     found: dict[str, tuple[str, str]] = {}
     folder = Path(__file__).parents[1].joinpath(*room.split("."))
-    verb = ROOMS[room][1]
+    verb = GROUPS[room][1]
     defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
     for file in [*folder.glob("[a-z]*.py"), *folder.glob("[a-z]*/__init__.py")]:
         source = file.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def _ours(room: str) -> dict[str, tuple[str, str]]:
 
 
 @functools.cache
-def _declared() -> Any:
+def _entry_points() -> Any:
     """What other packages declare; looked for once, because that reads a file of every package that is installed."""
     return metadata.entry_points()
 
@@ -75,35 +75,35 @@ def resolve(room: str, name: str) -> Any:
     if name in (ours := _ours(room)):
         found = importlib.import_module(ours[name][0])
         return getattr(found, name) if room == "tools" else found
-    what = f"{ROOMS[room][0]} {name!r}"
-    for entry in _declared().select(group=f"agentlab.{room}", name=name):
+    what = f"{GROUPS[room][0]} {name!r}"
+    for entry in _entry_points().select(group=f"agentlab.{room}", name=name):
         return _loaded(room, what, entry.load)
     module, _, attribute = name.partition(":")
     own = Path(module if module.endswith(".py") else f"{module}.py")
     if own.is_file():
-        return _loaded(room, what, lambda: _run_file(own, attribute))
+        return _loaded(room, what, lambda: _load_user_file(own, attribute))
     if own.name == module or "/" in module:
         raise ConfigError(f"cannot load the {what}: there is no file {own}, seen from the current folder")
     if "." in module or attribute:
         return _loaded(room, what, lambda: _import(module, attribute))
-    raise ConfigError(unknown(ROOMS[room][0], name, names(room)))
+    raise ConfigError(unknown_name(GROUPS[room][0], name, names(room)))
 
 
-def provider(room: str, name: str) -> tuple[Any, str]:
+def resolve_provider(room: str, name: str) -> tuple[Any, str]:
     """The module behind the first part of `provider/name`, and the rest; raises ConfigError as `resolve` does."""
     first, slash, rest = name.partition("/")
     if not slash or not rest:
-        raise ConfigError(f"{name!r} is not a {ROOMS[room][0].split()[0]} name; it has the form provider/name")
+        raise ConfigError(f"{name!r} is not a {GROUPS[room][0].split()[0]} name; it has the form provider/name")
     return resolve(room, first), rest
 
 
-def label_of(name: str) -> str:
+def default_label(name: str) -> str:
     """What results call a thing named so: a file of one's own goes by its stem, or by the attribute that was named."""
     file, _, attribute = name.partition(":")
     return (attribute or Path(file).stem) if file.endswith(".py") else name
 
 
-def _run_file(file: Path, attribute: str) -> Any:
+def _load_user_file(file: Path, attribute: str) -> Any:
     """Run a file of the user's anew, so that what was changed since counts; it may import what stands beside it."""
     _make_importable(file.parent)
     name = f"own:{file.stem}"  # in no other module's place
@@ -138,18 +138,18 @@ def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
             f"cannot load the {what}: {type(problem).__name__}: {problem} ({Path(frame.filename).name}:{frame.lineno})"
         ) from None
     # A flow may be a function, too; who plays it looks closer.
-    for verb in () if room == "flows" else ROOMS[room][1:]:
+    for verb in () if room == "flows" else GROUPS[room][1:]:
         if not hasattr(found, verb):
             raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
     return found
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """One line for a name that does not exist: what it could have been, and what there is."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
     more = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
-    asked = repr(name) if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]!r}..."
+    asked = repr(name) if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]!r}..."
     return f"unknown {what} {asked}.{hint} Known: {', '.join([*listed, *more])}"

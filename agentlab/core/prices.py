@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
-from agentlab.core.jsonl import explain
+from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Usage
 from agentlab.core.strict_json import parse_yaml
 
@@ -39,7 +39,7 @@ class PriceTable:
         self._prices = prices
         self._found: dict[str, Price | None] = {}
 
-    def of(self, model: str) -> Price | None:
+    def price_of(self, model: str) -> Price | None:
         if model not in self._found:
             fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
             name = model if model in self._prices else max(fitting, key=len, default="")
@@ -48,7 +48,7 @@ class PriceTable:
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Dollars for `usage`; None where the model has no price or the provider reported no tokens."""
-        price = self.of(model)
+        price = self.price_of(model)
         if price is None or usage.input_tokens is None or usage.output_tokens is None:
             return None
         cached = (usage.cached_tokens or 0) if price.cached_input is not None else 0
@@ -75,7 +75,7 @@ def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
     try:
         table = _File.model_validate(parse_yaml(text))
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {explain(problem, _File)}") from None
+        raise ConfigError(f"{where}: {first_error(problem, _File)}") from None
     except ValueError as problem:
         raise ConfigError(f"{where}: {problem}") from None
     return str(table.dated), table.models

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import Phase
-from agentlab.core.messages import Added, Completion, Fact, Message, Passage, Request, ToolSpec
+from agentlab.core.messages import AddResult, Completion, Fact, Message, Passage, Request, ToolSpec
 from agentlab.core.slot import Slot
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Emit = Callable[[str], None]
 NewId = Callable[[], str]
-RELEVANT_AT = 0.15
+RELEVANCE_THRESHOLD = 0.15
 """Cosine similarity from which a remembered fact is brought; measured by `evals/bench/memory_threshold.py`."""
-DUPLICATE_AT = 0.9
+DUPLICATE_THRESHOLD = 0.9
 """Cosine similarity from which a text that is to be remembered counts as known already."""
 
 
@@ -112,10 +112,10 @@ class Memory(Protocol):
         *,
         created: datetime,
         new_id: NewId,
-        duplicate_at: float | None = DUPLICATE_AT,
+        duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
-    ) -> Added:
-        """Store `text`, unless a fact scores `duplicate_at` or more against it; None: store it in any case.
+    ) -> AddResult:
+        """Store `text`, unless a fact scores `duplicate_threshold` or more against it; None: store it in any case.
 
         `new_id` is asked until it gives an id that is free. ToolError for a text that is empty or beyond all measure.
         """
@@ -177,14 +177,14 @@ class ToolContext(Protocol):
     @property
     def memory(self) -> Memory | None: ...
     def kept(self, slot: Slot[T]) -> T: ...
-    def prompt_or(self, name: str, otherwise: str) -> str: ...
+    def prompt_or(self, name: str, default: str) -> str: ...
     def notify(self, name: str, text: str = "", **data: Any) -> None: ...
     def report(self, tool: str, text: str) -> None: ...
     def passages_of_turn(self) -> tuple[Passage, ...]: ...
     async def complete(self, messages: Sequence[Message], *, phase: Phase) -> Completion: ...
     async def retrieve(self, query: str, *, doc_ids: Sequence[str] | None = None) -> tuple[Passage, ...]: ...
     async def recall(self, text: str, *, top_k: int = 3) -> tuple[Fact, ...]: ...
-    async def remember(self, text: str) -> Added | None: ...
+    async def remember(self, text: str) -> AddResult | None: ...
     async def revise(self, fact_id: str, text: str) -> Fact | None: ...
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any: ...
 
@@ -200,7 +200,7 @@ class Tool(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """Where in a conversation a request is made."""
 
     turn: int
@@ -216,24 +216,24 @@ class Gateway(Protocol):
         """The model that answers."""
         ...
 
-    def go_on_as(self, other: Any) -> None:
+    def switch_to(self, other: Any) -> None:
         """Ask as `other` does from here on; how often each request was made before still counts."""
         ...
 
     async def ask(
-        self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
-    ) -> Answer[Completion]:
+        self, request: Request, place: CallSite, emit: Emit, on_restart: Callable[[], None] = lambda: None
+    ) -> CallResult[Completion]:
         """The model's answer, asked for as often as need be; `emit` is given its text as it arrives.
 
         `again` is called where what was given is void, because a further attempt begins.
         """
         ...
 
-    async def embed(self, text: str) -> Answer[np.ndarray]:
+    async def embed(self, text: str) -> CallResult[np.ndarray]:
         """The vector of a query: float32, shape (dimensions,)."""
         ...
 
-    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Answer[Any]:
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> CallResult[Any]:
         """What `ask` brings from outside, JSON; `kind` and `facts` (JSON) say in full what is asked for."""
         ...
 
@@ -242,7 +242,7 @@ class Gateway(Protocol):
         ...
 
 
-class Answer(Struct, Generic[T], frozen=True, kw_only=True):
+class CallResult(Struct, Generic[T], frozen=True, kw_only=True):
     """What came of one call, and all that its event says of it."""
 
     value: T | None = None
@@ -255,7 +255,7 @@ class Answer(Struct, Generic[T], frozen=True, kw_only=True):
     error: str | None = None
     failure: BaseException | None = None
     """What whoever asked is to raise; beside a value, why that could not be recorded."""
-    odd: str = ""
+    invalid_usage: str = ""
     """What the provider said of the call that cannot be, and was left out."""
-    missed: NotRecorded | None = None
+    miss: NotRecorded | None = None
     """Why it was not among the recordings, where there are some."""

@@ -34,15 +34,15 @@ _TYPES = {
     "null": ("null", "none", "nonetype", "void"),
 }
 _KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in spellings}
-_DEEPEST = 12
-_MOST_PARTS = 2000
-_MOST_ITEMS = 64
+_MAX_DEPTH = 12
+_MAX_PARTS = 2000
+_MAX_ITEMS = 64
 _MOST_PROBLEMS = 100
 """That are looked for; the first of them is told."""
 
 
 @functools.cache
-def validators() -> Any:
+def load_jsonschema() -> Any:
     """The library jsonschema; whoever has tools asks for it before the first of them is timed.
 
     Where Jupyter is, its checker of IRIs would build a grammar for a second; formats are not checked here.
@@ -65,7 +65,7 @@ def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
     Types, properties, enums, alternatives, bounds and lengths are checked, which takes no time whatever the schema;
     patterns and the like are the tool's own affair.
     """
-    checker = validators().Draft202012Validator(simplify_schema(spec.parameters, closed=False))
+    checker = load_jsonschema().Draft202012Validator(simplify_schema(spec.parameters, closed=False))
     problems = islice(checker.iter_errors(arguments), _MOST_PROBLEMS)
     if first := min(problems, key=str, default=None):
         where = ".".join(str(part) for part in first.absolute_path) or "arguments"
@@ -78,13 +78,13 @@ def properties_of(schema: Any) -> Mapping[str, Any]:
     return properties if isinstance(properties, Mapping) else {}
 
 
-def closed_object(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
+def strict_object_schema(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
     """The schema of an object with these properties and no others, all required but the `optional` ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def referenced(root: Any, reference: Any) -> Any:
+def resolve_ref(root: Any, reference: Any) -> Any:
     """What a `$ref` within the document `root` points to; None if that is no schema there."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
@@ -107,14 +107,14 @@ def simplify_schema(schema: Any, *, closed: bool = True) -> dict[str, Any]:
     in place; below 12 levels or after 2,000 parts, anything goes. Objects become closed where their properties are
     known; with `closed=False`, for values that are there already, only what the schema forbids is forbidden.
     """
-    return _Simplifier(schema, closed).plain(schema, _DEEPEST)
+    return _Simplifier(schema, closed).plain(schema, _MAX_DEPTH)
 
 
 class _Simplifier:
     def __init__(self, root: Any, closed: bool) -> None:
         self._root = root
         self._closed = closed
-        self._parts_left = _MOST_PARTS
+        self._parts_left = _MAX_PARTS
         """References can multiply."""
 
     def plain(self, node: Any, depth: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class _Simplifier:
         if not isinstance(node, Mapping) or depth == 0 or self._parts_left < 0:
             return {}
         if isinstance(node.get("$ref"), str):
-            return self.plain(referenced(self._root, node["$ref"]), depth - 1)
+            return self.plain(resolve_ref(self._root, node["$ref"]), depth - 1)
         if "const" in node and _is_json(node["const"]):
             return {"const": node["const"]}
         choices = node.get("enum")
@@ -152,7 +152,7 @@ class _Simplifier:
         whole: dict[str, Any] = {}
         for part in parts:
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
-                part = referenced(self._root, part["$ref"])
+                part = resolve_ref(self._root, part["$ref"])
             for key, value in part.items() if isinstance(part, Mapping) else ():
                 if key == "properties" and isinstance(value, Mapping):
                     whole[key] = {**whole.get(key, {}), **value}
@@ -181,9 +181,9 @@ class _Simplifier:
         inner = _any_of([self.plain(item, depth - 1) for item in either])
         least, most = node.get("minItems"), node.get("maxItems")
         limits = {}
-        if type(least) is int and 0 < least <= _MOST_ITEMS:
+        if type(least) is int and 0 < least <= _MAX_ITEMS:
             limits["minItems"] = least
-        if type(most) is int and limits.get("minItems", 0) <= most <= _MOST_ITEMS:
+        if type(most) is int and limits.get("minItems", 0) <= most <= _MAX_ITEMS:
             limits["maxItems"] = most
         return {"items": inner, **limits}
 

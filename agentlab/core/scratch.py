@@ -20,22 +20,22 @@ PREFIX = "agentlab-"
 _ALIVE = ".alive"
 
 
-def folder_of(owner: object, prefix: str = "") -> Path:
+def temp_folder_for(owner: object, prefix: str = "") -> Path:
     """A new folder for `owner`, deleted once nobody holds that any more."""
-    folder = tempfile.mkdtemp(prefix=prefix, dir=scratch())
+    folder = tempfile.mkdtemp(prefix=prefix, dir=process_temp_folder())
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
-def scratch() -> Path:
+def process_temp_folder() -> Path:
     """The folder that holds all the others of this process."""
     # A child that was forked is another process, and may outlive this one.
-    return _made(os.getpid(), tempfile.gettempdir())
+    return _create_process_folder(os.getpid(), tempfile.gettempdir())
 
 
 @functools.cache
-def _made(process: int, where: str) -> Path:
-    _sweep(Path(where))
+def _create_process_folder(process: int, where: str) -> Path:
+    _remove_stale_folders(Path(where))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
     # Locked before it stands where a sweep would look for it; held until the process ends.
     held, name = tempfile.mkstemp(prefix=f".{PREFIX}", dir=where)
@@ -59,7 +59,7 @@ def _delete(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(where: Path) -> None:
+def _remove_stale_folders(where: Path) -> None:
     """Remove what processes left that were killed."""
     for folder in where.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """The secrets of this process: what no recording, log, report, screen or run folder may hold.
 
     secrets.register(["sk-123456789"], "a key of openai")
-    secrets.name_in("Authorization: Bearer sk-123456789")      # "a key of openai"
+    secrets.find_secret("Authorization: Bearer sk-123456789")      # "a key of openai"
     secrets.scrub("use sk-123456789, or http://me:hunter2@host")    # "use <secret>, or http://me:<secret>@host"
 
 The environment needs no registering: a variable whose name says so (`..._API_KEY`, `...TOKEN`, `...SECRET`,
@@ -21,11 +21,11 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
-MARK = "<secret>"
+REDACTED = "<secret>"
 """What stands in the place of one."""
-_TELLING = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
+_SECRET_WORDS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
 _ADDRESSES = ("URL", "URI", "PROXY", "ENDPOINT")
-_SHORTEST = 8
+_MIN_SECRET_CHARS = 8
 """Characters; anything shorter stands in ordinary texts, too. Of a longer one, half is taken out as well."""
 _registered: dict[str, str] = {}
 _IN_ADDRESS = re.compile(r"""(://[^\s/@:"'<>\\]*:)[^\s/@"'<>\\]+(?=@)""")
@@ -41,15 +41,15 @@ def register(values: Iterable[str], name: str) -> None:
     _registered.update(dict.fromkeys(values, name))
 
 
-def name_in(text: str) -> str | None:
+def find_secret(text: str) -> str | None:
     """The name of a secret that `text` holds, as it is or escaped in JSON; None if it holds none."""
     for value, name in (_registered | _in_environment()).items():
-        if len(value) >= _SHORTEST and (value in text or json.dumps(value)[1:-1] in text):
+        if len(value) >= _MIN_SECRET_CHARS and (value in text or json.dumps(value)[1:-1] in text):
             return name
     return None
 
 
-def scrub(text: str) -> str:
+def redact(text: str) -> str:
     """`text` without the secrets of this process, and without passwords and keys in any address.
 
     A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
@@ -69,22 +69,22 @@ def scrub(text: str) -> str:
                 at = text.find(piece, end)
     if hidden:
         runs = groupby(enumerate(text), lambda placed: placed[0] in hidden)
-        text = "".join(MARK if is_secret else "".join(c for _, c in run) for is_secret, run in runs)
+        text = "".join(REDACTED if is_secret else "".join(c for _, c in run) for is_secret, run in runs)
     if "://" in text and "@" in text:
-        text = _IN_ADDRESS.sub(rf"\1{MARK}", text)
-    return _IN_QUERY.sub(rf"\1{MARK}", text) if "=" in text else text
+        text = _IN_ADDRESS.sub(rf"\1{REDACTED}", text)
+    return _IN_QUERY.sub(rf"\1{REDACTED}", text) if "=" in text else text
 
 
-def scrubbed(value: Any) -> tuple[Any, int]:
+def redact_json(value: Any) -> tuple[Any, int]:
     """JSON without secrets, and how many of its texts held one."""
     if isinstance(value, str):
-        text = scrub(value)
+        text = redact(value)
         return text, int(text != value)
     if isinstance(value, dict):
-        keys, values = scrubbed(list(value)), scrubbed(list(value.values()))
+        keys, values = redact_json(list(value)), redact_json(list(value.values()))
         return dict(zip(keys[0], values[0], strict=True)), keys[1] + values[1]
     if isinstance(value, list):
-        parts = [scrubbed(part) for part in value]
+        parts = [redact_json(part) for part in value]
         return [part for part, _ in parts], sum(count for _, count in parts)
     return value, 0
 
@@ -93,16 +93,16 @@ def scrubbed(value: Any) -> tuple[Any, int]:
 def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]]]]:
     """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
     found = []
-    for form in dict.fromkeys(form for value in values for form in _written(value)):
-        least = len(form) if len(form) <= _SHORTEST else max(_SHORTEST + 1, len(form) // 2)
+    for form in dict.fromkeys(form for value in values for form in _encodings(value)):
+        least = len(form) if len(form) <= _MIN_SECRET_CHARS else max(_MIN_SECRET_CHARS + 1, len(form) // 2)
         size = (least + 1) // 2
         found.append((form, least, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
     return found
 
 
-def _written(value: str) -> Iterator[str]:
+def _encodings(value: str) -> Iterator[str]:
     """A secret as it is, escaped in JSON and in URLs, and in base64, wherever in that it begins."""
-    if len(value) < _SHORTEST:
+    if len(value) < _MIN_SECRET_CHARS:
         return
     yield from (value, json.dumps(value)[1:-1], quote(value, safe="", errors="surrogatepass"))
     data = value.encode("utf-8", "surrogatepass")
@@ -121,7 +121,7 @@ def _in_environment() -> dict[str, str]:
         return _read[1]
     found: dict[str, str] = {}
     for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables.items()):
-        if any(word in name.upper() for word in _TELLING):
+        if any(word in name.upper() for word in _SECRET_WORDS):
             # A variable may hold several keys.
             found |= dict.fromkeys(value.replace(",", " ").replace(";", " ").split(), name)
         elif name.upper().endswith(_ADDRESSES) and (password := re.search(r":([^/@\s][^@\s]*)@", value)):

@@ -3,7 +3,7 @@
     printable("\\x1b[2J")              # on a terminal, in a log: what would act or hide is written out: \\x1b[2J
     paragraph("id\\nFAILED: forged")    # a line of ours: what follows a foreign line end is indented
     one_line("two\\nlines")             # a title, a cell of a table
-    as_html("<img onerror=...>")       # and as_markdown, fenced, as_cell (CSV), in_json (a page's script)
+    as_html("<img onerror=...>")       # and as_markdown, fenced, as_csv_cell (CSV), escape_json (a page's script)
 
 All of them also leave out secrets, which stand as `<secret>`.
 """
@@ -23,7 +23,7 @@ _JOINERS = "\u200c\u200d"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def _hides(c: str) -> bool:
+def _is_hidden_char(c: str) -> bool:
     return unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") and c not in f"\n\t{_JOINERS}"
 
 
@@ -33,25 +33,25 @@ def printable(text: str) -> str:
     That is control characters, format characters such as those that turn the direction of writing, half surrogate
     pairs and characters of private use.
     """
-    text = secrets.scrub(text)
+    text = secrets.redact(text)
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n")
-    hidden = {c for c in set(text) if _hides(c)}
+    hidden = {c for c in set(text) if _is_hidden_char(c)}
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in hidden}) if hidden else text
 
 
-def utf8(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Of half a surrogate pair, which a model may write and which has no place in UTF-8, its escape."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def without_hidden(text: str) -> str:
+def strip_control_chars(text: str) -> str:
     """`text` without what `printable` writes out, for those who read it as data: a model that is told of a tool."""
-    return "".join(c for c in text if not _hides(c))
+    return "".join(c for c in text if not _is_hidden_char(c))
 
 
-def paragraph(text: str) -> str:
+def escape_block(text: str) -> str:
     """A line of ours with foreign text in it: no line end in that begins what could pass for the next line of ours."""
     return printable(text).replace("\n", "\n    ")
 
@@ -80,7 +80,7 @@ def fenced(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def as_cell(value: object) -> object:
+def as_csv_cell(value: object) -> object:
     """A value for a spreadsheet, which would run a text that begins as a formula; numbers are left alone."""
     if not isinstance(value, str):
         return value
@@ -91,19 +91,19 @@ def as_cell(value: object) -> object:
 _ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|\\u....|\\.")
 
 
-def in_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """JSON in ASCII, as `json.dumps` writes it, whose texts read as `printable` would have them once it is parsed."""
 
     def visible(escape: re.Match[str]) -> str:
-        if escape[0] in (r"\\", r"\"", r"\/", r"\n", r"\t") or not _hides(json.loads(f'"{escape[0]}"')):
+        if escape[0] in (r"\\", r"\"", r"\/", r"\n", r"\t") or not _is_hidden_char(json.loads(f'"{escape[0]}"')):
             return escape[0]
         return escape[0].replace("\\", r"\\")
 
-    return _ESCAPE.sub(visible, secrets.scrub(text).replace(r"\r\n", r"\n"))
+    return _ESCAPE.sub(visible, secrets.redact(text).replace(r"\r\n", r"\n"))
 
 
 class LogFormatter(logging.Formatter):
     """Lines of a log that nothing in them can forge; what a message or a traceback goes on with is indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return paragraph(super().format(record))
+        return escape_block(super().format(record))

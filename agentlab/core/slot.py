@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Slot(Generic[T]):
-    """A place that each session fills for itself, at first use, with what `opened` makes of the session."""
+    """A place that each session fills for itself, at first use, with what `factory` makes of the session."""
 
-    def __init__(self, opened: Callable[[Any], T]) -> None:
-        self.opened = opened
+    def __init__(self, factory: Callable[[Any], T]) -> None:
+        self.factory = factory

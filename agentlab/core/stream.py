@@ -22,7 +22,7 @@ from agentlab.core.messages import Reply, UserTurn
 log = logging.getLogger(__name__)
 
 
-class Item(Struct, frozen=True):
+class StreamItem(Struct, frozen=True):
     """What all items of a stream share."""
 
     turn: int
@@ -32,53 +32,53 @@ class Item(Struct, frozen=True):
         return str(self.__struct_config__.tag)
 
 
-class TurnBegun(Item, frozen=True, tag="turn_begun"):
+class TurnStarted(StreamItem, frozen=True, tag="turn_begun"):
     asked: UserTurn
 
 
-class StepBegun(Item, frozen=True, tag="step_begun"):
+class StepStarted(StreamItem, frozen=True, tag="step_begun"):
     """`event` is as it stands at the beginning: nothing has come of it yet. Decisions and notices begin nothing."""
 
     event: Event
 
 
-class StepEnded(Item, frozen=True, tag="step_ended"):
+class StepEnded(StreamItem, frozen=True, tag="step_ended"):
     """`event` has the id it had when it began, and is now in the trace."""
 
     event: Event
 
 
-class ToolProgress(Item, frozen=True, tag="tool_progress"):
+class ToolProgress(StreamItem, frozen=True, tag="tool_progress"):
     """What a tool says while it works."""
 
     tool: str
     text: str
 
 
-class Noticed(Item, frozen=True, tag="notice"):
+class NoticeItem(StreamItem, frozen=True, tag="notice"):
     """What a flow tells; listeners may also ask for it by the notice's own name."""
 
     event: Notice
 
 
-class ReplyText(Item, frozen=True, tag="reply_text"):
+class ReplyText(StreamItem, frozen=True, tag="reply_text"):
     """A further piece of the reply."""
 
     text: str
 
 
-class ReplyTakenBack(Item, frozen=True, tag="reply_taken_back"):
+class ReplyRetracted(StreamItem, frozen=True, tag="reply_taken_back"):
     """What was said so far in this turn is no part of the reply: it led to a tool call, or its author begins anew."""
 
 
-class Done(Item, frozen=True, tag="done"):
+class Done(StreamItem, frozen=True, tag="done"):
     """The end of a turn: its reply in full, or why there is none."""
 
     reply: Reply | None = None
     error: str | None = None
 
 
-Listener = Callable[[Item], None]
+Listener = Callable[[StreamItem], None]
 
 
 class Stream:
@@ -88,7 +88,7 @@ class Stream:
         self._listeners: list[tuple[str, Listener]] = []
 
     @property
-    def is_heard(self) -> bool:
+    def has_listeners(self) -> bool:
         return bool(self._listeners)
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
@@ -97,11 +97,11 @@ class Stream:
         self._listeners.append(entry)
         return lambda: self._listeners.remove(entry)
 
-    def emit(self, item: Item) -> None:
+    def emit(self, item: StreamItem) -> None:
         """Tell the listeners; one that fails is named in the log, and the turn goes on."""
         if not self._listeners:
             return
-        names = {"*", item.name, item.event.name} if isinstance(item, Noticed) else {"*", item.name}
+        names = {"*", item.name, item.event.name} if isinstance(item, NoticeItem) else {"*", item.name}
         for name, listen in list(self._listeners):
             if name in names:
                 try:
@@ -110,34 +110,34 @@ class Stream:
                     log.warning("a listener to %r failed", name, exc_info=True)
 
 
-class Speech:
+class ReplyStream:
     """The text of one model call, on its way to the reader of the reply.
 
     `shows` makes of all that was said so far what the reader sees of it, such as one field of a JSON object.
     """
 
-    def __init__(self, stream: Stream, turn: int, shows: Callable[[str], str]) -> None:
+    def __init__(self, stream: Stream, turn: int, visible_part: Callable[[str], str]) -> None:
         self._stream = stream
         self._turn = turn
-        self._shows = shows
+        self._shows = visible_part
         self._said = ""
         self._shown = ""
 
     def add(self, piece: str) -> None:
         self._said += piece
-        if not self._stream.is_heard:
+        if not self._stream.has_listeners:
             return
         shown = self._shows(self._said)
         if not shown.startswith(self._shown):
             said = self._said
-            self.take_back()
+            self.retract()
             self._said = said
         if len(shown) > len(self._shown):
             self._stream.emit(ReplyText(self._turn, shown[len(self._shown) :]))
             self._shown = shown
 
-    def take_back(self) -> None:
+    def retract(self) -> None:
         """Nothing of it was said."""
         if self._shown:
-            self._stream.emit(ReplyTakenBack(self._turn))
+            self._stream.emit(ReplyRetracted(self._turn))
         self._said = self._shown = ""

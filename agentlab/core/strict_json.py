@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of nesting; what goes deeper breaks those who walk over it."""
-MOST_PARTS = 1_000_000
+MAX_PARTS = 1_000_000
 """Lists and mappings on one level."""
-LONGEST_NUMBER = 30
-LARGEST_NUMBER = 1e100
+MAX_INTEGER_DIGITS = 30
+MAX_ABS_NUMBER = 1e100
 """Digits of a whole number, and the size of any other: nothing counts so far, and sums of more are infinite."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -34,8 +34,8 @@ def parse_json(text: str | bytes, *, lenient: bool = False) -> Any:
         written = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         parsed = (LENIENT if lenient else _STRICT).decode(written)
     except RecursionError:
-        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
-    if written.count("[") + written.count("{") > DEEPEST:  # else nothing is deep: most rows are told apart by that
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    if written.count("[") + written.count("{") > MAX_DEPTH:  # else nothing is deep: most rows are told apart by that
         check_depth(parsed)
     return parsed
 
@@ -56,7 +56,7 @@ def dump_json(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
-def check_depth(value: Any, levels: int = DEEPEST) -> None:
+def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
     """Raise ValueError where lists and mappings stand in each other deeper than that, or are far too many."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(levels + 1):
@@ -67,15 +67,15 @@ def check_depth(value: Any, levels: int = DEEPEST) -> None:
             if isinstance(inner, (dict, list))
         )
         # Aliases of YAML multiply: nine lines of nine names each are a billion lists.
-        level = list(islice(inside, MOST_PARTS + 1))
+        level = list(islice(inside, MAX_PARTS + 1))
         if not level:
             return
-        if len(level) > MOST_PARTS:
-            raise ValueError(f"more than {MOST_PARTS} parts")
+        if len(level) > MAX_PARTS:
+            raise ValueError(f"more than {MAX_PARTS} parts")
     raise ValueError(f"nested deeper than {levels} levels")
 
 
-def tamed(value: Any, levels: int = DEEPEST) -> Any:
+def sanitise(value: Any, levels: int = MAX_DEPTH) -> Any:
     """JSON that `parse_json` reads: null in place of every number that is none or too large, and of what lies too deep.
 
     Raises RecursionError for what is nested a thousand times.
@@ -84,11 +84,11 @@ def tamed(value: Any, levels: int = DEEPEST) -> Any:
         if levels == 0:
             return None
         if isinstance(value, dict):
-            return {key: tamed(inner, levels - 1) for key, inner in value.items()}
-        return [tamed(inner, levels - 1) for inner in value]
+            return {key: sanitise(inner, levels - 1) for key, inner in value.items()}
+        return [sanitise(inner, levels - 1) for inner in value]
     if isinstance(value, float):
-        return value if abs(value) <= LARGEST_NUMBER else None
-    return value if not isinstance(value, int) or abs(value) < 10**LONGEST_NUMBER else None
+        return value if abs(value) <= MAX_ABS_NUMBER else None
+    return value if not isinstance(value, int) or abs(value) < 10**MAX_INTEGER_DIGITS else None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,27 +103,29 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     if (number := _finite_or_none(digits)) is None:
         raise ValueError("a number is too large")
     return number
 
 
 def _finite_or_none(digits: str) -> float | None:
-    return number if abs(number := float(digits)) <= LARGEST_NUMBER else None
+    return number if abs(number := float(digits)) <= MAX_ABS_NUMBER else None
 
 
-def _whole(digits: str) -> int:
+def _format_full(digits: str) -> int:
     if (number := _whole_or_none(digits)) is None:
         raise ValueError("a number is too large")
     return number
 
 
 def _whole_or_none(digits: str) -> int | None:
-    return int(digits) if len(digits.removeprefix("-")) <= LONGEST_NUMBER else None
+    return int(digits) if len(digits.removeprefix("-")) <= MAX_INTEGER_DIGITS else None
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_parse_float, parse_int=_format_full
+)
 LENIENT = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite_or_none, parse_int=_whole_or_none)
 
 
@@ -137,8 +139,8 @@ def parse_yaml(text: str) -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             # What is nested far deeper takes the library seconds to read, and then ends in a RecursionError.
             self.levels += 1
-            if self.levels > DEEPEST + 1:
-                raise ValueError(f"nested deeper than {DEEPEST} levels")
+            if self.levels > MAX_DEPTH + 1:
+                raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
             try:
                 return super().compose_node(parent, index)
             finally:
@@ -160,7 +162,7 @@ def parse_yaml(text: str) -> Any:
         check_depth(parsed)
         return parsed
     except RecursionError:
-        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
     except (yaml.YAMLError, LookupError, TypeError, AttributeError, OverflowError) as problem:
         # The library raises what comes for values such as `!!int ''`.
         raise ValueError(f"not YAML: {' '.join(str(problem).split())[:300]}") from None

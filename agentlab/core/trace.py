@@ -43,9 +43,9 @@ class Totals(Struct, frozen=True, kw_only=True):
         parts = [*parts]
         if len(parts) < 2:
             return parts[0] if parts else _NOTHING
-        return cls(**dict(zip(_NAMES, map(add_up, zip(*map(_values, parts), strict=True)), strict=True)))
+        return cls(**dict(zip(_NAMES, map(exact_sum, zip(*map(_values, parts), strict=True)), strict=True)))
 
-    def agrees_with(self, other: Totals) -> bool:
+    def is_close_to(self, other: Totals) -> bool:
         """Equal, with room for the rounding of floats that were added in another order."""
         return all(
             mine is theirs if None in (mine, theirs) else math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12)
@@ -53,12 +53,12 @@ class Totals(Struct, frozen=True, kw_only=True):
         )
 
 
-def add_up(numbers: Iterable[Any]) -> Any:
+def exact_sum(format_totals: Iterable[Any]) -> Any:
     """The sum, exactly rounded; None where a number is unknown."""
-    numbers = tuple(numbers)
-    if None in numbers:
+    format_totals = tuple(format_totals)
+    if None in format_totals:
         return None
-    return math.fsum(numbers) if float in map(type, numbers) else sum(numbers)
+    return math.fsum(format_totals) if float in map(type, format_totals) else sum(format_totals)
 
 
 _NAMES = Totals.__struct_fields__
@@ -93,9 +93,9 @@ def fold(events: Iterable[Event]) -> Totals:
     return Costs.of(list(events)).totals
 
 
-def billed(events: Iterable[Event]) -> Totals:
+def billed_totals(events: Iterable[Event]) -> Totals:
     """What was asked for just now, and so is paid for: the totals without what came from a recording."""
-    return Totals.sum(_price(event) for event in events if event.costed and event.origin == "live")
+    return Totals.sum(_price(event) for event in events if event.is_billable and event.origin == "live")
 
 
 def critical_path(events: Iterable[Event]) -> float:
@@ -110,7 +110,7 @@ def critical_path(events: Iterable[Event]) -> float:
     paths: dict[int | None, float] = {}
     # From the end: parts have higher ids than what they are part of.
     for parent, siblings in reversed(parts.items()):
-        paths[parent] = longest_path(siblings, lambda e: paths.get(e.id, e.seconds if e.costed else 0.0))
+        paths[parent] = longest_path(siblings, lambda e: paths.get(e.id, e.seconds if e.is_billable else 0.0))
     return paths.get(None, 0.0)
 
 
@@ -158,7 +158,7 @@ class Trace:
 
     def check(self) -> None:
         """Raise RunError unless sum over phases = sum over calls = sum over turns = totals."""
-        check_conservation(self.events, f"{self.flow}/{self.conversation}")
+        check_totals(self.events, f"{self.flow}/{self.conversation}")
 
     def steps(self, turn: int | None = None, details: bool = True, full: bool = False) -> str:
         """The trace as an indented tree, one line an event; `full` adds what models and tools were asked and said."""
@@ -179,7 +179,7 @@ class Trace:
         return f"**{title}**\n\n{fenced(self.steps())}"
 
 
-def numbers(trace: Trace, turn: int) -> str:
+def format_totals(trace: Trace, turn: int) -> str:
     """Calls, tokens, latency and cost of a turn."""
     totals = trace.totals(turn)
     counted = [
@@ -222,7 +222,7 @@ class Costs(Struct, frozen=True):
         phases: dict[Any, list[Totals]] = defaultdict(list)
         turns: dict[int, list[Totals]] = defaultdict(list)
         for event in events:
-            if event.costed:
+            if event.is_billable:
                 parts.append(_price(event, parents))
                 phases[event.phase].append(parts[-1])
                 turns[event.turn].append(parts[-1])
@@ -236,7 +236,7 @@ class Costs(Struct, frozen=True):
         return self.turns.get(turn, _NOTHING)
 
 
-def check_conservation(events: Sequence[Event], where: str) -> Costs:
+def check_totals(events: Sequence[Event], where: str) -> Costs:
     """What the events came to, added up in several ways; raises RunError where these differ."""
     seen = {event.id for event in events}
     if len(seen) < len(events):
@@ -247,22 +247,22 @@ def check_conservation(events: Sequence[Event], where: str) -> Costs:
         orphan = next(event for event in events if event.parent in lost)
         raise RunError(f"{where}: event {orphan.id} belongs to event {orphan.parent}, which is not in the ledger")
     costs = Costs.of(events)
-    work = [event for event in events if event.costed]
+    work = [event for event in events if event.is_billable]
     answered = [(e, e.completion.usage) for e in work if isinstance(e, ModelCall) and e.completion is not None]
     calls = Totals(
         llm_calls=len(answered),
         embedding_calls=sum(e.texts for e in work if isinstance(e, EmbeddingCall)),
         tool_calls=sum(isinstance(e, ToolRun) for e in work),
         memory_ops=sum(isinstance(e, MemoryOp) for e in work),
-        input_tokens=add_up([usage.input_tokens for _, usage in answered]),
-        output_tokens=add_up([usage.output_tokens for _, usage in answered]),
-        cached_tokens=add_up([usage.cached_tokens for _, usage in answered]),
-        cost_usd=add_up([call.cost_usd for call, _ in answered]),
-        seconds=add_up([e.seconds for e in work if e.id not in parents]),
+        input_tokens=exact_sum([usage.input_tokens for _, usage in answered]),
+        output_tokens=exact_sum([usage.output_tokens for _, usage in answered]),
+        cached_tokens=exact_sum([usage.cached_tokens for _, usage in answered]),
+        cost_usd=exact_sum([call.cost_usd for call, _ in answered]),
+        seconds=exact_sum([e.seconds for e in work if e.id not in parents]),
     )
     sums = {"phases": Totals.sum(costs.phases.values()), "turns": Totals.sum(costs.turns.values()), "calls": calls}
     for name, total in sums.items():
-        if not total.agrees_with(costs.totals):
+        if not total.is_close_to(costs.totals):
             raise RunError(f"{where}: the sum over {name} is {total}, the totals are {costs.totals}")
     return costs
 
@@ -296,7 +296,7 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
             # Two spaces part what is ours; within a part there is never more than one.
             text = shorten(one_line(event.title), 160)
             if details:
-                if event.costed:
+                if event.is_billable:
                     text += f"  {event.seconds:.2f}s"
                 if event.detail:
                     text += f"  {shorten(one_line(event.detail), 160)}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import append_whole, replace_file
+from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
 from agentlab.core.shown import one_line
 from agentlab.data.conversations import Conversation, Turn
@@ -158,9 +158,11 @@ def add_conversation(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if known and not corpus.exists():
-            replace_file(corpus, "".join(f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known))
+            write_atomically(
+                corpus, "".join(f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known)
+            )
         end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
-        append_whole(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        append_atomically(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
     except OSError as problem:
         raise DatasetError(f"cannot be written ({problem.strerror or problem})", file) from None
     return conversation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentlab.core.events import ToolRun
 from agentlab.core.messages import Message, ToolCall
-from agentlab.core.names import CALL_OF_A_TOOL, INVALID
+from agentlab.core.names import INVALID_CHOICE, TOOL_CALL_DECISION
 from agentlab.session.session import Session
 
 NOT_OFFERED = "Error: not run, this tool is not offered here."
@@ -21,7 +21,7 @@ async def run_tool(session: Session, call: ToolCall) -> tuple[str, bool]:
 def refuse_call(session: Session, call: ToolCall) -> str:
     """What answers a call of a tool that is not offered, or of none where it was cut off; nothing runs."""
     why = f"{call.name!r} is not offered" if call.malformed is None else f"no JSON: {call.malformed[:200]!r}"
-    session.decide(CALL_OF_A_TOOL, INVALID, why)
+    session.decide(TOOL_CALL_DECISION, INVALID_CHOICE, why)
     return NOT_OFFERED
 
 

@@ -22,8 +22,8 @@ from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.files import data_folder
 from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.protocols import Memory
-from agentlab.core.scratch import folder_of
-from agentlab.core.stream import Item, Stream
+from agentlab.core.scratch import temp_folder_for
+from agentlab.core.stream import Stream, StreamItem
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.datasets import add_conversation
@@ -63,7 +63,7 @@ class Chat:
         mcp: str | Path | None = None,
         begins_with: Sequence[Turn] = (),
         clock: Callable[[], datetime] = datetime.now,
-        on_event: Callable[[Item], None] | None = None,
+        on_event: Callable[[StreamItem], None] | None = None,
         on_close: Callable[[Chat], None] = lambda chat: None,
     ) -> None:
         self._bench = bench
@@ -79,7 +79,7 @@ class Chat:
             # There, whoever talks to the agent finds what it remembers.
             memory = data_folder(data) / "memory"
         self._keeps_memory = memory is not None
-        remembered = folder_of(self) if memory is None else Path(memory)
+        remembered = temp_folder_for(self) if memory is None else Path(memory)
         self.told = Told(None if database is None else Path(database), remembered, begins_with)
         self._seat = Seat(
             trace=Trace(variant.label, CONVERSATION),

@@ -59,7 +59,7 @@ def fork(
     then = make_spec(dict(header["spec"]), {})
     flows = [entry for entry in then.flows if of in (None, entry.name)]
     if not flows:
-        raise ConfigError(plugins.unknown("flow of this run", str(of), (entry.name for entry in then.flows)))
+        raise ConfigError(plugins.unknown_name("flow of this run", str(of), (entry.name for entry in then.flows)))
     if flow is not None and len(flows) > 1:
         names = " or --replace-flow ".join(entry.name for entry in flows)
         raise ConfigError(f"several flows; name the one to replace: --replace-flow {names}")

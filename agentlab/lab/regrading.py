@@ -9,7 +9,7 @@ from typing import Any
 
 from agentlab.core.errors import RunError
 from agentlab.core.names import IMPORTED
-from agentlab.core.scratch import scratch
+from agentlab.core.scratch import process_temp_folder
 from agentlab.data.datasets import Dataset, name_of
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.grader import Grader
@@ -45,7 +45,7 @@ def score(
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
     given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}
-    with tempfile.TemporaryDirectory(dir=scratch()) as aside, locked(run.path):
+    with tempfile.TemporaryDirectory(dir=process_temp_folder()) as aside, locked(run.path):
         if spec["mode"] in ("live", IMPORTED):
             # What is embedded now is no recording of the run's.
             given |= {"mode": "auto", "recordings": aside}

@@ -120,7 +120,7 @@ class Run(StoredRun):
         played = self.rows(lambda row: row.conversation == conversation)
         if not played:
             known = {row.conversation for row in self.rows()}
-            raise RunError(plugins.unknown("conversation of this run", conversation, known))
+            raise RunError(plugins.unknown_name("conversation of this run", conversation, known))
         order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(self.header["spec"]["flows"])}
         why = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
         played.sort(key=lambda row: order.get(row.flow, len(order)))

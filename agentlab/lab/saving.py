@@ -14,10 +14,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import append_whole, replace_file
+from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
 from agentlab.core.messages import Message, from_json, to_json
-from agentlab.core.scratch import folder_of
+from agentlab.core.scratch import temp_folder_for
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
 from agentlab.session.history import History
@@ -55,7 +55,7 @@ class Told:
         self.memory = memory
         """The folder of what is remembered."""
         self._file = None if database is None else database.with_suffix(".jsonl")
-        self.began = folder_of(self) / "memory" if database is None else database.with_suffix(".began")
+        self.began = temp_folder_for(self) / "memory" if database is None else database.with_suffix(".began")
         """What was in memory when the conversation began."""
         self.rows: list[ToldTurn] = []
         if self._file is not None and self._file.exists() and not begins_with:
@@ -70,7 +70,7 @@ class Told:
 
     def begin(self) -> None:
         """What is told so far takes the place of what the file held, and what is remembered that of `began`."""
-        self._write(replace_file, self.rows)
+        self._write(write_atomically, self.rows)
         try:
             shutil.rmtree(self.began, ignore_errors=True)
             names = [file.name for file in self.memory.iterdir()] if self.memory.is_dir() else []
@@ -91,11 +91,11 @@ class Told:
             turn = turn.model_copy(update={"scored": False, **read, "metadata": {**turn.metadata, BROKEN_OFF: True}})
         if reply is not None or stored:
             self.rows.append(_told(turn, stored, reply))
-            self._write(append_whole, self.rows[-1:])
+            self._write(append_atomically, self.rows[-1:])
 
     def forget(self) -> None:
         self.rows.clear()
-        self._write(replace_file, [])
+        self._write(write_atomically, [])
 
     def _write(self, write: Callable[[Path, bytes], None], rows: Sequence[ToldTurn]) -> None:
         if self._file is None:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from agentlab.core.errors import AgentlabError, ConfigError, MemoryUnavailable, ToolError
-from agentlab.core.messages import Added, Fact
-from agentlab.core.protocols import DUPLICATE_AT, Embedder, Memory, NewId
+from agentlab.core.messages import AddResult, Fact
+from agentlab.core.protocols import DUPLICATE_THRESHOLD, Embedder, Memory, NewId
 
 Vector = NDArray[np.float32]
 T = TypeVar("T")
@@ -98,11 +98,11 @@ class StoredMemory:
         *,
         created: datetime,
         new_id: NewId,
-        duplicate_at: float | None = DUPLICATE_AT,
+        duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
-    ) -> Added:
+    ) -> AddResult:
         parts = self._checked([text], [vector], [created])
-        return (await self._store(parts, new_id, duplicate_at=duplicate_at, about=_storable(about)))[0]
+        return (await self._store(parts, new_id, duplicate_threshold=duplicate_threshold, about=_storable(about)))[0]
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
@@ -171,9 +171,9 @@ class StoredMemory:
         new_id: NewId,
         *,
         replaces: str | None = None,
-        duplicate_at: float | None = None,
+        duplicate_threshold: float | None = None,
         about: str = "",
-    ) -> list[Added]:
+    ) -> list[AddResult]:
         """Store facts, a single one in place of `replaces`, none if that is gone; or find what a single one repeats.
 
         Ids are made on the event loop: in threads it would be chance who gets which. Where one of them is taken, all
@@ -184,7 +184,7 @@ class StoredMemory:
         while True:
             named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
             facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
-            stored, taken = await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
+            stored, taken = await self._use(partial(_put, facts, units, replaces, duplicate_threshold), write=True)
             if not taken:
                 return stored
 
@@ -211,21 +211,21 @@ class StoredMemory:
 
 
 def _put(
-    facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_at: float | None, rows: Rows
-) -> tuple[list[Added], set[str]]:
+    facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_threshold: float | None, rows: Rows
+) -> tuple[list[AddResult], set[str]]:
     """What became of the facts; or, where one of their ids is taken, nothing and all ids that are."""
     if replaces is not None and rows.get(replaces) is None:
         return [], set()
-    if duplicate_at is not None:
+    if duplicate_threshold is not None:
         near = rows.nearest(units[0], 1)
-        if near and near[0].score is not None and near[0].score >= duplicate_at:
-            return [Added(fact=near[0], is_new=False)], set()
+        if near and near[0].score is not None and near[0].score >= duplicate_threshold:
+            return [AddResult(fact=near[0], is_new=False)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
         held = {fact.id for fact in rows.all()}
         if not held.isdisjoint(fact.id for fact in facts):
             return [], held
     rows.put(facts, units, replaces)
-    return [Added(fact=fact, is_new=True) for fact in facts], set()
+    return [AddResult(fact=fact, is_new=True) for fact in facts], set()
 
 
 def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:

@@ -26,7 +26,7 @@ import numpy as np
 from filelock import FileLock
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import read_bytes, replace_file
+from agentlab.core.files import read_bytes, write_atomically
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import parse_json
@@ -59,8 +59,8 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Chr
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not about.exists():
-            replace_file(about, json.dumps({"embedder": embedder.name}))
-        holds = parse_json(read_bytes(about, links=False))["embedder"]
+            write_atomically(about, json.dumps({"embedder": embedder.name}))
+        holds = parse_json(read_bytes(about, follow_links=False))["embedder"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder}: cannot be opened as a memory ({error})") from error
     check_embedder(str(folder), holds, embedder)

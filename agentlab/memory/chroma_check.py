@@ -56,7 +56,7 @@ def note(folder: Path, files: Files) -> None:
 def noted(folder: Path) -> Files:
     """What was noted last; {} where that cannot be read."""
     try:
-        found = parse_json(read_bytes(folder / _NOTED, links=False))
+        found = parse_json(read_bytes(folder / _NOTED, follow_links=False))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import open_file
+from agentlab.core.files import open_regular_file
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, from_bytes, stored_fact
@@ -43,7 +43,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Sql
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        open_file(path).close()  # a pipe would hold up SQLite for ever
+        open_regular_file(path).close()  # a pipe would hold up SQLite for ever
         memory = SqliteMemory(path, embedder, user)
         memory.prepare()
     except (OSError, sqlite3.Error) as error:

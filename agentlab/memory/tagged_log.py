@@ -24,7 +24,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from agentlab.core.errors import MemoryUnavailable, ToolError
-from agentlab.core.files import LARGE, append_whole, read_bytes, replace_file
+from agentlab.core.files import MAX_GENERATED_FILE_BYTES, append_atomically, read_bytes, write_atomically
 
 _ATTRIBUTES = r"(?: [a-z_]+=\"[^\"\n]*\")*"
 # None reaches past the next opening tag: what does was never finished.
@@ -81,14 +81,14 @@ class TaggedLog:
             if gone:
                 # First to where it can be found again, then out of here: killed in between, it is in both.
                 append(self.pruned, moved.encode())
-                replace_file(self.path, left)
+                write_atomically(self.path, left)
             return gone
 
     def replace(self, old: Iterable[Entry], new: Iterable[Entry]) -> None:
         """Delete entries and append others, both or neither."""
         with self.locked():
             _, _, left = _taken_out(self.text(), old)
-            replace_file(self.path, left.encode() + written(new))
+            write_atomically(self.path, left.encode() + written(new))
 
     @property
     def pruned(self) -> Path:
@@ -98,7 +98,7 @@ class TaggedLog:
         """The file as it stands, with line ends as on Unix; "" where there is none."""
         if not self.path.exists():
             return ""
-        return read_bytes(self.path, LARGE).decode("utf-8", "replace").replace("\r\n", "\n")
+        return read_bytes(self.path, MAX_GENERATED_FILE_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -120,7 +120,7 @@ def append(path: Path, content: bytes) -> None:
     with path.open("ab+") as file:
         file.seek(max(file.tell() - 1, 0))
         is_begun = file.read(1) not in (b"", b"\n")
-        append_whole(path.resolve(), b"\n" + content if is_begun else content)
+        append_atomically(path.resolve(), b"\n" + content if is_begun else content)
         os.fsync(file.fileno())
 
 

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agentlab.core.errors import ConfigError, MemoryUnavailable
-from agentlab.core.files import LARGE, read_bytes, replace_file
+from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import load_json
@@ -65,7 +65,7 @@ class TextfileMemory(StoredMemory):
         path = self._log.path
         with self._log.locked():
             if not path.exists() or not path.stat().st_size:
-                replace_file(path, f"{_FIRST}{self.embedder.name}\n")
+                write_atomically(path, f"{_FIRST}{self.embedder.name}\n")
             first = self._log.text().partition("\n")[0]
             if not first.startswith(_FIRST):
                 raise _Damaged(f"line 1: expected '{_FIRST}...'")
@@ -122,7 +122,7 @@ class TextfileMemory(StoredMemory):
         self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])
         kept = {_key(entry.text) for entry in self._log.entries()}
         vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in kept}
-        replace_file(self._vector_file, _vector_lines(vectors))
+        write_atomically(self._vector_file, _vector_lines(vectors))
 
     def _written(self, fact: Fact) -> dict[str, str]:
         return {"user": self.user, "id": fact.id} | ({"about": fact.about} if fact.about else {})
@@ -135,7 +135,7 @@ def _key(text: str) -> str:
 def _read_vectors(path: Path) -> dict[str, Vector]:
     """Vectors by the key of their text. What cannot be read, such as half a line, is passed over: it is made anew."""
     vectors: dict[str, Vector] = {}
-    for line in read_bytes(path, LARGE).split(b"\n") if path.exists() else ():
+    for line in read_bytes(path, MAX_GENERATED_FILE_BYTES).split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError):
             key, packed = load_json(line)
             vectors[key] = from_bytes(base64.b64decode(packed))

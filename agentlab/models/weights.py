@@ -93,7 +93,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
 def entry(name: str) -> Weights:
     """The catalogue's entry; raises ConfigError with the nearest known name."""
     if name not in CATALOGUE:
-        raise ConfigError(plugins.unknown("embedded model", name, CATALOGUE))
+        raise ConfigError(plugins.unknown_name("embedded model", name, CATALOGUE))
     return CATALOGUE[name]
 
 

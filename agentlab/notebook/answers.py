@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Reply
-from agentlab.core.plugins import unknown
-from agentlab.core.shown import as_html, one_line, paragraph
-from agentlab.core.trace import Trace, numbers
+from agentlab.core.plugins import unknown_name
+from agentlab.core.shown import as_html, escape_block, one_line
+from agentlab.core.trace import Trace, format_totals
 from agentlab.knowledge.citations import source_line
 from agentlab.notebook import render
 from agentlab.session.session import ANSWERING
@@ -56,20 +56,20 @@ class FlowAnswer:
 
     @property
     def costs(self) -> str:
-        return numbers(self.trace, self.turn)
+        return format_totals(self.trace, self.turn)
 
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{render.tag(event)}: {render.headline(event)}" for depth, event in self.steps]
-        lines.append(f"= {self.reply.shown}" if self.reply else f"! {self.error}")
+        lines.append(f"= {self.reply.display_text}" if self.reply else f"! {self.error}")
         lines += [*self.sources, *([f"({self.cut})"] if self.cut else []), self.costs]
-        return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {paragraph(line)}" for line in lines)])
+        return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {escape_block(line)}" for line in lines)])
 
     def html(self) -> str:
         """Steps, reply and costs."""
         steps = "".join(
             f'<div style="padding-left: {1.2 * depth}em">{render.html_step(event)}</div>' for depth, event in self.steps
         )
-        shown = render.html_markdown(self.reply.shown) if self.reply else ""
+        shown = render.html_markdown(self.reply.display_text) if self.reply else ""
         return f'{steps}<div style="margin-top: 8px">{shown}</div>{self.html_end()}'
 
     def html_end(self) -> str:
@@ -94,10 +94,10 @@ class FlowComparison:
         for answer in self.answers:
             if answer.flow == flow:
                 return answer
-        raise ConfigError(unknown("flow of this comparison", flow, (answer.flow for answer in self.answers)))
+        raise ConfigError(unknown_name("flow of this comparison", flow, (answer.flow for answer in self.answers)))
 
     def __repr__(self) -> str:
-        return "\n\n".join([paragraph(self.question), *map(str, self.answers)])
+        return "\n\n".join([escape_block(self.question), *map(str, self.answers)])
 
     def _repr_html_(self) -> str:
         cell = "text-align: left; vertical-align: top; padding: 8px; overflow-wrap: break-word; white-space: normal"

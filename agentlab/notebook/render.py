@@ -71,7 +71,7 @@ def headline(event: Event) -> str:
             parts = [f'"{shorten(query)}": {event.detail}']
         case _:
             parts = [f"{event.title}: {event.detail}".removesuffix(": ")]
-    if event.costed:
+    if event.is_billable:
         parts.append(f"{event.seconds:.2f} s")
     if event.error:
         parts.append(f"FAILED: {shorten(event.error, 200)}" if failed(event) else event.error)

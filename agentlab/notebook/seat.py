@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from agentlab.core.errors import AgentlabError
-from agentlab.core.stream import Item
+from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
@@ -18,7 +18,7 @@ from agentlab.notebook.answers import STOPPED, FlowAnswer
 log = logging.getLogger(__name__)
 
 
-def ignore(item: Item) -> None:
+def ignore(item: StreamItem) -> None:
     """Watch nothing."""
 
 
@@ -30,14 +30,14 @@ class Seat:
         self.model = model or lab.bench.variant(flow).model
         self._open = partial(lab.chat, flow, model=self.model, on_event=self._deliver, **options)
         self.chat: Chat | None = None
-        self._watching: dict[int, Callable[[Item], None]] = {}
-        self._on_item: Callable[[Item], None] = ignore
+        self._watching: dict[int, Callable[[StreamItem], None]] = {}
+        self._on_item: Callable[[StreamItem], None] = ignore
         self._stopped = False
 
     def __str__(self) -> str:
         return f"{self.flow} on {self.model}"
 
-    async def answer(self, question: str, on_item: Callable[[Item], None] = ignore, **speaker: Any) -> FlowAnswer:
+    async def answer(self, question: str, on_item: Callable[[StreamItem], None] = ignore, **speaker: Any) -> FlowAnswer:
         """The reply, or why there is none; `on_item` is called with what the stream says of the turn."""
         reply = error = None
         turn = len(self._watching)
@@ -59,7 +59,7 @@ class Seat:
         trace = Trace(self.flow, "") if self.chat is None else self.chat.trace
         return FlowAnswer(flow=self.flow, model=self.model, trace=trace, turn=turn, reply=reply, error=error)
 
-    def _deliver(self, item: Item) -> None:
+    def _deliver(self, item: StreamItem) -> None:
         # What goes on in the background belongs to the turn it began in, whatever was asked since.
         self._watching.setdefault(item.turn, self._on_item)(item)
 

@@ -14,7 +14,15 @@ from typing import Any
 import ipywidgets
 
 from agentlab.core.events import Event
-from agentlab.core.stream import Item, ReplyTakenBack, ReplyText, StepBegun, StepEnded, ToolProgress, TurnBegun
+from agentlab.core.stream import (
+    ReplyRetracted,
+    ReplyText,
+    StepEnded,
+    StepStarted,
+    StreamItem,
+    ToolProgress,
+    TurnStarted,
+)
 from agentlab.notebook import render
 from agentlab.notebook.answers import FlowAnswer
 from agentlab.notebook.controls import WRAPS, button, html
@@ -33,7 +41,7 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
         self._depth: dict[int | None, int] = {}
         self._running: dict[int, tuple[Event, float]] = {}
 
-    def take(self, item: StepBegun | StepEnded) -> None:
+    def take(self, item: StepStarted | StepEnded) -> None:
         event = item.event
         self._depth[event.id] = self._depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
         if not isinstance(event, render.SHOWN):
@@ -41,7 +49,7 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
         if event.id not in self._lines:
             self._lines[event.id] = ipywidgets.HTML(layout={"margin": f"0 0 0 {1.2 * self._depth[event.id]}em"})
             self.children += (self._lines[event.id],)
-        if isinstance(item, StepBegun):
+        if isinstance(item, StepStarted):
             self._running[event.id] = event, time.monotonic()
             self._lines[event.id].value = render.html_running(event, 0.0)
         else:
@@ -85,19 +93,19 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     def save_button(self) -> Any:
         return self.actions.children[1]
 
-    def take(self, item: Item) -> None:
+    def take(self, item: StreamItem) -> None:
         """Show what the stream says of this turn, during it and after."""
         match item:
-            case TurnBegun():
+            case TurnStarted():
                 self.footer.value = render.html_text("working…", render.SMALL)
             case ReplyText(text=piece):
                 self.said += piece
-            case ReplyTakenBack():
+            case ReplyRetracted():
                 self.said = ""
                 self.draw()
             case ToolProgress(tool=tool, text=text):
                 self.footer.value = render.html_text(f"{tool}: {text}", render.SMALL)
-            case StepBegun() | StepEnded():
+            case StepStarted() | StepEnded():
                 self.steps.take(item)
                 if self.answer is not None:
                     # Work in the background; or a reply that was stopped is still closing its events.
@@ -121,7 +129,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         drawing.cancel()
         if answer.reply is not None:
             canvas = str(answer.reply.data.get("canvas") or "")
-            self.said = str(answer.reply.data.get("chat", answer.reply.shown))
+            self.said = str(answer.reply.data.get("chat", answer.reply.display_text))
             self.canvas.value = render.html_markdown(canvas, render.FRAME) if canvas else ""
         self.answer = answer
         self.draw()

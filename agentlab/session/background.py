@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
-from agentlab.core.errors import ENDS_RUN
+from agentlab.core.errors import FATAL_ERRORS
 from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.session.clock import Scope
 from agentlab.session.traced import Traced
@@ -92,7 +92,7 @@ class BackgroundWork(Traced):
         self._clock.go_background(piece.begun_in, piece.number)
         try:
             await piece.work
-        except ENDS_RUN:
+        except FATAL_ERRORS:
             raise
         except (Exception, *WOULD_END_ALL) as failure:
             log.warning("background work %s failed", piece.name, exc_info=True)

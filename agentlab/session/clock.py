@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
-from agentlab.core.protocols import Place
-from agentlab.core.stream import Noticed, StepBegun, StepEnded, Stream
+from agentlab.core.protocols import CallSite
+from agentlab.core.stream import NoticeItem, StepEnded, StepStarted, Stream
 from agentlab.core.trace import Trace, longest_path
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,9 @@ class Clock:
         return None if task is self._turn_task else task
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CallSite:
         scope = self.scope
-        return Place(turn=scope.turn, path=scope.path)
+        return CallSite(turn=scope.turn, path=scope.path)
 
     def begin_turn(self, turn: int) -> None:
         self._turn_task = _running_task()
@@ -126,7 +126,7 @@ class Clock:
 
     def begun(self, event: Event) -> None:
         """Tell the stream what begins; nothing has come of it yet."""
-        self.stream.emit(StepBegun(event.turn, event))
+        self.stream.emit(StepStarted(event.turn, event))
 
     def close(self, event: Event) -> None:
         """Write the event down; what comes next comes after it."""
@@ -139,8 +139,8 @@ class Clock:
         if isinstance(event, _LOGGED):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
             log.info("%s: %s  %s", where, event.title, shorten(event.detail))
-        if self.stream.is_heard:
-            ended = Noticed(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
+        if self.stream.has_listeners:
+            ended = NoticeItem(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
             self.stream.emit(ended)
 
     @contextmanager
@@ -148,7 +148,7 @@ class Clock:
         """Make the block one event; what the block puts into the dict it is given becomes fields of the event."""
         outer = self.scope
         opened = self.open(phase)
-        if self.stream.is_heard and kind not in (Decision, Notice):
+        if self.stream.has_listeners and kind not in (Decision, Notice):
             self.begun(kind(**opened, **facts))
         self.scope = Scope(outer.turn, opened["id"], (), outer.background, outer.path)
         began = time.perf_counter()
@@ -170,8 +170,8 @@ class Clock:
             fields["seconds"] = longest_path(parts, lambda part: part.seconds)
             fields["origin"] = "replay" if any(part.origin == "replay" for part in parts) else "live"
         event = kind(**fields)
-        if not parts and event.work is not None:
-            took, origin = self._recorded_duration(event.work, seconds)
+        if not parts and event.duration_identity is not None:
+            took, origin = self._recorded_duration(event.duration_identity, seconds)
             event = replace(event, seconds=took, origin=origin)
         return event
 

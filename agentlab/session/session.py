@@ -22,7 +22,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, TypeVar, cast
 
-from agentlab.core.errors import ENDS_RUN, ConfigError, ContextOverflow, NotRecorded, ToolError
+from agentlab.core.errors import FATAL_ERRORS, ConfigError, ContextOverflow, NotRecorded, ToolError
 from agentlab.core.events import Event, ModelCall, Notice, Phase, Search, ToolRun
 from agentlab.core.messages import (
     Completion,
@@ -35,10 +35,10 @@ from agentlab.core.messages import (
     to_json,
 )
 from agentlab.core.names import USAGE_UNKNOWN
-from agentlab.core.plugins import unknown
-from agentlab.core.schemas import check_arguments, validators
+from agentlab.core.plugins import unknown_name
+from agentlab.core.schemas import check_arguments, load_jsonschema
 from agentlab.core.slot import Slot
-from agentlab.core.stream import Speech
+from agentlab.core.stream import ReplyStream
 from agentlab.session.background import BackgroundWork
 from agentlab.session.history import History
 from agentlab.session.remembering import MemoryVerbs
@@ -59,11 +59,11 @@ class Session(MemoryVerbs, BackgroundWork):
         self.history = history or History()
         self.random = Random(f"{self.has.generation.seed}/{self.trace.conversation}/{self.trace.epoch}")
         self._kept: dict[Slot[Any], Any] = {}
-        self._speech: Speech | None = None
+        self._speech: ReplyStream | None = None
         self._drafts = 0
         self._ids = 0
         if self.tools:
-            validators()
+            load_jsonschema()
 
     def begin_turn(self, turn: int, speaker: str = "", now: datetime | None = None) -> None:
         """Called by whoever drives the flow, before each turn; without `now` it is as late as in the last one."""
@@ -87,7 +87,7 @@ class Session(MemoryVerbs, BackgroundWork):
     def kept(self, slot: Slot[T]) -> T:
         """What `slot` holds in this conversation; opened at first use."""
         if slot not in self._kept:
-            self._kept[slot] = slot.opened(self)
+            self._kept[slot] = slot.factory(self)
         return cast("T", self._kept[slot])
 
     def new_id(self, prefix: str) -> str:
@@ -97,7 +97,7 @@ class Session(MemoryVerbs, BackgroundWork):
     def prompt(self, name: str, **values: object) -> str:
         """The flow's prompt of that name, or what the spec put in its place, with its placeholders filled."""
         if name not in self.has.prompts:
-            raise ConfigError(unknown("prompt of this flow (PROMPTS in its file)", name, self.has.prompts))
+            raise ConfigError(unknown_name("prompt of this flow (PROMPTS in its file)", name, self.has.prompts))
         return self.has.prompts[name].format(**values)
 
     def prompt_or(self, name: str, otherwise: str) -> str:
@@ -148,31 +148,33 @@ class Session(MemoryVerbs, BackgroundWork):
         self._check_length(request, phase or "answer")
         opened = self._clock.open(phase)
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
-        if self.stream.is_heard:
+        if self.stream.has_listeners:
             self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
         speech = self._begin_speech(phase, shows or (_nothing if output_schema else str))
-        answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.take_back)
+        answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.retract)
         completion = answer.value
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(answer.failure, Exception):
-            speech.take_back()
+            speech.retract()
         opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
         cost = self.has.price(self._gateway.name, completion.usage) if completion is not None else None
         try:
             return self._settled(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
         finally:
             told = (event.name for event in self.trace.events if isinstance(event, Notice))
-            if answer.odd and USAGE_UNKNOWN not in told:
-                self.notify(USAGE_UNKNOWN, f"{self._gateway.name} reported {answer.odd}; it counts as unknown")
+            if answer.invalid_usage and USAGE_UNKNOWN not in told:
+                self.notify(
+                    USAGE_UNKNOWN, f"{self._gateway.name} reported {answer.invalid_usage}; it counts as unknown"
+                )
 
-    def _begin_speech(self, phase: Phase | None, shows: Callable[[str], str]) -> Speech:
+    def _begin_speech(self, phase: Phase | None, shows: Callable[[str], str]) -> ReplyStream:
         scope = self._clock.scope
         if scope.background or self._drafts or not (phase is None or phase in ANSWERING):
             shows = _nothing
         elif self._speech is not None:
             # The reply is what the last answering call says.
-            self._speech.take_back()
-        speech = Speech(self.stream, scope.turn, shows)
+            self._speech.retract()
+        speech = ReplyStream(self.stream, scope.turn, shows)
         if shows is not _nothing:
             self._speech = speech
         return speech
@@ -225,7 +227,7 @@ class Session(MemoryVerbs, BackgroundWork):
         with self._clock.timed(ToolRun, "tool", call=call) as facts:
             try:
                 output = await self._run_tool(call)
-            except (NotRecorded, *ENDS_RUN):
+            except (NotRecorded, *FATAL_ERRORS):
                 raise
             except ToolError as refusal:
                 facts["error"], output = str(refusal), f"Error: {refusal}"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, Notice, Phase, Step
 from agentlab.core.messages import Usage
 from agentlab.core.names import NOT_RECORDED
-from agentlab.core.protocols import Answer, Gateway, Index, Memory, Tool
+from agentlab.core.protocols import CallResult, Gateway, Index, Memory, Tool
 from agentlab.core.stream import Stream, ToolProgress
 from agentlab.core.trace import Trace
 from agentlab.session.clock import Clock
@@ -118,7 +118,7 @@ class Traced:
     def go_on_as(self, other: Traced) -> None:
         """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
         self.has = other.has
-        self._gateway.go_on_as(other._gateway)
+        self._gateway.switch_to(other._gateway)
 
     def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:
         """Group the events of the block under a named step."""
@@ -150,12 +150,12 @@ class Traced:
         opened = self._clock.open(phase)
         return self._settled(await self._gateway.embed(text), EmbeddingCall, opened, model=model)
 
-    def _settled(self, answer: Answer[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
+    def _settled(self, answer: CallResult[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
         """Write down one call as one event, say that it was not recorded, and raise what it failed with."""
         measured = ("seconds", "waited", "attempt", "origin", "error")
         self._clock.close(kind(**opened, **facts, **{name: getattr(answer, name) for name in measured}))
-        if answer.missed is not None:
-            self.notify(NOT_RECORDED, str(answer.missed), cause=answer.missed.cause)
+        if answer.miss is not None:
+            self.notify(NOT_RECORDED, str(answer.miss), cause=answer.miss.cause)
         if answer.failure is not None:
             raise answer.failure
         return cast("T", answer.value)

@@ -19,7 +19,7 @@ from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import ToolContext
-from agentlab.core.schemas import closed_object
+from agentlab.core.schemas import strict_object_schema
 
 Work = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
 
@@ -50,7 +50,7 @@ def tool(
 
     The model knows the tool by the function's name, or by `name`.
     """
-    schema = closed_object(dict(parameters))
+    schema = strict_object_schema(dict(parameters))
 
     def made_of(work: Work) -> FunctionTool:
         spec = ToolSpec(name=name or work.__name__, description=description, parameters=schema)

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentlab.core.errors import ToolError
 from agentlab.core.protocols import ToolContext
-from agentlab.core.scratch import folder_of
+from agentlab.core.scratch import temp_folder_for
 from agentlab.core.slot import Slot
 from agentlab.tools import tool
 
@@ -31,7 +31,7 @@ def _opened(session: Any) -> Path:
     files = session.has.files
     if files.workspace is not None and files.keeps:
         return Path(files.workspace)
-    folder = folder_of(session, "workspace-")
+    folder = temp_folder_for(session, "workspace-")
     if files.workspace is not None:
         shutil.copytree(files.workspace, folder, symlinks=True, dirs_exist_ok=True, ignore=_neither_files_nor_folders)
     return folder

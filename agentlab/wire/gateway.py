@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, to_json
-from agentlab.core.protocols import Answer, Emit, Place
-from agentlab.core.strict_json import tamed
+from agentlab.core.protocols import CallResult, CallSite, Emit
+from agentlab.core.strict_json import sanitise
 from agentlab.wire.keys import (
     RecordedRequest,
     Repeat,
@@ -101,8 +101,8 @@ class Gateway:
         self.recorder, self.model = other.recorder, other.model
 
     async def ask(
-        self, request: Request, place: Place, emit: Emit, again: Callable[[], None] = lambda: None
-    ) -> Answer[Completion]:
+        self, request: Request, place: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
+    ) -> CallResult[Completion]:
         asked = self._identify(request, place)
         call = _Call(self.retries, emit, again)
 
@@ -117,7 +117,7 @@ class Gateway:
             if entry is not None:
                 completion = entry.answer()
                 emit(completion.message.text)
-                return Answer(value=completion, seconds=entry.seconds, origin="replay")
+                return CallResult(value=completion, seconds=entry.seconds, origin="replay")
             missed = self._missed(request, asked)
             while True:
                 call.begin()
@@ -134,18 +134,18 @@ class Gateway:
                 emit(completion.message.text)
         except (asyncio.CancelledError, Exception) as failure:
             return self._without_answer(failure, call, asked, place)
-        answer = Answer(
+        answer = CallResult(
             value=completion,
             seconds=brought.seconds,
             waited=call.lost_seconds + brought.waited,
             attempt=call.number,
             origin="replay" if joined else "live",
-            odd="" if joined else odd,
-            missed=missed,
+            invalid_usage="" if joined else odd,
+            miss=missed,
         )
         return answer if asked.recorded is None else self._record_result(answer, asked)
 
-    def _identify(self, request: Request, place: Place) -> _RequestIdentity:
+    def _identify(self, request: Request, place: CallSite) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
         if self.recorder.recordings is None:
             return _RequestIdentity(flight_key(*who), "", {})
@@ -168,8 +168,8 @@ class Gateway:
         return missed
 
     def _without_answer(
-        self, failure: BaseException, call: _Call, asked: _RequestIdentity, place: Place
-    ) -> Answer[Completion]:
+        self, failure: BaseException, call: _Call, asked: _RequestIdentity, place: CallSite
+    ) -> CallResult[Completion]:
         if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
             # Nothing of it is recorded: who asks it again is the first.
             self.occurrences[place.path, asked.in_flight_key] -= 1
@@ -177,7 +177,7 @@ class Gateway:
             failed, seconds = _failed(failure, call.lost_seconds, call.number), 0.0 if call.is_heard else None
         else:
             waited, seconds = call.broken_off()
-            failed = Answer(failure=failure, error="interrupted", waited=waited, attempt=call.number)
+            failed = CallResult(failure=failure, error="interrupted", waited=waited, attempt=call.number)
         if seconds is None:
             # Nothing was under way, so nothing could cost anything: it waited for its turn, or to try again.
             return failed
@@ -186,7 +186,7 @@ class Gateway:
         partial = Completion(message=message, model=self.name, finish_reason="interrupted")
         return replace(failed, value=partial, seconds=seconds)
 
-    def _record_result(self, answer: Answer[Completion], asked: _RequestIdentity) -> Answer[Completion]:
+    def _record_result(self, answer: CallResult[Completion], asked: _RequestIdentity) -> CallResult[Completion]:
         """The answer as it now stands in the recordings, which is another one where somebody else was first."""
         row = {**asked.entry, "completion": to_json(answer.value), "seconds": answer.seconds}
         try:
@@ -198,7 +198,7 @@ class Gateway:
         except ModelError as refusal:
             return _failed(refusal, waited=answer.waited, attempt=answer.attempt)
 
-    async def embed(self, text: str) -> Answer[np.ndarray]:
+    async def embed(self, text: str) -> CallResult[np.ndarray]:
         assert self.embedder is not None, "an index that needs vectors comes with an embedder"
         embedder, attempts = self.embedder, Attempts(self.retries)
         about = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
@@ -212,7 +212,7 @@ class Gateway:
         answer = await self._find_or_fetch((key,), missing, bring)
         return answer if answer.value is None else replace(answer, value=answer.value.array())
 
-    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Answer[Any]:
+    async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> CallResult[Any]:
         """The result of `ask`, or of the recording.
 
         A ToolError of `ask` is an answer, too: the conversation went on from there, and a replay does. It is recorded
@@ -223,7 +223,7 @@ class Gateway:
         async def bring() -> Timed[Row]:
             began = time.perf_counter()
             try:
-                row = {"of": kind, "facts": facts, "value": tamed(await ask())}
+                row = {"of": kind, "facts": facts, "value": sanitise(await ask())}
             except ToolError as failure:
                 row = {"of": f"failed {kind}", "facts": facts, "value": None, "error": str(failure)}
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
@@ -239,13 +239,13 @@ class Gateway:
 
     async def _find_or_fetch(
         self, keys: tuple[str, ...], missing: NotRecorded, bring: Callable[[], Awaitable[Timed[Row]]]
-    ) -> Answer[Any]:
+    ) -> CallResult[Any]:
         """The entry under one of `keys`, or that of what `bring` brings: under the last of them if it is an error."""
         is_replay = self.recorder.mode == "replay"
         try:
             for key in keys if is_replay else keys[:1]:
                 if (entry := self.recorder.find(key)) is not None:
-                    return Answer(value=entry, seconds=entry.seconds, origin="replay")
+                    return CallResult(value=entry, seconds=entry.seconds, origin="replay")
             if is_replay:
                 raise missing
             brought, joined = await self.recorder.single_flight.run(keys[0], bring)
@@ -254,7 +254,7 @@ class Gateway:
         except Exception as failure:
             return _failed(failure)
         origin = "replay" if joined else "live"
-        return Answer(value=entry, seconds=entry.seconds, waited=brought.waited, origin=origin)
+        return CallResult(value=entry, seconds=entry.seconds, waited=brought.waited, origin=origin)
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
         """Seconds that work in this process took, as recorded or as just measured, and their origin.
@@ -280,7 +280,7 @@ def _refusal_row(entry: Row, refusal: ModelError) -> Row:
     return {**entry, "refusal": {"error": type(refusal).__name__, "text": text, "model": refusal.model}, "seconds": 0.0}
 
 
-def _failed(failure: Exception, waited: float = 0.0, attempt: int = 1) -> Answer[Any]:
+def _failed(failure: Exception, waited: float = 0.0, attempt: int = 1) -> CallResult[Any]:
     missed = failure if isinstance(failure, NotRecorded) else None
     error = f"{type(failure).__name__}: {failure}"
-    return Answer(failure=failure, error=error, missed=missed, waited=waited, attempt=attempt)
+    return CallResult(failure=failure, error=error, miss=missed, waited=waited, attempt=attempt)

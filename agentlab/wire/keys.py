@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from agentlab.core.messages import Message, Request, Role, defaults_of, is_of_words, to_json
+from agentlab.core.messages import Message, Request, Role, field_defaults, is_text_only, to_json
 
 VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 
 _encode = msgspec.json.Encoder().encode
-_SETTINGS = [field for field in defaults_of(Request) if field[0] not in ("messages", "tools")]
+_SETTINGS = [field for field in field_defaults(Request) if field[0] not in ("messages", "tools")]
 
 Row = dict[str, Any]
 Repeat = int | list[int]
@@ -59,7 +59,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
     messages = []
     rank: dict[str, str] = {}
     for message in request.messages:
-        if not is_of_words(message):
+        if not is_text_only(message):
             messages.append(intern("message", _normalised(message, rank)))
         else:
             name, part = _plain(message.role, message.text, message.name)
@@ -77,7 +77,7 @@ def settings_of(request: Request) -> Row:
 
 def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
     """What finds the request among those under way, where nothing is recorded: good for this process, and cheap."""
-    if all(map(is_of_words, request.messages)):
+    if all(map(is_text_only, request.messages)):
         with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair; a schema that is no JSON
             return _encode((model, endpoint, epoch, request)).decode()
     return record_request(model, endpoint, request, epoch).key(0)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from agentlab.core.errors import CannotAnswer, ConfigError, RateLimited, Unreachable
+from agentlab.core.errors import ConfigError, ModelUnavailable, RateLimited, Unreachable
 from agentlab.core.protocols import Embedder, Model
 from agentlab.wire.limits import CURRENT, RateLimiter
 from agentlab.wire.retries import Attempts
@@ -80,12 +80,12 @@ class LazyService(Generic[C]):
     _started: bool = field(default=False, init=False)
 
     def connect(self) -> C:
-        """The thing itself; raises CannotAnswer where it cannot be had."""
+        """The thing itself; raises ModelUnavailable where it cannot be had."""
         if self._connected is None:
             try:
                 self._connected = self.factory()
             except ConfigError as problem:
-                raise CannotAnswer(str(problem)) from None
+                raise ModelUnavailable(str(problem)) from None
             parallel = getattr(self._connected, "parallel", None)
             self._slots = asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
             if self.limiter is None and getattr(self._connected, "is_rate_limited", False):

@@ -32,7 +32,13 @@ from filelock import FileLock
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, RecordingError
-from agentlab.core.files import LARGE, append_whole, cut_unfinished_line, open_file, replace_file
+from agentlab.core.files import (
+    MAX_GENERATED_FILE_BYTES,
+    append_atomically,
+    open_regular_file,
+    truncate_partial_line,
+    write_atomically,
+)
 from agentlab.core.strict_json import parse_json
 from agentlab.wire.keys import Row, digest
 from agentlab.wire.recording_schema import KINDS, PARTS, Completed, decode
@@ -85,7 +91,7 @@ class RecordingsFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
                 if self.path.exists() or self.path.is_symlink():
-                    cut_unfinished_line(self.path)
+                    truncate_partial_line(self.path)
                 self._read_appended()
         except OSError as problem:
             raise ConfigError(f"cannot write recordings to {self.path}: {problem.strerror}") from None
@@ -104,9 +110,9 @@ class RecordingsFile:
                     return
                 new = [part for name, part in parts.items() if name not in self.lines]
                 text = "".join(_with_checksum(line) for line in [*new, {"kind": row["kind"], "key": key, **row}])
-                if name := secrets.name_in(text):
+                if name := secrets.find_secret(text):
                     raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
-                append_whole(self.path, text.encode("ascii"))
+                append_atomically(self.path, text.encode("ascii"))
                 self._take(text.encode("ascii"))
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
@@ -115,7 +121,7 @@ class RecordingsFile:
         """Read what others appended since the last look; the lock is ours."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if not size:
-            replace_file(self.path, _with_checksum({"kind": "recordings", "format": FORMAT}))
+            write_atomically(self.path, _with_checksum({"kind": "recordings", "format": FORMAT}))
         if size < self._bytes_read:
             # Somebody began it anew.
             self.lines.clear()
@@ -125,7 +131,7 @@ class RecordingsFile:
 
     def _content(self) -> bytes:
         try:
-            with open_file(self.path, LARGE, links=False) as opened:
+            with open_regular_file(self.path, MAX_GENERATED_FILE_BYTES, follow_links=False) as opened:
                 opened.seek(self._bytes_read)
                 return opened.read()
         except OSError as problem:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agentlab.core.errors import ENDS_RUN
+from agentlab.core.errors import FATAL_ERRORS
 from agentlab.core.messages import Citation, Reply, UserTurn, to_json
-from agentlab.core.stream import Done, TurnBegun
+from agentlab.core.stream import Done, TurnStarted
 from agentlab.session.session import Session
 
 log = logging.getLogger(__name__)
@@ -58,15 +58,15 @@ class TurnDriver:
     async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> PlayedTurn:
         """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
 
-        Raises what ends a run (ENDS_RUN), and CancelledError where it is the caller that is cancelled.
+        Raises what ends a run (FATAL_ERRORS), and CancelledError where it is the caller that is cancelled.
         """
         await self.finish()
         self.turns += 1
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
         began = time.perf_counter()
         stream = self.session.stream
-        if stream.is_heard:
-            stream.emit(TurnBegun(number, asked))
+        if stream.has_listeners:
+            stream.emit(TurnStarted(number, asked))
         reply, failure = None, None
         seconds, named = self._time_left()
         try:
@@ -76,14 +76,14 @@ class TurnDriver:
             # A flow may raise anything, CancelledError and SystemExit too.
             task = asyncio.current_task()
             cancelled = isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-            if cancelled or isinstance(raised, ENDS_RUN):
+            if cancelled or isinstance(raised, FATAL_ERRORS):
                 stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
             failure = raised
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({named})")
         played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
-        if stream.is_heard:
+        if stream.has_listeners:
             stream.emit(Done(number, reply, played.error))
         return played
 

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from agentlab.core.errors import Terminated
-from agentlab.core.garbage import collect_seldom
+from agentlab.core.garbage import relax_gc
 
 T = TypeVar("T")
 ENDING_SECONDS = 10
@@ -74,7 +74,7 @@ class Loop:
         self._loop = self._thread = None
 
     def _begin(self) -> asyncio.AbstractEventLoop:
-        collect_seldom()
+        relax_gc()
         # The loop is not to become that of the calling thread.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         loop = self._loop = runner.get_loop()

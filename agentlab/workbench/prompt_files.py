@@ -38,8 +38,8 @@ def _prompt_of(file: Path, folder: Path, modules: Mapping[str, Collection[str]])
         raise ConfigError(f"{file}: put it into the folder of its module, one of: {', '.join(sorted(modules))}")
     module, name = file.parent.name, file.stem.lower()
     if module not in modules:
-        raise ConfigError(f"{file}: {plugins.unknown('module of prompts', module, modules)}")
+        raise ConfigError(f"{file}: {plugins.unknown_name('module of prompts', module, modules)}")
     name = name if name in modules[module] else name.removesuffix("_prompt")
     if name not in modules[module]:
-        raise ConfigError(f"{file}: {plugins.unknown('prompt of this module', name, modules[module])}")
+        raise ConfigError(f"{file}: {plugins.unknown_name('prompt of this module', name, modules[module])}")
     return name

@@ -18,9 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
-from agentlab.core.jsonl import explain
+from agentlab.core.jsonl import first_error
 from agentlab.core.names import Mode
-from agentlab.core.plugins import label_of
+from agentlab.core.plugins import default_label
 from agentlab.core.strict_json import parse_yaml
 
 ENVIRONMENT = {
@@ -90,7 +90,7 @@ class FlowSpec(BaseModel):
     @classmethod
     def _labelled_by_its_file(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and isinstance(name := given.get("flow"), str) and not given.get("label"):
-            return {**given, **({"label": label} if (label := label_of(name)) != name else {})}
+            return {**given, **({"label": label} if (label := default_label(name)) != name else {})}
         return given
 
     @property
@@ -202,7 +202,7 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "
     try:
         return Spec.model_validate(data)
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {explain(problem, Spec)}") from None
+        raise ConfigError(f"{where}: {first_error(problem, Spec)}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
-from agentlab.core.jsonl import explain
+from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
@@ -60,7 +60,7 @@ class Variant:
         known = {*there, *(tool.spec.name for tool in self.tools)}
         for name in getattr(self.settings, "tools", None) or ():
             if name not in known:
-                raise ConfigError(f"flow {self.label!r}: tools: {plugins.unknown('tool', name, known)}")
+                raise ConfigError(f"flow {self.label!r}: tools: {plugins.unknown_name('tool', name, known)}")
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -111,7 +111,7 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
     flows = {flow.flow for flow in spec.flows}
     for name in spec.prompts:
         if name not in flows:
-            raise ConfigError(f"prompts: {plugins.unknown('flow of this spec', name, flows)}")
+            raise ConfigError(f"prompts: {plugins.unknown_name('flow of this spec', name, flows)}")
 
 
 def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
@@ -151,17 +151,17 @@ def _validated(model: Any, values: dict[str, Any], where: str) -> Any:
     known = getattr(model, "model_fields", None) or model.__dataclass_fields__
     for key in values:
         if key not in known:
-            raise ConfigError(f"{where}: {plugins.unknown('key', key, known)}")
+            raise ConfigError(f"{where}: {plugins.unknown_name('key', key, known)}")
     try:
         return TypeAdapter(model).validate_python(values)
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {explain(problem, model)}") from None
+        raise ConfigError(f"{where}: {first_error(problem, model)}") from None
 
 
 def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], where: str) -> dict[str, str]:
     for name, text in overrides.items():
         if name not in defaults:
-            raise ConfigError(f"{where}: {plugins.unknown('prompt', name, defaults)}")
+            raise ConfigError(f"{where}: {plugins.unknown_name('prompt', name, defaults)}")
         allowed, used = placeholders(defaults[name]) or [], placeholders(text)
         if used is None:
             raise ConfigError(

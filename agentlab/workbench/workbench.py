@@ -20,7 +20,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory
-from agentlab.core.scratch import folder_of, scratch
+from agentlab.core.scratch import process_temp_folder, temp_folder_for
 from agentlab.data.datasets import Dataset, load_dataset, stamp
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
@@ -51,7 +51,7 @@ class Workbench:
     """
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any], sharers: int = 1) -> None:
-        scratch()  # what killed runs left of facts goes, whether this one needs a folder or not
+        process_temp_folder()  # what killed runs left of facts goes, whether this one needs a folder or not
         self.spec = spec
         self.objects = objects
         self._sharers = sharers
@@ -100,7 +100,7 @@ class Workbench:
         """Whether a vector is computed at once."""
         name = self.spec.embedder
         given = ("models.embedders", name) in self.objects
-        return not given and getattr(plugins.provider("models.embedders", name)[0], "IS_QUICK", False)
+        return not given and getattr(plugins.resolve_provider("models.embedders", name)[0], "IS_QUICK", False)
 
     @property
     def embeds_at_once(self) -> bool:
@@ -122,7 +122,7 @@ class Workbench:
     def variant(self, label: str) -> Variant:
         labelled = {variant.label: variant for variant in self.variants}
         if label not in labelled:
-            raise ConfigError(plugins.unknown("flow of this lab", label, labelled))
+            raise ConfigError(plugins.unknown_name("flow of this lab", label, labelled))
         return labelled[label]
 
     async def model(self, name: str) -> QueuedModel:
@@ -148,7 +148,7 @@ class Workbench:
         given = self.objects.get((room, name))
         if given is not None:
             return name, getattr(given, "endpoint", ""), lambda: given
-        provider, rest = plugins.provider(room, name)
+        provider, rest = plugins.resolve_provider(room, name)
         answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
         return answering, endpoint, lambda: provider.connect(rest)
 
@@ -170,7 +170,7 @@ class Workbench:
         """How long a call takes by the provider's own rough word; None where it has none."""
         if ("models", model) in self.objects:
             return None
-        provider, name = plugins.provider("models", model)
+        provider, name = plugins.resolve_provider("models", model)
         seconds: float | None = getattr(provider, "seconds_per_call", lambda name: None)(name)
         return seconds
 
@@ -194,7 +194,7 @@ class Workbench:
                     self.embedder,
                     # Unless live, built anew: every vector passes the recorder, and a stranger's vectors stay out of
                     # the cache.
-                    folder=home() / "indexes" if self.spec.mode == "live" else folder_of(self),
+                    folder=home() / "indexes" if self.spec.mode == "live" else temp_folder_for(self),
                     # A cached query would make the flow that asks second look faster.
                     query_embedder=self._queries,
                     method=retrieval.method,
@@ -214,7 +214,7 @@ class Workbench:
         if variant.memory is None and begins_with is None:
             yield None, None
             return
-        with tempfile.TemporaryDirectory(dir=scratch(), ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(dir=process_temp_folder(), ignore_cleanup_errors=True) as folder:
             if begins_with is not None:
                 shutil.copytree(begins_with, folder, dirs_exist_ok=True)
             opened = await self.open_memory(variant, folder)

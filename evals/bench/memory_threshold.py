@@ -8,7 +8,7 @@ them, three at most. Printed for each threshold of cosine similarity:
     chat          of the messages that need no fact, how many get none
     unknown       of the questions whose answer was never told, how many get none
 
-The default (`RELEVANT_AT`) was chosen from this table of `datasets/memory`, with local/all-minilm-l6-v2.
+The default (`RELEVANCE_THRESHOLD`) was chosen from this table of `datasets/memory`, with local/all-minilm-l6-v2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from agentlab.core import plugins
-from agentlab.core.protocols import RELEVANT_AT, Embedder
+from agentlab.core.protocols import RELEVANCE_THRESHOLD, Embedder
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 
@@ -62,7 +62,7 @@ async def scores(embedder: Embedder, folder: Path) -> dict[str, list[list[float]
 
 def main(folders: list[str]) -> None:
     name = "local/all-minilm-l6-v2"
-    provider, rest = plugins.provider("models.embedders", name)
+    provider, rest = plugins.resolve_provider("models.embedders", name)
     for folder in folders:
         found = asyncio.run(scores(provider.connect(rest), Path(folder)))
         print(f"{folder}, {name}: " + ", ".join(f"{len(rows)} {column}" for column, rows in found.items()))
@@ -71,7 +71,7 @@ def main(folders: list[str]) -> None:
             brought = {column: [max(row) >= least for row in rows] for column, rows in found.items()}
             shares = [np.mean(brought["evidence"]), np.mean(brought["beside it"])]
             shares += [1 - np.mean(brought["chat"]), 1 - np.mean(brought["unknown"])]
-            mark = "  the default" if least == RELEVANT_AT else ""
+            mark = "  the default" if least == RELEVANCE_THRESHOLD else ""
             print(f"{least:9.2f}  " + "".join(f"{share:10.2f}" for share in shares) + mark)
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 import agentlab as al
 from agentlab.core.prices import load_prices
-from agentlab.core.trace import add_up
+from agentlab.core.trace import exact_sum
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.cost import CacheRules, PrefixUse, prefix_uses
 from agentlab.models.local import model as local
@@ -74,7 +74,7 @@ def summarize(label: str, uses: list[PrefixUse]) -> dict[str, Any]:
     """One row of the table: shares of input tokens, and dollars without and with a cache."""
     usages = [use.call.completion.usage for use in uses if use.call.completion]
     tokens = sum(usage.input_tokens or 0 for usage in usages)
-    reported = add_up(usage.cached_tokens for usage in usages)
+    reported = exact_sum(usage.cached_tokens for usage in usages)
     row: dict[str, Any] = {
         "flow": label,
         "calls": len(uses),
@@ -88,7 +88,7 @@ def summarize(label: str, uses: list[PrefixUse]) -> dict[str, Any]:
     for model in PRICES:
         for name, served in ((f"$ {model}", [0] * len(uses)), (f"$ {model}, ideal cache", [use.ideal for use in uses])):
             pairs = zip(usages, served, strict=True)
-            row[name] = add_up(prices.cost(model, replace(usage, cached_tokens=count)) for usage, count in pairs)
+            row[name] = exact_sum(prices.cost(model, replace(usage, cached_tokens=count)) for usage, count in pairs)
     row["seconds / call"] = sum(use.call.seconds for use in uses) / len(uses)
     return row
 

@@ -48,7 +48,7 @@ async def test_sqlite(tmp_path, name, how, when):
     backend, new_id = Backend("sqlite", tmp_path, None), ids()
     memory = backend.open()
     for number in range(40):
-        await add(memory, f"fact {number} " + "x" * 400, new_id, duplicate_at=None)
+        await add(memory, f"fact {number} " + "x" * 400, new_id, duplicate_threshold=None)
     if when == "before":
         await memory.close()
     damage(tmp_path / name, how)

@@ -11,7 +11,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.core.secrets import MARK, scrub
+from agentlab.core.secrets import REDACTED, redact
 from agentlab.models.scripted import Scripted
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
@@ -52,7 +52,7 @@ def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, mon
     for file in run.path.iterdir():
         assert not leaks(file.read_text(encoding="utf-8")), file.name
     assert run.summary["secrets"] > 8
-    assert [row.reply.text for row in run.played() if row.reply] and MARK in (run.path / "turns.jsonl").read_text()
+    assert [row.reply.text for row in run.played() if row.reply] and REDACTED in (run.path / "turns.jsonl").read_text()
     capsys.readouterr()
     monkeypatch.chdir(tmp_path)
     baseline = str(tmp_path / "base.jsonl")
@@ -94,8 +94,8 @@ def test_a_run_with_a_secret_can_be_resumed_and_counts_the_same(spec, tmp_path):
 def test_a_variable_that_is_set_later_is_a_secret_from_then_on(monkeypatch):
     for value in (KEY, KEY[::-1]):
         monkeypatch.setenv("SOME_API_KEY", value)
-        assert scrub(f"It is {value}.") == f"It is {MARK}."
-    assert scrub(f"It is {KEY}.") == f"It is {KEY}.", "it is none any more"
+        assert redact(f"It is {value}.") == f"It is {REDACTED}."
+    assert redact(f"It is {KEY}.") == f"It is {KEY}.", "it is none any more"
 
 
 def test_an_address_with_a_password_is_shown_without_it(tmp_path, own_home, capsys, monkeypatch):
@@ -105,7 +105,7 @@ def test_an_address_with_a_password_is_shown_without_it(tmp_path, own_home, caps
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{PASSWORD}@127.0.0.1:9/v1?api_key={KEY}")
     main(["doctor"])
     out, err = capsys.readouterr()
-    assert "OPENAI_BASE_URL" in err and f"api_key={MARK}" in out and not leaks(out + err)
+    assert "OPENAI_BASE_URL" in err and f"api_key={REDACTED}" in out and not leaks(out + err)
 
 
 def test_the_page_of_a_run_made_before_holds_no_key_either(spec, tmp_path, monkeypatch):
@@ -114,6 +114,6 @@ def test_the_page_of_a_run_made_before_holds_no_key_either(spec, tmp_path, monke
     assert KEY in (run.path / "turns.jsonl").read_text(), "nobody had said that it is one"
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     run = al.open_run(run.path)
-    assert MARK in repr(run.show("c0")) and not leaks(repr(run.show("c0")) + run.show("c0")._repr_html_())
+    assert REDACTED in repr(run.show("c0")) and not leaks(repr(run.show("c0")) + run.show("c0")._repr_html_())
     trace = run.trace("rag_only", "c0")
     assert not leaks(trace.steps(full=True) + trace._repr_markdown_()) and json.dumps(run.turns["reply"].tolist())

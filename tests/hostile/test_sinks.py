@@ -21,7 +21,7 @@ from nbconvert import HTMLExporter
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.messages import Citation
-from agentlab.core.shown import as_cell, as_markdown, fenced, in_json, printable
+from agentlab.core.shown import as_csv_cell, as_markdown, escape_json, fenced, printable
 from agentlab.lab.run import compare
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.answers import FlowAnswer, FlowComparison
@@ -272,15 +272,15 @@ def test_a_header_and_a_summary_that_somebody_edited_are_shown_as_text(played, h
 @pytest.mark.parametrize("text", ["answer_f1", "Between 410 and 450 grams.", "日本語 é 👩‍👩‍👧 नमस्ते", "-0.5"])
 def test_what_is_harmless_looks_as_it_was_written(text):
     assert printable(text) == as_markdown(text) == text
-    assert json.loads(in_json(json.dumps(text))) == text
+    assert json.loads(escape_json(json.dumps(text))) == text
     assert fenced(text) == f"```text\n{text}\n```"
-    assert as_cell(1.5) == 1.5 and as_cell("plain") == "plain"
+    assert as_csv_cell(1.5) == 1.5 and as_csv_cell("plain") == "plain"
 
 
 def test_what_hides_is_seen_and_in_a_page_too():
     assert printable("\x1b[2J\u202eevil\r\n") == "\\x1b[2J\\u202eevil\n"
     for text in [*STRINGS, *HALVES]:
-        assert not RAW.search(json.loads(in_json(json.dumps(text)))), text[:80]
+        assert not RAW.search(json.loads(escape_json(json.dumps(text)))), text[:80]
         is_inert_markdown(f"* {as_markdown(text)}x", text[:80])
         is_inert_markdown(f"| {as_markdown(text)} |\n| - |\n| x{as_markdown(text)} |", text[:80])
 

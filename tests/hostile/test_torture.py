@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlab.core.files import is_out_of_room
+from agentlab.core.files import is_disk_full
 from support.faulty_server import FAULTS
 from support.fuzzing import mutated
 
@@ -49,8 +49,8 @@ def test_there_are_eighty_kinds_of_faults_and_no_two_inputs_are_alike():
     ],
 )
 def test_a_full_disk_is_known_by_its_number_and_by_its_words(error, is_full):
-    assert is_out_of_room(error) is is_full
+    assert is_disk_full(error) is is_full
     if isinstance(error, Exception):
         wrapped = ValueError("the memory cannot be used")
         wrapped.__cause__ = error
-        assert is_out_of_room(wrapped) is is_full
+        assert is_disk_full(wrapped) is is_full

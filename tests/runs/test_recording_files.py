@@ -15,7 +15,7 @@ from filelock import FileLock
 import agentlab as al
 from agentlab.core.errors import NotRecorded, RecordingError
 from agentlab.core.messages import Message, Reply, Request, to_json
-from agentlab.core.protocols import Place
+from agentlab.core.protocols import CallSite
 from agentlab.core.trace import Trace
 from agentlab.models.scripted import Scripted
 from agentlab.wire.keys import record_request
@@ -155,13 +155,13 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     request = Request(messages=(Message(role="user", text="Hi"),))
     recorder = Recorder("record", Recordings.open(tmp_path, "a", write=True))
     gateway = gateway_to(Scripted(["Hello"]), Trace("f", "c"), recorder=recorder)
-    await gateway.ask(request, Place(turn=0), lambda text: None)
+    await gateway.ask(request, CallSite(turn=0), lambda text: None)
     said = []
     replaying = Recorder("replay", Recordings.open(tmp_path, "a"))
-    await gateway_to(Never(), Trace("f", "c"), recorder=replaying).ask(request, Place(turn=0), said.append)
+    await gateway_to(Never(), Trace("f", "c"), recorder=replaying).ask(request, CallSite(turn=0), said.append)
     assert said == ["Hello"], "a replay still streams"
     elsewhere = gateway_to(Never(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
-    missed = (await elsewhere.ask(request, Place(turn=0), said.append)).failure
+    missed = (await elsewhere.ask(request, CallSite(turn=0), said.append)).failure
     assert isinstance(missed, NotRecorded)
     assert "server is 'compatible', was ''" in str(missed)
     assert missed.cause == "server"

@@ -11,7 +11,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.core.files import Appended
+from agentlab.core.files import AppendOnlyFile
 from support.rules_set import lab
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
@@ -63,13 +63,13 @@ def test_what_was_paid_for_is_written_at_once_and_a_turn_when_the_loop_comes_rou
 
 
 def test_a_row_is_written_when_its_turn_has_ended_after_its_events(tmp_path, monkeypatch):
-    written, added = [], Appended.add
+    written, added = [], AppendOnlyFile.add
 
     def add(self, data):
         written.extend(data.splitlines() if data.startswith(b'{"flow"') else ())
         added(self, data)
 
-    monkeypatch.setattr(Appended, "add", add)
+    monkeypatch.setattr(AppendOnlyFile, "add", add)
     run = play(write_set(tmp_path / "colours", 20), tmp_path / "run", Answering())
     rows = [json.loads(line) for line in written]
     assert [row for row in rows if "reply" in row] == lines(run.path / "turns.jsonl")

@@ -12,14 +12,14 @@ from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Message, Reply, UserTurn
 from agentlab.core.stream import (
     Done,
-    Item,
-    Noticed,
-    ReplyTakenBack,
+    NoticeItem,
+    ReplyRetracted,
     ReplyText,
-    StepBegun,
     StepEnded,
+    StepStarted,
+    StreamItem,
     ToolProgress,
-    TurnBegun,
+    TurnStarted,
 )
 from agentlab.data.documents import Document
 from agentlab.models.scripted import Scripted, call
@@ -33,16 +33,16 @@ class Reader:
     """What somebody reads who watches the stream; `seen` is every text that ever stood in the reply area."""
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
+        self.items: list[StreamItem] = []
         self.texts: dict[int, str] = {}
         self.seen: list[str] = []
 
-    def __call__(self, item: Item) -> None:
+    def __call__(self, item: StreamItem) -> None:
         self.items.append(item)
         match item:
             case ReplyText():
                 self.texts[item.turn] = self.texts.get(item.turn, "") + item.text
-            case ReplyTakenBack():
+            case ReplyRetracted():
                 self.texts[item.turn] = ""
             case Done(reply=Reply()):
                 self.texts[item.turn] = item.reply.text
@@ -70,16 +70,16 @@ def watched(own_home):
 def test_a_turn_is_a_beginning_steps_its_reply_and_an_end(watched):
     chat, reader = watched("rag_only", ["It is 7.32 m wide."])
     reply = chat.say_sync("How wide is the goal?")
-    assert isinstance(reader.items[0], TurnBegun) and reader.items[0].asked.text == "How wide is the goal?"
+    assert isinstance(reader.items[0], TurnStarted) and reader.items[0].asked.text == "How wide is the goal?"
     assert reader.items[-1] == Done(0, reply)
     assert "".join(item.text for item in reader.of(ReplyText)) == reply.text
-    begun = [item.event.id for item in reader.of(StepBegun)]
+    begun = [item.event.id for item in reader.of(StepStarted)]
     ended = {item.event.id: item.event for item in reader.of(StepEnded)}
     assert set(begun) <= set(ended) and any(isinstance(event, ModelCall) for event in ended.values())
     assert list(ended.values()) == [event for event in chat.trace.events if event.kind != "notice"]
     for item in reader.of(StepEnded):
         later = reader.items[reader.items.index(item) :]
-        assert not any(isinstance(i, StepBegun) and i.event.id == item.event.id for i in later)
+        assert not any(isinstance(i, StepStarted) and i.event.id == item.event.id for i in later)
 
 
 def test_text_before_a_tool_call_is_taken_back(watched):
@@ -87,7 +87,7 @@ def test_text_before_a_tool_call_is_taken_back(watched):
     thinking = Message(role="agent", text="Let me look it up.", tool_calls=lookup.tool_calls)
     chat, reader = watched("tools", [thinking, "7.32 m [1]."])
     chat.say_sync("How wide?")
-    assert "Let me look it up." in reader.seen and reader.of(ReplyTakenBack)
+    assert "Let me look it up." in reader.seen and reader.of(ReplyRetracted)
     assert reader.texts[0] == "7.32 m [1]." and not any("look it up.7" in text for text in reader.seen)
 
 
@@ -121,14 +121,14 @@ def test_of_the_coordinator_no_background_work_is_read(watched, tmp_path):
 
 def test_a_notice_is_heard_by_its_own_name_and_no_more_once_it_is_ended(watched):
     chat, reader = watched("ego", [lambda request: USUAL[purpose(request)]], documents=())
-    heard: list[Item] = []
+    heard: list[StreamItem] = []
     end = chat.stream.on("assistantResponse", heard.append)
     chat.say_sync("What is an oboe?")
     assert [(i.event.name, i.event.text, i.turn) for i in heard] == [("assistantResponse", "It is a woodwind.", 0)]
     end()
     chat.say_sync("Again?")
     assert len(heard) == 1
-    names = {item.event.name for item in reader.of(Noticed)}
+    names = {item.event.name for item in reader.of(NoticeItem)}
     assert {"systemStatusMessage", "debugResponse", "subsystemMessage", "bubble", "assistantResponse"} <= names
 
 
@@ -200,6 +200,6 @@ async def _set(event: asyncio.Event) -> None:
 def test_an_event_at_its_beginning_has_its_title(watched):
     chat, reader = watched("rag_only", ["Fine."])
     chat.say_sync("How wide is the goal?")
-    titles = [item.event.title for item in reader.of(StepBegun)]
-    assert all(isinstance(item.event, Event) for item in reader.of(StepBegun))
+    titles = [item.event.title for item in reader.of(StepStarted)]
+    assert all(isinstance(item.event, Event) for item in reader.of(StepStarted))
     assert titles[0] == "load_conversation" and "complete (answer; no tools)" in titles

@@ -10,7 +10,7 @@ from pathlib import Path
 from agentlab.cli.chat_screen import Screen
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Request, as_messages
-from agentlab.core.stream import ReplyTakenBack, ReplyText, StepBegun, StepEnded
+from agentlab.core.stream import ReplyRetracted, ReplyText, StepEnded, StepStarted
 from agentlab.workbench.loop import Loop
 
 IMPATIENT = """
@@ -95,10 +95,10 @@ def test_what_is_under_way_is_shown_until_it_has_ended():
     begun = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
     drawn = screen.live_display()
     assert str(drawn.get_renderable()) == ""
-    screen.on_item(StepBegun(0, begun))
+    screen.on_item(StepStarted(0, begun))
     assert str(drawn.get_renderable()) == "complete (plan; no tools) ..."
     screen.on_item(ReplyText(0, "The goal"))
     assert str(drawn.get_renderable()) == "The goal"
-    screen.on_item(ReplyTakenBack(0))
+    screen.on_item(ReplyRetracted(0))
     screen.on_item(StepEnded(0, begun))
     assert str(drawn.get_renderable()) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agentlab.core.events import EmbeddingCall, MemoryOp, ModelCall
-from agentlab.core.messages import Added, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
+from agentlab.core.messages import AddResult, Completion, Fact, Message, ToolCall, ToolSpec, UserTurn
 from agentlab.flows import coordinator
 from agentlab.flows.coordinator.chat_history import ChatHistory
 from agentlab.models.scripted import Scripted
@@ -116,7 +116,7 @@ class Slow:
 
     async def add(self, text, vector, *, created, new_id, **options):
         self.stored.append(text)
-        return Added(fact=Fact(id=new_id(), text=text, created=created), is_new=True)
+        return AddResult(fact=Fact(id=new_id(), text=text, created=created), is_new=True)
 
 
 def stored(session):

@@ -16,8 +16,8 @@ from typing import Any
 import agentlab as al
 from agentlab.core.messages import Message
 from agentlab.core.prices import load_prices
-from agentlab.core.secrets import scrub
-from agentlab.core.shown import as_markdown, in_json, printable
+from agentlab.core.secrets import redact
+from agentlab.core.shown import as_markdown, escape_json, printable
 from agentlab.data.documents import load_documents
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.compare.gate import gate
@@ -185,9 +185,9 @@ def reads_reply(file: Path) -> None:
     text = file.read_text(errors="replace")
     for found in (read_object(text), read_object(text, "tool"), read_unfinished_object(text)):
         read_step(found or {})
-    for encode in (printable, as_markdown, scrub):
+    for encode in (printable, as_markdown, redact):
         encode(text)
-    json.loads(in_json(json.dumps(text)))
+    json.loads(escape_json(json.dumps(text)))
 
 
 def reads_tools(file: Path) -> None:

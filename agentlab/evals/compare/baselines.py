@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import LARGE, read_bytes, replace_file
+from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.evals.store.judges import check_judges
@@ -82,7 +82,7 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
     written[0]["check"] = _check(written)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, "".join(json.dumps(row) + "\n" for row in written))
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in written))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 
@@ -98,7 +98,7 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
     number = 1
     flows: dict[str, dict[Key, Values]] = defaultdict(dict)
     try:
-        lines = read_bytes(path, LARGE).split(b"\n")
+        lines = read_bytes(path, MAX_GENERATED_FILE_BYTES).split(b"\n")
         rows = [parse_json(lines[0])]
         header = from_json(Header, rows[0])
         for number, line in enumerate(lines[1:], 2):

@@ -59,7 +59,7 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     flows, epochs = run.measured, epochs_of(run)
     known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
     if metric not in known:
-        raise RunError(f"{run.path}: {plugins.unknown('measure of this run', metric, known)}")
+        raise RunError(f"{run.path}: {plugins.unknown_name('measure of this run', metric, known)}")
     if k is not None and not 1 <= k <= epochs:
         raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; play it again with --epochs {max(k, 1)}")
     rows = []

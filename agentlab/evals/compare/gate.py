@@ -178,7 +178,9 @@ def check_sides(
     check_comparable({"name": name, **asdict(header)}, {**mine, "graders": graders})
     for label in held:
         if label not in flows:
-            raise RunError(f"{mine['name']}: {plugins.unknown('flow of this run', label, flows)}; the baseline has it")
+            raise RunError(
+                f"{mine['name']}: {plugins.unknown_name('flow of this run', label, flows)}; the baseline has it"
+            )
     if header.primary and declared and {*header.primary} != {*declared}:
         raise RunError(
             f"{name}: {', '.join(header.primary)} decide there, {', '.join(declared)} in the run's spec; "
@@ -290,7 +292,7 @@ def check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mappi
     known = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():
         if name not in known:
-            raise RunError(plugins.unknown("measure of the baseline", name, known))
+            raise RunError(plugins.unknown_name("measure of the baseline", name, known))
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
     if not 0 < alpha < 0.5:

@@ -85,7 +85,7 @@ class Pair:
         for difference in self.differences:
             if difference.measure.name == name:
                 return difference
-        raise RunError(plugins.unknown("measure of this comparison", name, self.paired))
+        raise RunError(plugins.unknown_name("measure of this comparison", name, self.paired))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: StoredRun) ->
     try:
         return flows[label]
     except KeyError:
-        raise RunError(f"{run.path}: {plugins.unknown('flow of this run', label, flows)}") from None
+        raise RunError(f"{run.path}: {plugins.unknown_name('flow of this run', label, flows)}") from None
 
 
 def compare_sides(

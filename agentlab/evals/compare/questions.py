@@ -110,7 +110,7 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
 
 def _known(pair: Pair, name: str) -> Paired:
     if name not in pair.paired:
-        raise RunError(plugins.unknown("measure of this comparison", name, pair.paired))
+        raise RunError(plugins.unknown_name("measure of this comparison", name, pair.paired))
     if not len(pair.paired[name].differences):
         raise RunError(f"{name} is not known on every turn of {pair.a} and {pair.b}")
     return pair.paired[name]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.core.trace import add_up
+from agentlab.core.trace import exact_sum
 from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import Header, read_baseline
 from agentlab.evals.compare.family import Outcome, constant_p
@@ -251,7 +251,9 @@ class Stopping:
         left = [row for flow, key, row in held if (flow, key) not in played]
         if not left:
             return f"all {count} conversations were played, {looks}; nothing was saved"
-        calls, seconds, usd = (add_up(row.get(name) for row in left) for name in ("llm_calls", "latency_s", "cost_usd"))
+        calls, seconds, usd = (
+            exact_sum(row.get(name) for row in left) for name in ("llm_calls", "latency_s", "cost_usd")
+        )
         parts = [f"{calls:.0f} model calls"] if calls is not None else []
         parts += [f"{seconds / 60:.1f} min of them"] if seconds else []
         parts += [f"${usd:.2f}"] if usd else []

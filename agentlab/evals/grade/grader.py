@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
 from agentlab.core.events import Event
-from agentlab.core.trace import Costs, Trace, check_conservation
+from agentlab.core.trace import Costs, Trace, check_totals
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
 from agentlab.evals.scorers import Score, TurnOutcome
@@ -39,12 +39,12 @@ def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tupl
     # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
     whole = [event for event in trace.events if ended or event.turn in answered]
     try:
-        costs = check_conservation(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+        costs = check_totals(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
     except RunError as problem:
         return None, str(problem)
     fault = ""
     for row in rows:
-        if not costs.of_turn(row.turn).agrees_with(row.totals):
+        if not costs.of_turn(row.turn).is_close_to(row.totals):
             fault = fault or f"turn {row.turn} of {row.conversation} does not add up to its calls"
     return (costs if len(whole) == len(trace.events) else None), fault
 

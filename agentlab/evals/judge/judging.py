@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
-from agentlab.core.files import append_whole
+from agentlab.core.files import append_atomically
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Trace
@@ -140,7 +140,7 @@ async def judge(
             judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error)
             kept[judgement.key] = judgement
             if judgement.error is None:
-                append_whole(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
+                append_atomically(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
             done += 1
             on_progress(done, len(items))
 

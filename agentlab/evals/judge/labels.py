@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import LARGE, read_bytes, replace_file
-from agentlab.core.shown import as_cell
+from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
+from agentlab.core.shown import as_csv_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")
@@ -34,7 +34,7 @@ class _Table:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._text = read_bytes(path, LARGE).decode() if path.exists() else ""
+        self._text = read_bytes(path, MAX_GENERATED_FILE_BYTES).decode() if path.exists() else ""
         reader = csv.DictReader(io.StringIO(self._text.removeprefix(_MARK), newline=""))
         self.rows: list[tuple[int, dict[Any, Any]]] = [(reader.line_num, row) for row in reader]
         self.columns = [*(reader.fieldnames or ())]
@@ -61,7 +61,7 @@ class _Table:
             while cells[-1] is None:
                 cells.pop()
             writer.writerow(cells)
-        replace_file(self._path.resolve(), _MARK * self._text.startswith(_MARK) + written.getvalue())
+        write_atomically(self._path.resolve(), _MARK * self._text.startswith(_MARK) + written.getvalue())
 
 
 def read_labels(path: Path, known: Iterable[ReplyKey]) -> dict[ReplyKey, float | None]:
@@ -94,7 +94,7 @@ def read_labels(path: Path, known: Iterable[ReplyKey]) -> dict[ReplyKey, float |
 
 def _in_cells(reply: ReplyKey) -> ReplyKey:
     """A spreadsheet would run `-1`, so it is written as `'-1`."""
-    return str(as_cell(reply[0])), str(as_cell(reply[1])), *reply[2:]
+    return str(as_csv_cell(reply[0])), str(as_csv_cell(reply[1])), *reply[2:]
 
 
 def _number(text: str, path: Path, line: int) -> float:
@@ -115,7 +115,7 @@ def add_rows(path: Path, rows: Sequence[dict[str, Any]]) -> int:
     if fresh:
         wanted = [name for name in COLUMNS if not table.columns or any(row.get(name) for row in fresh)]
         table.columns += [name for name in wanted if name not in table.columns]
-        table.rows += [(0, {name: as_cell(row.get(name, "")) for name in table.columns}) for row in fresh]
+        table.rows += [(0, {name: as_csv_cell(row.get(name, "")) for name in table.columns}) for row in fresh]
         table.write()
     return len(fresh)
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
-from agentlab.core.jsonl import explain
+from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Message
-from agentlab.core.names import JUDGED
-from agentlab.core.plugins import unknown
-from agentlab.core.schemas import closed_object
+from agentlab.core.names import JUDGE_METRIC_PREFIX
+from agentlab.core.plugins import unknown_name
+from agentlab.core.schemas import strict_object_schema
 from agentlab.core.strict_json import parse_yaml
 from agentlab.evals.judge.labels import ReplyKey
 
@@ -74,7 +74,7 @@ class Rubric(BaseModel):
 
     @property
     def metric(self) -> str:
-        return f"{JUDGED}{self.name}"
+        return f"{JUDGE_METRIC_PREFIX}{self.name}"
 
     @property
     def best(self) -> str:
@@ -82,7 +82,7 @@ class Rubric(BaseModel):
 
     @property
     def schema_of_verdict(self) -> dict[str, Any]:
-        return closed_object({"verdict": {"type": "string", "enum": list(self.choices)}})
+        return strict_object_schema({"verdict": {"type": "string", "enum": list(self.choices)}})
 
     def messages(self, item: Item, order: Order) -> tuple[Message, ...]:
         """What the judge is sent. All that is judged stands between marks, as data; in reverse order a judge that
@@ -121,8 +121,8 @@ def load_rubric(name: str) -> Rubric:
         raise ConfigError(f"{path}: a rubric is one name with asks, sees and choices below it")
     key = name if path == SHIPPED else next(iter(rows))
     if key not in rows:
-        raise ConfigError(f"{unknown('rubric', key, rows)}; a rubric of your own is a YAML file")
+        raise ConfigError(f"{unknown_name('rubric', key, rows)}; a rubric of your own is a YAML file")
     try:
         return Rubric.model_validate({"name": key, **(rows[key] if isinstance(rows[key], dict) else {})})
     except ValidationError as problem:
-        raise ConfigError(f"{path}: {key}: {explain(problem, Rubric)}") from None
+        raise ConfigError(f"{path}: {key}: {first_error(problem, Rubric)}") from None

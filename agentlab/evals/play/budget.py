@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Usage
-from agentlab.core.trace import Totals, Trace, add_up, billed
+from agentlab.core.trace import Totals, Trace, billed_totals, exact_sum
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
 from agentlab.workbench.workbench import Workbench
@@ -40,7 +40,7 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
 
     def total(per_call: Callable[[str], float | None]) -> float | None:
         found = [(made, per_call(v.model)) for made, v in zip(calls, variants, strict=True)]
-        summed: float | None = add_up(None if each is None else made * each for made, each in found)
+        summed: float | None = exact_sum(None if each is None else made * each for made, each in found)
         return summed
 
     seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, CALL_GUESSED))
@@ -51,7 +51,7 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
         f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
         f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
         for model in dict.fromkeys(v.model for v in variants)
-        if bench.prices.of(model) is None
+        if bench.prices.price_of(model) is None
     )
     return f"{work}, {minutes}, {usd}{known}{lacking}"
 
@@ -69,9 +69,9 @@ class Budget:
 
     def count(self, trace: Trace, event: Event) -> None:
         """To be called with each new event, and once with those of earlier sittings."""
-        if not (self._limits and event.costed and event.origin == "live"):
+        if not (self._limits and event.is_billable and event.origin == "live"):
             return
-        paid = billed([event])
+        paid = billed_totals([event])
         if isinstance(event, ModelCall) and _is_broken_off(event):
             # Nobody knows its tokens: it counts as a call of middling length.
             paid = Totals(
@@ -96,7 +96,7 @@ class Budget:
         if not self._limits:
             return False
         paid, minutes = self._paid, (time.monotonic() - self._began) / 60
-        tokens = add_up((paid.input_tokens, paid.output_tokens))
+        tokens = exact_sum((paid.input_tokens, paid.output_tokens))
         spent = {"usd": paid.cost_usd, "calls": paid.llm_calls, "tokens": tokens, "minutes": minutes}
         why = ""
         for name, most in self._limits.items():

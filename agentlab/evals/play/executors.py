@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from agentlab.core.errors import ConfigError, needs
-from agentlab.core.garbage import collect_seldom
-from agentlab.core.plugins import unknown
+from agentlab.core.garbage import relax_gc
+from agentlab.core.plugins import unknown_name
 
 SECONDS_TO_CONNECT = 10
 
@@ -29,7 +29,7 @@ Opener = Callable[[], AbstractContextManager[Executor]]
 def opener(executor: str, workers: int, scheduler: str | None) -> Opener:
     """What opens the executor, and opens it anew where its workers died; raises ConfigError for what is none."""
     if executor not in EXECUTORS:
-        raise ConfigError(unknown("executor", str(executor), EXECUTORS))
+        raise ConfigError(unknown_name("executor", str(executor), EXECUTORS))
     if workers < 1:
         raise ConfigError(f"workers: {workers} is too few; there must be one at least")
     if scheduler is not None and executor != "dask":
@@ -64,7 +64,7 @@ def _ignore_interrupts() -> None:
 
 def _begin_worker() -> None:
     _ignore_interrupts()
-    collect_seldom()
+    relax_gc()
     parent = multiprocessing.parent_process()
 
     def follow() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.secrets import scrubbed
+from agentlab.core.secrets import redact_json
 from agentlab.core.version import __version__
 from agentlab.data.datasets import Dataset
 from agentlab.data.lint import lint
@@ -41,7 +41,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
             more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
             log.warning("%s%s; agentlab lint names them all", found[0], more)
     for variant in bench.variants:
-        if bench.spec.budget.usd is not None and bench.prices.of(variant.model) is None:
+        if bench.spec.budget.usd is not None and bench.prices.price_of(variant.model) is None:
             raise ConfigError(
                 f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
                 "add it to a table of your own and name that under `prices`, or use budget.calls"
@@ -111,7 +111,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
         "prices_dated": bench.prices.dated,
         **{name: special[name] for name in _SPECIAL if special.get(name)},
     }
-    header, _ = scrubbed(header)
+    header, _ = redact_json(header)
     if not resume or not (path / "run.json").exists():
         return RunFolder.create(path, header)
     folder = RunFolder.open(path)

@@ -16,10 +16,10 @@ from datetime import datetime
 
 from agentlab.core.errors import Retryable, RunError
 from agentlab.core.events import Notice
-from agentlab.core.files import is_out_of_room
+from agentlab.core.files import is_disk_full
 from agentlab.core.messages import ToolSpec, UserTurn
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.core.stream import Item
+from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import Dataset
@@ -52,7 +52,7 @@ class Player:
         datasets: tuple[Dataset, ...],
         folder: RunFolder,
         on_progress: Callable[[RunProgress], None],
-        on_event: Callable[[Trace, Item], None] | None = None,
+        on_event: Callable[[Trace, StreamItem], None] | None = None,
         *,
         share: Share = EVERYTHING,
         fork: Fork | None = None,
@@ -197,5 +197,5 @@ def _check_room(session: Session, played: PlayedTurn) -> None:
     events = session.trace.of_turn(played.number)
     away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
     for why in (played.failure, *away):
-        if is_out_of_room(why):
+        if is_disk_full(why):
             raise RunError(f"there is no room on the disk: {why}; {KEPT}")

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.stream import Item
+from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.evals.play.executors import opener
 from agentlab.evals.play.fork import Fork
@@ -39,7 +39,7 @@ async def run(
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[RunProgress], None] = lambda progress: None,
-    on_event: Callable[[Trace, Item], None] | None = None,
+    on_event: Callable[[Trace, StreamItem], None] | None = None,
     executor: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,

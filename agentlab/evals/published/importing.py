@@ -20,7 +20,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import DatasetError
 from agentlab.core.messages import Reply
 from agentlab.core.names import IMPORTED
-from agentlab.core.strict_json import DEEPEST, check_depth
+from agentlab.core.strict_json import MAX_DEPTH, check_depth
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
@@ -53,7 +53,7 @@ class Seen:
         """What is wrong with the row, if anything."""
         conversation = self.conversations.get(row.conversation)
         if conversation is None:
-            return plugins.unknown("conversation of the data set", row.conversation, self.conversations)
+            return plugins.unknown_name("conversation of the data set", row.conversation, self.conversations)
         if row.turn >= len(conversation.turns):
             turns = f"{len(conversation.turns)} turn{'s' if len(conversation.turns) > 1 else ''}, counted from 0"
             return f"turn {row.turn} is out of range: {row.conversation} has {turns}"
@@ -141,7 +141,7 @@ def _rows(
             turn = conversation.turns[row.turn]
             passages = row.passages if row.passages is not None else named.get((row.conversation, row.turn))
             if documents and (strange := [name for name in passages or () if name not in documents]):
-                raise DatasetError(plugins.unknown("document of the data set", strange[0], documents), file, line)
+                raise DatasetError(plugins.unknown_name("document of the data set", strange[0], documents), file, line)
             yield TurnRow(
                 flow=row.system,
                 dataset=data.name,
@@ -175,7 +175,7 @@ def category_of(conversation: Conversation, turn: int) -> Any:
 def _problem(published: Mapping[str, Any]) -> str | None:
     """Why what was noted for an answer cannot be kept as numbers, if so."""
     try:
-        check_depth(published, DEEPEST - 1)
+        check_depth(published, MAX_DEPTH - 1)
     except ValueError as problem:
         return f"published: {problem}"
     names = set()

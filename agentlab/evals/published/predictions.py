@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from agentlab.core.errors import DatasetError
-from agentlab.core.files import lines_of, open_file
+from agentlab.core.files import iter_lines, open_regular_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import load_json
@@ -101,7 +101,7 @@ def read_predictions(
 @contextlib.contextmanager
 def _readable(file: Path) -> Iterator[BufferedReader]:
     try:
-        with open_file(file) as lines:
+        with open_regular_file(file) as lines:
             yield lines
     except OSError as problem:
         raise DatasetError(f"cannot be read ({problem.strerror or problem})", file) from None
@@ -114,9 +114,9 @@ def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
     with _readable(file) as lines, contextlib.suppress(csv.Error, ValueError):
         if file.suffix == ".csv":
             with io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
-                found = [name for name in next(csv.reader(lines_of(text)), []) if not _is_part(name)]
+                found = [name for name in next(csv.reader(iter_lines(text)), []) if not _is_part(name)]
         else:
-            for line in itertools.islice(lines_of(lines), rows):
+            for line in itertools.islice(iter_lines(lines), rows):
                 with contextlib.suppress(ValueError):
                     row = load_json(line)
                     found += row if isinstance(row, dict) else ()
@@ -127,7 +127,7 @@ def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predic
     decode = msgspec.json.Decoder(Prediction).decode
     number = 0
     try:
-        for line in lines_of(lines):
+        for line in iter_lines(lines):
             number += 1
             try:
                 read = decode(line)
@@ -160,7 +160,7 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
     before = csv.field_size_limit(LONGEST_CELL)
     try:
         with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
-            rows = csv.reader(lines_of(text), strict=True)
+            rows = csv.reader(iter_lines(text), strict=True)
             columns = next(rows, [])
             if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
                 raise DatasetError(f"the column {missing[0]} is missing; a row says at least {_needed()}", file, 1)

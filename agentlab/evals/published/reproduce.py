@@ -129,7 +129,7 @@ class Pack:
         """Which name of a figure stands nowhere in the pack, if one does."""
         for what, names in (("system", self.systems), ("category", [ALL, *filter(None, self._asked)])):
             if (name := getattr(claim, what)) not in names:
-                return plugins.unknown(f"{what} of this pack", name, {*names})
+                return plugins.unknown_name(f"{what} of this pack", name, {*names})
         return ""
 
     def asked(self, claim: Claim) -> int:
@@ -226,7 +226,7 @@ def read_claims(folder: Path) -> list[Claim]:
     """The figures of `published.json`; raises DatasetError."""
     file = folder / PUBLISHED
     try:
-        content = parse_json(read_bytes(file, links=False))
+        content = parse_json(read_bytes(file, follow_links=False))
     except FileNotFoundError:
         raise DatasetError(f"there is no {PUBLISHED}, so there is nothing to hold answers against", folder) from None
     except (OSError, ValueError) as problem:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.shown import as_html, one_line, paragraph
+from agentlab.core.shown import as_html, escape_block, one_line
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.pairs import Comparison, Pair
 from agentlab.evals.stats.statistics import Interval
@@ -86,7 +86,7 @@ def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> 
         parts.append(_text(middle, line, name, INK, "middle", bold=True))
     parts += [_text(0, 14, f"↑ {y.title}", SOFT), _text(WIDTH, height - 6, f"{x.title} →", SOFT, "end")]
     told = [f"{name}: {x.title} {_said(x, a)}, {y.title} {_said(y, b)}" for name, a, b in points]
-    return Picture(_svg(f"{x.title} against {y.title}", height, parts), "\n".join(map(paragraph, told)))
+    return Picture(_svg(f"{x.title} against {y.title}", height, parts), "\n".join(map(escape_block, told)))
 
 
 def forest(comparison: Comparison) -> Picture:
@@ -119,7 +119,7 @@ def forest(comparison: Comparison) -> Picture:
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22
     parts.append(_text(middle, y, "← worse    better →", SOFT, "middle"))
-    return Picture(_svg("Paired differences", y + 10, parts), "\n".join(map(paragraph, told)))
+    return Picture(_svg("Paired differences", y + 10, parts), "\n".join(map(escape_block, told)))
 
 
 class _Scale:

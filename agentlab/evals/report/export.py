@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError, needs
-from agentlab.core.shown import as_cell, utf8
+from agentlab.core.shown import as_csv_cell, escape_surrogates
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
 
@@ -48,7 +48,7 @@ def _rows(run: StoredRun, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             score = (row.scores or {}).get(metric)
             said[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
             said[f"reason.{metric}"] = score.reason if score else None
-        yield {name: utf8(value) if isinstance(value, str) else value for name, value in said.items()}
+        yield {name: escape_surrogates(value) if isinstance(value, str) else value for name, value in said.items()}
 
 
 def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
@@ -57,8 +57,8 @@ def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
         for row in _rows(run, metrics):
             if writer is None:
                 writer = csv.writer(opened)
-                writer.writerow(map(as_cell, row))
-            writer.writerow(map(as_cell, row.values()))
+                writer.writerow(map(as_csv_cell, row))
+            writer.writerow(map(as_csv_cell, row.values()))
 
 
 def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import replace_file
+from agentlab.core.files import write_atomically
 from agentlab.core.shown import as_markdown, printable
 from agentlab.evals.compare.family import ASSUMED
 from agentlab.evals.compare.gate import Verdict
@@ -143,7 +143,7 @@ def leave(verdict: Verdict, folder: Path) -> None:
     texts = (json.dumps(as_json(verdict), indent=2) + "\n", markdown(verdict), junit(verdict))
     try:
         for name, text in zip(FILES, texts, strict=True):
-            replace_file(folder / name, text)
+            write_atomically(folder / name, text)
     except OSError as problem:
         raise RunError(f"{folder}: the reports cannot be written: {problem.strerror}") from None
 

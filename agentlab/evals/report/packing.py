@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any
 
-from agentlab.core.shown import in_json
+from agentlab.core.shown import escape_json
 
 LONG = 24
 """Characters from which a text is kept once and named by its number."""
@@ -19,7 +19,7 @@ PAGE = 200_000
 
 def deflated(value: Any) -> str:
     """JSON, deflated, in base64; the page inflates it once it is looked at."""
-    text = in_json(json.dumps(value, separators=(",", ":")))
+    text = escape_json(json.dumps(value, separators=(",", ":")))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 

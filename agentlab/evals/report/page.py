@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import replace_file
-from agentlab.core.shown import as_html, in_json, one_line
+from agentlab.core.files import write_atomically
+from agentlab.core.shown import as_html, escape_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content
@@ -39,7 +39,7 @@ class Page:
         path = Path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, self.text)
+            write_atomically(path, self.text)
         except OSError as problem:
             raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
         return path
@@ -76,7 +76,7 @@ def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
 def document(data: Mapping[str, Any]) -> str:
     """The page as one text."""
     # "<" in a text would let it end the element that holds the data.
-    told = in_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
+    told = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.core.errors import RunError
-from agentlab.core.plugins import unknown
+from agentlab.core.plugins import unknown_name
 from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import Trace, seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
@@ -47,7 +47,7 @@ class Shown:
         names = {row.flow for row in self.played}
         for flow in flows:
             if flow not in names:
-                raise RunError(unknown(f"flow of {self.conversation}", flow, names))
+                raise RunError(unknown_name(f"flow of {self.conversation}", flow, names))
         turns = len(self.gold.turns) if self.gold else 1 + max(row.turn for row in self.played)
         if turn is not None and turn >= turns:
             raise RunError(f"turn {turn}: {self.conversation} has turns 0 to {turns - 1}")

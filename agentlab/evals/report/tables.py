@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.shown import one_line, paragraph, printable
+from agentlab.core.shown import escape_block, one_line, printable
 
 JOINED = "\u00a0"
 """A space at which no heading is broken."""
@@ -62,7 +62,7 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
 
 def print_line(console: Console, line: str, style: str = "") -> None:
     """A line; on a terminal wrapped between words, elsewhere as it is."""
-    text = Text(paragraph(line), style=style)
+    text = Text(escape_block(line), style=style)
     whole = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
     console.print(text, soft_wrap=whole)
 
@@ -72,7 +72,7 @@ def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> Non
     if commands:
         print_line(console, "next:", "bold")
     for command, does in commands:
-        console.print(Text(f"  {paragraph(f'agentlab {command}  # {does}')}"), soft_wrap=True)
+        console.print(Text(f"  {escape_block(f'agentlab {command}  # {does}')}"), soft_wrap=True)
 
 
 def _text(cell: Cell) -> Text:

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.plugins import unknown
-from agentlab.core.shown import as_html, as_markdown, paragraph, printable
+from agentlab.core.plugins import unknown_name
+from agentlab.core.shown import as_html, as_markdown, escape_block, printable
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import decide
 from agentlab.evals.report.content import Content, Place, Played
@@ -63,14 +63,14 @@ class Views:
 
         verdict, _ = self._decided
         told = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
-        return "\n".join([*map(paragraph, told), repr(run_table(self.run.result.flows))])
+        return "\n".join([*map(escape_block, told), repr(run_table(self.run.result.flows))])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
         """Each flow's mean of `y` over its mean of `x`, with intervals; what it decides by if they are not named."""
         names = self.content.measures
         for name in (x, y):
             if name and name not in names:
-                raise ConfigError(unknown("measure of this run", name, names))
+                raise ConfigError(unknown_name("measure of this run", name, names))
         x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.run.means.values()) else "input_tokens")
         y = y or self._telling()
         points = [
@@ -87,10 +87,10 @@ class Views:
     def matrix(self, only: Only = "all", by: str = "", limit: int = 20) -> Matrix:
         """Turns as rows and flows as columns, worst first by the measure `by` (default: one that tells them apart)."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
-            raise ConfigError(unknown("choice of turns", only, kinds))
+            raise ConfigError(unknown_name("choice of turns", only, kinds))
         by = by or self._telling()
         if by not in self.content.measures:
-            raise ConfigError(unknown("measure of this run", by, self.content.measures))
+            raise ConfigError(unknown_name("measure of this run", by, self.content.measures))
         return Matrix(self.content, only, by, limit)
 
     def _telling(self) -> str:

@@ -31,7 +31,7 @@ import numpy as np
 
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
-from agentlab.core.names import CLOSING_STEPS, INVALID
+from agentlab.core.names import CLOSING_STEPS, INVALID_CHOICE
 from agentlab.data.conversations import ExpectedCall, Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 
@@ -99,7 +99,7 @@ def _judged(events: Sequence[Event], wanted: Mapping[str, int]) -> list[ToolCall
 def _valid(events: Sequence[Event]) -> dict[str, Score]:
     runs = [event for event in events if isinstance(event, ToolRun)]
     refused = [f"{run.call.name}: {run.error}" for run in runs if run.error is not None]
-    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID]
+    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID_CHOICE]
     written = len(runs) + len(unread)
     wrong = [*refused, *unread]
     reason = f"invalid: {'; '.join(wrong)[:300]}" if wrong else f"{written} calls, all valid"

@@ -18,7 +18,7 @@ from msgspec import UnsetType
 
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
-from agentlab.core.trace import Costs, Totals, Trace, billed
+from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST
 from agentlab.evals.store.rows import Play, TurnRow
 
@@ -69,7 +69,7 @@ class FlowFold:
         if "fallback" in costs.phases:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
         live = {event.origin for event in trace.events} == {"live"}
-        self.billed.append(costs.totals if live else billed(trace.events))
+        self.billed.append(costs.totals if live else billed_totals(trace.events))
         self._take_reuse(trace)
         if trace.conversation.startswith(INGEST):
             notices = [event for event in trace.events if isinstance(event, Notice)]
@@ -88,7 +88,7 @@ class FlowFold:
 
     def abandon(self, events: Sequence[Event]) -> None:
         """A take that a later one replaced: nothing counts it but the bill."""
-        self.billed.append(billed(events))
+        self.billed.append(billed_totals(events))
         self.counts["new"] += self.billed[-1].llm_calls or 0
 
     def _take_turn(self, row: TurnRow, rank: int) -> None:
@@ -110,7 +110,7 @@ class FlowFold:
                 if event.completion is not None:
                     self.counts["reused" if event.origin == "replay" else "new"] += event.origin in ("replay", "live")
             # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
-            elif event.origin == "live" and event.work is not None and event.id not in parents:
+            elif event.origin == "live" and event.duration_identity is not None and event.id not in parents:
                 self.counts["untimed"] += 1
         if missed := missed_calls(trace):
             first = min(missed, key=lambda notice: notice.id)

@@ -21,13 +21,13 @@ from agentlab.core import secrets
 from agentlab.core.errors import RunError
 from agentlab.core.events import Event
 from agentlab.core.files import (
-    HUGE,
-    SMALL,
-    Appended,
+    MAX_STREAMED_FILE_BYTES,
+    MAX_USER_FILE_BYTES,
+    AppendOnlyFile,
     HeldFile,
-    cut_unfinished_line,
-    remove_leftovers,
-    replace_file,
+    remove_temp_files,
+    truncate_partial_line,
+    write_atomically,
 )
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
@@ -53,7 +53,7 @@ class RunFolder:
         """Whether rows were written since there was a summary."""
         self.is_sealed = False
         """Whether its files were held against its seal: a run that has not ended has none, nor one that is older."""
-        self._files = {name: Appended(path / name) for name in ROWS}
+        self._files = {name: AppendOnlyFile(path / name) for name in ROWS}
         self._held: dict[Path, HeldFile] = {}
         """What was read since something was written."""
 
@@ -66,7 +66,7 @@ class RunFolder:
             if (path / "run.json").exists():
                 raise RunError(f"{path} holds a run already; continue it with --resume or choose another --out")
             path.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(path)
+            remove_temp_files(path)
             if any(file.name != LOCK for file in path.iterdir()):
                 raise RunError(f"{path} is not empty and holds no run; choose another --out")
         except OSError as problem:
@@ -100,11 +100,11 @@ class RunFolder:
         if summary is not None:
             self.unseal()
         with self._writing(name):
-            content, _ = secrets.scrubbed(json.loads(encode(content)))
+            content, _ = secrets.redact_json(json.loads(encode(content)))
             if name == "summary.json":
                 content = sealed(self.path, content, self._sealed_files())
                 self._is_open = False
-            replace_file(self.path / name, encode(content, indent=2) + "\n")
+            write_atomically(self.path / name, encode(content, indent=2) + "\n")
             self._read_anew("header", "summary")
             if name == "summary.json":
                 self.is_sealed = True
@@ -170,9 +170,9 @@ class RunFolder:
         for name in ROWS:
             if (self.path / name).exists() or (self.path / name).is_symlink():
                 with self._writing(name):
-                    cut_unfinished_line(self.path / name)
+                    truncate_partial_line(self.path / name)
         with self._writing(""):
-            remove_leftovers(self.path)
+            remove_temp_files(self.path)
         self._read_anew()
 
     # Reading.
@@ -202,7 +202,7 @@ class RunFolder:
     def read_json(self, name: str, missing: str) -> Any:
         """The content of a file; raises RunError where it cannot be read, and with `missing` where it is not there."""
         try:
-            return parse_json(self._hold(self.path / name, SMALL).at().read(SMALL))
+            return parse_json(self._hold(self.path / name, MAX_USER_FILE_BYTES).at().read(MAX_USER_FILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{self.path}{missing}") from None
         except OSError as problem:
@@ -210,7 +210,7 @@ class RunFolder:
         except ValueError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
-    def _hold(self, path: Path, most: int = HUGE) -> HeldFile:
+    def _hold(self, path: Path, most: int = MAX_STREAMED_FILE_BYTES) -> HeldFile:
         if path not in self._held:
             self._held[path] = HeldFile(path, most)
         return self._held[path]
@@ -255,7 +255,7 @@ class RunFolder:
 
     def secrets(self) -> int:
         """How many secrets were taken out of its rows."""
-        mark = json.dumps(secrets.MARK)[1:-1].encode()
+        mark = json.dumps(secrets.REDACTED)[1:-1].encode()
         files = (*self.held(TURNS), *self.held(CALLS))
         return sum(line.count(mark) for file in files for line in file.at())
 
@@ -267,9 +267,9 @@ class RunFolder:
 
 def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:
     text = b"".join(lines).decode("utf-8", "surrogatepass")
-    if secrets.scrub(text) == text:
+    if secrets.redact(text) == text:
         return lines
-    return [encode_line(secrets.scrubbed(json.loads(line))[0]) for line in lines]
+    return [encode_line(secrets.redact_json(json.loads(line))[0]) for line in lines]
 
 
 @contextlib.contextmanager

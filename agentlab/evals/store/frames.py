@@ -9,7 +9,7 @@ import pandas as pd
 from msgspec import UNSET
 from pandas.api.types import is_numeric_dtype
 
-from agentlab.core.shown import as_cell, as_markdown, printable, utf8
+from agentlab.core.shown import as_csv_cell, as_markdown, escape_surrogates, printable
 from agentlab.evals.store.rows import FlowSummary
 
 
@@ -46,13 +46,15 @@ class Frame(pd.DataFrame):
     to_html: Any = _shown("to_html", printable)
     to_string: Any = _shown("to_string", printable)
     to_markdown: Any = _shown("to_markdown", as_markdown)
-    to_csv: Any = _shown("to_csv", as_cell)
-    to_excel: Any = _shown("to_excel", as_cell)  # type: ignore[misc]  # final for type checkers
+    to_csv: Any = _shown("to_csv", as_csv_cell)
+    to_excel: Any = _shown("to_excel", as_csv_cell)  # type: ignore[misc]  # final for type checkers
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
     """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
-    texts = [{name: utf8(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows]
+    texts = [
+        {name: escape_surrogates(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows
+    ]
     return Frame(texts, columns=columns)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.names import JUDGED
+from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.evals.stats.agreement import Agreement
 from agentlab.evals.store.run import StoredRun
 
@@ -32,7 +32,7 @@ def check_judges(run: StoredRun, deciding: Iterable[str]) -> None:
     """Raise RunError where a judge is to decide that is not held against people, or does not agree with them."""
     judges = _judges(run)
     for metric in deciding:
-        if metric.startswith(JUDGED):
+        if metric.startswith(JUDGE_METRIC_PREFIX):
             content = judges.get(metric, {})
             if why := refusal(content.get("agreement")):
                 raise RunError(f"{run.path}: {metric} cannot decide: {why}; or name other measures under `primary`")

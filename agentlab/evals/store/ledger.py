@@ -25,8 +25,8 @@ import msgspec
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Decision, Event, ModelCall, Step, revive, to_row
-from agentlab.core.files import HeldFile, lines_of
+from agentlab.core.events import Decision, Event, ModelCall, Step, from_row, to_row
+from agentlab.core.files import HeldFile, iter_lines
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import load_json, parse_json
 from agentlab.core.trace import Trace
@@ -107,7 +107,7 @@ def _placed_rows(file: HeldFile, kind: type[_Row]) -> Iterator[tuple[int, _Row]]
     decode = msgspec.json.Decoder(kind).decode
     place = 0
     try:
-        for number, line in enumerate(lines_of(file.at()), 1):
+        for number, line in enumerate(iter_lines(file.at()), 1):
             if not line.endswith(b"\n"):
                 return
             try:
@@ -187,7 +187,7 @@ class Ledger(Mapping[Play, Trace]):
                     continue
                 if (request := row.get("request")) is not None:
                     request |= {name: [parts[part] for part in request[name]] for name in PARTS if name in request}
-                trace.events.append(revive(row))
+                trace.events.append(from_row(row))
             except (KeyError, ValueError, TypeError) as problem:
                 where = f"{'/'.join(map(str, take[0]))} in {self._lines.files[0].path}"
                 raise RunError(f"{where}: {type(problem).__name__}: {problem}") from None

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.names import JUDGED
+from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.data.datasets import Dataset
 from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
 
@@ -92,7 +92,7 @@ def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str
     known = dict.fromkeys(name for row in rows for name in row)
     for name in declared:
         if name not in known:
-            raise RunError(f"primary: {plugins.unknown('measure', name, known)}")
+            raise RunError(f"primary: {plugins.unknown_name('measure', name, known)}")
     if declared:
         return tuple(declared)
     graded = [name for name in known if name not in _COSTS and any(row.get(name) is not None for row in rows)]
@@ -116,11 +116,11 @@ def check_primary(
     """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
     turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
     # What a judge will say of the run is not known before it has ended.
-    for name in (name for name in primary if not name.startswith(JUDGED)):
+    for name in (name for name in primary if not name.startswith(JUDGE_METRIC_PREFIX)):
         graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
         known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
         if name not in known:
-            raise ConfigError(f"primary: {plugins.unknown('measure of these data sets', name, known)}{mend}")
+            raise ConfigError(f"primary: {plugins.unknown_name('measure of these data sets', name, known)}{mend}")
 
 
 def seconds_agree(one: str, other: str) -> bool:

@@ -112,7 +112,7 @@ class StoredRun:
             return (
                 f"{self.path} was imported: nobody knows the steps behind its answers; `agentlab show` has the answers"
             )
-        return plugins.unknown("conversation of this run", conversation, known)
+        return plugins.unknown_name("conversation of this run", conversation, known)
 
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
@@ -152,7 +152,7 @@ class StoredRun:
             named = f"name one of {', '.join(remembering)} (--flow)" if remembering else "no flow remembered anything"
             raise RunError(f"{conversation}: {named}")
         if flow is not None and flow not in views:
-            raise RunError(plugins.unknown(f"flow that played {conversation}", flow, views))
+            raise RunError(plugins.unknown_name(f"flow that played {conversation}", flow, views))
         return views[flow or remembering[0]]
 
     @cached_property

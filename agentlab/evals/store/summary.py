@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from agentlab.core.events import PHASES, Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.core.trace import Costs, Totals, add_up, critical_path
+from agentlab.core.trace import Costs, Totals, critical_path, exact_sum
 from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
 from agentlab.evals.store.fold import FlowFold, in_order
 from agentlab.evals.store.reuse import reuse
@@ -68,7 +68,7 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
         "billed": {name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
     }
     if flow.steps:  # an import: nothing of that is known
-        told = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": add_up(flow.steps)}
+        told = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": exact_sum(flow.steps)}
     latency: Latency = {"mean": None, "p50": None, "p95": None}
     if not flow.counts["untold"]:
         latencies = in_order(flow.latencies)[:, 4]
@@ -97,7 +97,7 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
     """What of each phase is told, in the order of `PHASES`."""
     return {
         phase: {
-            "calls": add_up((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
+            "calls": exact_sum((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
             **{name: getattr(part, name) for name in ("input_tokens", "output_tokens", "seconds")},
         }
         for phase in PHASES

@@ -110,7 +110,7 @@ class Episodes:
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         # What was said twice was said twice: no episode is a duplicate of another.
-        await session.remember(episode, duplicate_at=None)
+        await session.remember(episode, duplicate_threshold=None)
         self.loose.append(episode)
         if self.settings.consolidate_every and len(self.loose) >= self.settings.consolidate_every:
             await self._consolidate(session)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from agentlab.core.files import read_bytes, replace_file
+from agentlab.core.files import read_bytes, write_atomically
 from agentlab.core.messages import Message, from_json, to_json
 from agentlab.core.strict_json import parse_json
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
@@ -35,7 +35,7 @@ def keep(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -
     """Write it down; `stored` is the conversation that the history belongs to."""
     kept = KeptState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.loose)
     try:
-        replace_file(folder / FILE, json.dumps(to_json(kept), ensure_ascii=False))
+        write_atomically(folder / FILE, json.dumps(to_json(kept), ensure_ascii=False))
     except OSError as problem:
         log.warning("%s cannot be written: %s", folder / FILE, problem.strerror or problem)
 
@@ -43,7 +43,7 @@ def keep(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -
 def take_up(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> bool:
     """Go on from what was kept; False where the history is not that of the conversation, or cannot be read."""
     try:
-        kept = from_json(KeptState, parse_json(read_bytes(folder / FILE, links=False)))
+        kept = from_json(KeptState, parse_json(read_bytes(folder / FILE, follow_links=False)))
     except (OSError, ValueError):
         return False
     coordinator.episodes.loose = kept.loose

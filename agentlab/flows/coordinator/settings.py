@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator
 
-from agentlab.core.protocols import RELEVANT_AT
+from agentlab.core.protocols import RELEVANCE_THRESHOLD
 from agentlab.flows.coordinator.chat_history import own_name
 from agentlab.flows.text_files import TextFile
 
@@ -34,7 +34,7 @@ class CoordinatorSettings:
     """Run the calls of one reply side by side."""
     memory_facts: Annotated[int, Ge(0)] = 3
     """How many memories stand before a prompt at most."""
-    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANT_AT
+    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Cosine similarity to the prompt from which a memory is brought."""
     memory_read: Literal["direct", "ahead", "stream"] = "direct"
     """Search memory before the reply, or after it for the next one, or while it is made, for the next one, too."""

@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, Le
 
 from agentlab.core.messages import Reply, ToolCall, UserTurn
 from agentlab.core.names import AFTER_RESPONSE
-from agentlab.core.schemas import closed_object
+from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes
 from agentlab.flows.ego.commands import Operation, commanded
 from agentlab.flows.ego.memory import MEMORY
@@ -38,7 +38,7 @@ from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
 
-BUBBLE = closed_object({"chat": {"type": "string"}, "canvas": {"type": "string"}})
+BUBBLE = strict_object_schema({"chat": {"type": "string"}, "canvas": {"type": "string"}})
 
 
 @dataclass(frozen=True, kw_only=True)

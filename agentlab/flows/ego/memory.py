@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agentlab.core.messages import Fact
-from agentlab.core.schemas import closed_object
-from agentlab.core.scratch import folder_of
+from agentlab.core.schemas import strict_object_schema
+from agentlab.core.scratch import temp_folder_for
 from agentlab.core.slot import Slot
 from agentlab.flows.ego.asking import ask_for_object, sentence_at
 from agentlab.flows.ego.commands import commanded
@@ -39,9 +39,9 @@ from agentlab.session.session import BYTES_PER_TOKEN, Session
 
 _NUMBERS = {"type": "array", "items": {"type": "integer"}, "maxItems": 20}
 _TEXTS = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
-RETRIEVAL = closed_object({"relevant": _NUMBERS, "summary": {"type": "string"}})
-ANALYSIS = closed_object({"summary": {"type": "string"}, "tags": _TEXTS})
-MAINTENANCE = closed_object({"drop": _NUMBERS, "merged": _TEXTS, "evaluation": {"type": "string"}})
+RETRIEVAL = strict_object_schema({"relevant": _NUMBERS, "summary": {"type": "string"}})
+ANALYSIS = strict_object_schema({"summary": {"type": "string"}, "tags": _TEXTS})
+MAINTENANCE = strict_object_schema({"drop": _NUMBERS, "merged": _TEXTS, "evaluation": {"type": "string"}})
 RECENT = 8
 """Long-term entries that are shown where no filter chooses."""
 KNOWN = 20
@@ -172,7 +172,7 @@ class EgoMemory:
 
 def _open_memory(session: Session) -> EgoMemory:
     """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
-    folder = session.has.files.folder or folder_of(session)
+    folder = session.has.files.folder or temp_folder_for(session)
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
     memory = EgoMemory(short, long, uuid.uuid4().hex[:12])
     if earlier := short.entries():

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.core.names import LOOKUP_DOCUMENTS
-from agentlab.core.schemas import closed_object
+from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.ego.asking import ask_for_object, sentences_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.session.session import Session
 from agentlab.tools import tool
 
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
-REFLECTION = closed_object(dict.fromkeys(("insights", "lessons", "questions", "directives"), _LINES))
+REFLECTION = strict_object_schema(dict.fromkeys(("insights", "lessons", "questions", "directives"), _LINES))
 NOTED = 2_000
 """Characters of a result or a response that short-term memory keeps."""
 NOTHING_LEARNED = "Nothing to learn from this."

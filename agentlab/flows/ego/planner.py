@@ -8,7 +8,7 @@ from typing import Any
 
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool
-from agentlab.core.schemas import closed_object, simplify_schema
+from agentlab.core.schemas import simplify_schema, strict_object_schema
 from agentlab.flows.ego.asking import ask_for_object, sentence_at, sentences_at
 from agentlab.flows.json_replies import text_at
 from agentlab.session.session import Session
@@ -49,7 +49,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
     lines = list(earlier)
     # A model that is bound to it can name no tool that does not exist; others can, and are told.
     steps = {"anyOf": step_schemas([tool.spec for tool in tools])}
-    schema = closed_object(
+    schema = strict_object_schema(
         {
             "approach": _TEXT,
             "complexity": {"enum": list(COMPLEXITIES)},
@@ -82,7 +82,9 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
     return [
-        closed_object({"purpose": _TEXT, "tool": {"const": tool.name}, "parameters": simplify_schema(tool.parameters)})
+        strict_object_schema(
+            {"purpose": _TEXT, "tool": {"const": tool.name}, "parameters": simplify_schema(tool.parameters)}
+        )
         for tool in tools
     ]
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentlab.core.messages import ToolCall
-from agentlab.core.names import INVALID
+from agentlab.core.names import INVALID_CHOICE
 from agentlab.core.protocols import Tool
-from agentlab.core.schemas import closed_object
+from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import NOTED
@@ -32,7 +32,7 @@ from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, tool_manual, tool_names
 
-EVALUATION = closed_object(
+EVALUATION = strict_object_schema(
     {
         "score": {"type": "integer", "minimum": 0, "maximum": 100},
         "complete": {"type": "boolean"},
@@ -136,7 +136,7 @@ async def execute_react(execution: Execution, session: Session) -> None:
         if step.tool is None:
             session.decide("next step", "none", step.purpose)
             return
-        session.decide("next step", INVALID if step.tool == NO_STEP else step.tool, step.purpose)
+        session.decide("next step", INVALID_CHOICE if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
         taken = StepTaken(step, *await _act(step, execution.tools, session))
         steps.append(taken)
@@ -165,7 +165,7 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     found = await ask_for_object(
         session,
         "next_step",
-        closed_object({"step": {"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}}),
+        strict_object_schema({"step": {"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}}),
         "step",
         message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from agentlab.core.errors import ModelError
 from agentlab.core.events import Phase
 from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
-from agentlab.core.names import INVALID, UPDATE_MEMORY
-from agentlab.core.schemas import closed_object
+from agentlab.core.names import INVALID_CHOICE, UPDATE_MEMORY
+from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.tool_calls import cut, refuse_call, run_tool
 from agentlab.session.session import Session
@@ -68,7 +68,7 @@ async def get_next_action(
     """One call: which of `tools` to use next. In the trace it is the `decision`, with the reason where there is none:
     none was wanted, the reply could not be read, or there was no reply."""
     system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
-    schema = closed_object({"tool": {"type": ["string", "null"], "enum": [*tool_names(tools), None]}})
+    schema = strict_object_schema({"tool": {"type": ["string", "null"], "enum": [*tool_names(tools), None]}})
     try:
         completion = await session.complete((system, *messages), output_schema=schema, phase=phase)
     except ModelError as failure:
@@ -77,7 +77,7 @@ async def get_next_action(
     tool, problem = _chosen_tool(completion.message.text, tools)
     if problem and completion.finish_reason == "length":
         problem = f"{_cut_off(completion)}: {problem}"
-    session.decide(decision, tool.name if tool else INVALID if problem else NO_TOOL, problem)
+    session.decide(decision, tool.name if tool else INVALID_CHOICE if problem else NO_TOOL, problem)
     return tool
 
 

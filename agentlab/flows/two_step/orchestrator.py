@@ -27,7 +27,7 @@ from pydantic import AfterValidator
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
-from agentlab.core.protocols import RELEVANT_AT
+from agentlab.core.protocols import RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import answer_to, refuse_call
 from agentlab.flows.two_step.asking import ToolUse, get_next_action, run_call, use_tool
@@ -59,7 +59,7 @@ class TwoStepSettings:
     """Keep the memory tools out of the main loop."""
     memory_facts: Annotated[int, Ge(0)] = 3
     """How many facts the automatic read brings at most."""
-    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANT_AT
+    memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Cosine similarity to the message, or to a tool's query, from which a fact is brought."""
     final_memory_retry: Annotated[int, Ge(0)] = 2
     """Further attempts to write to memory after the first."""

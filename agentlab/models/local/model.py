@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, ServerFault, Unreachable, WeightsError
-from agentlab.core.files import open_file
+from agentlab.core.files import open_regular_file
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
 from agentlab.models import weights
 from agentlab.models.local import server as llama_server
@@ -87,7 +87,7 @@ def identity(name: str) -> tuple[str, str]:
         return f"local/{name}", edition
     file = Path(own).expanduser()
     # Two files may have one name; the head of a GGUF file holds what the model calls itself, and its size the rest.
-    with contextlib.suppress(OSError), open_file(file) as opened:
+    with contextlib.suppress(OSError), open_regular_file(file) as opened:
         edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
     return f"local/{file.stem}", edition
 

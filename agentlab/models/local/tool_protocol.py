@@ -20,7 +20,7 @@ from typing import Any
 
 from agentlab.core.errors import BadRequest
 from agentlab.core.messages import Request, ToolCall, ToolSpec
-from agentlab.core.schemas import closed_object, properties_of, simplify_schema
+from agentlab.core.schemas import properties_of, simplify_schema, strict_object_schema
 
 Tools = Sequence[ToolSpec]
 
@@ -188,12 +188,12 @@ def _reply_schema(request: Request, offered: Tools) -> dict[str, Any]:
         {"tool": {"const": tool.name}, "arguments": simplify_schema({"type": "object", **tool.parameters})}
         for tool in offered
     ]
-    each = {"anyOf": [closed_object(call) for call in calls]}
+    each = {"anyOf": [strict_object_schema(call) for call in calls]}
     more = {"type": "array", "items": each, "minItems": 1, "maxItems": MAX_CALLS - 1}
-    replies = [closed_object({**call, "more": more}, "more") for call in calls]
+    replies = [strict_object_schema({**call, "more": more}, "more") for call in calls]
     if request.tool_choice == "auto":
         text = {"type": "string"} if request.output_schema is None else simplify_schema(request.output_schema)
-        replies.insert(0, closed_object({"tool": {"const": _answer_name(offered)}, "text": text}))
+        replies.insert(0, strict_object_schema({"tool": {"const": _answer_name(offered)}, "text": text}))
     return {"anyOf": replies}
 
 

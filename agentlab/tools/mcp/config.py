@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.core.files import read_bytes
-from agentlab.core.jsonl import explain
+from agentlab.core.jsonl import first_error
 from agentlab.core.strict_json import parse_json
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
@@ -110,7 +110,7 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
     try:
         config = ServerConfig.model_validate({**given, "name": name, "folder": file.parent.resolve()})
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {explain(problem, ServerConfig)}") from None
+        raise ConfigError(f"{where}: {first_error(problem, ServerConfig)}") from None
     kind = given.get("type", given.get("transport"))
     if kind is not None and kind not in (("stdio",) if config.command else ("http", "streamable-http")):
         raise ConfigError(f"{where}: transport {kind!r} is not known; there are stdio and streamable-http")

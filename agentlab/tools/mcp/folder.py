@@ -31,7 +31,7 @@ from typing import Any, Protocol, Self
 from weakref import WeakKeyDictionary
 
 from agentlab.core.errors import ConfigError, ToolError
-from agentlab.core.files import replace_file
+from agentlab.core.files import write_atomically
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool, ToolContext
 from agentlab.tools import Work
@@ -225,7 +225,7 @@ class _KeptListings:
         """Write a listing down; returns what went wrong, in a line."""
         self._servers[config.name] = {"config": _mark(config), "tools": rows}
         try:
-            replace_file(self.file, json.dumps({"format": FORMAT, "servers": self._servers}, indent=1) + "\n")
+            write_atomically(self.file, json.dumps({"format": FORMAT, "servers": self._servers}, indent=1) + "\n")
         except OSError as failure:
             unkept = f"what {config.name} lists cannot be kept ({failure.strerror}); a replay will ask it again"
             return [f"{self.file}: {unkept}"]

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import structs
 
 from agentlab.core.messages import ToolSpec
-from agentlab.core.schemas import validators
-from agentlab.core.shown import without_hidden
+from agentlab.core.schemas import load_jsonschema
+from agentlab.core.shown import strip_control_chars
 from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -62,7 +62,7 @@ def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tu
 
 def _checked_schema(raw: Any) -> dict[str, Any]:
     """A copy of a schema that arguments can be checked against."""
-    jsonschema = validators()
+    jsonschema = load_jsonschema()
     if not isinstance(raw, dict):
         raise _Unfit("its schema is not an object")
     try:
@@ -82,7 +82,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
 
 def plain(text: str, longest: int | None = None) -> str:
     """`text` without control characters and characters nobody sees, cut to `longest`."""
-    kept = without_hidden(text).strip()
+    kept = strip_control_chars(text).strip()
     return kept if longest is None or len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 

@@ -45,7 +45,7 @@ async def main(backend, where, name, count):
         text = f"{name}{n} was written"
         (row,) = await embedder.embed([text])
         added = await memory.add(
-            text, row, created=datetime(2026, 1, 5), new_id=lambda: f"memory_{next(number)}", duplicate_at=None
+            text, row, created=datetime(2026, 1, 5), new_id=lambda: f"memory_{next(number)}", duplicate_threshold=None
         )
         print(added.fact.id, text, flush=True)
     await memory.close()

@@ -35,7 +35,7 @@ async def test_it_finds_the_nearest_with_ids_and_scores(backend):
 async def test_of_equal_scores_the_older_comes_first(backend):
     memory, new_id = backend.open(), ids()
     for _ in range(6):
-        await add(memory, "the same again", new_id, duplicate_at=None)
+        await add(memory, "the same again", new_id, duplicate_threshold=None)
     found = await memory.search("q", vector("the same again"), top_k=3)
     assert [(fact.id, fact.score) for fact in found] == [(f"memory_{n}", 1.0) for n in (1, 2, 3)]
 
@@ -45,9 +45,9 @@ async def test_a_duplicate_is_not_stored_and_says_what_it_repeats(backend):
     first = (await add(memory, "Ann plays the oboe", new_id)).fact
     again = await add(memory, "ann PLAYS the oboe!", new_id)
     assert (again.is_new, again.fact.id, again.fact.score) == (False, first.id, 1.0)
-    assert not (await add(memory, "Ann plays the oboe well", new_id, duplicate_at=0.8)).is_new
-    assert (await add(memory, "Ann plays the oboe well", new_id, duplicate_at=0.95)).is_new
-    assert (await add(memory, "Ann plays the oboe", new_id, duplicate_at=None)).is_new
+    assert not (await add(memory, "Ann plays the oboe well", new_id, duplicate_threshold=0.8)).is_new
+    assert (await add(memory, "Ann plays the oboe well", new_id, duplicate_threshold=0.95)).is_new
+    assert (await add(memory, "Ann plays the oboe", new_id, duplicate_threshold=None)).is_new
     assert len(await memory.facts()) == 3
 
 

@@ -61,7 +61,7 @@ class MemoryMachine(RuleBasedStateMachine):
         row = vector(text)
         near = model.nearest(row)
         limit = DUPLICATE_AT if checked else None
-        added = self.runner.run(memory.add(text, row, created=NOW, new_id=self.new_id, duplicate_at=limit))
+        added = self.runner.run(memory.add(text, row, created=NOW, new_id=self.new_id, duplicate_threshold=limit))
         if checked and near and near[0][1] >= DUPLICATE_AT:
             assert not added.is_new and added.fact.id == near[0][0]
         else:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from agentlab.core import secrets
-from agentlab.core.secrets import MARK, scrub, scrubbed
+from agentlab.core.secrets import REDACTED, redact, redact_json
 
 KEY = "sk-proj-aB3dE5/H7jK9+N1pQ3rS5tU7vW9xY1z"
 
@@ -27,8 +27,8 @@ def _known() -> None:
     + [base64.urlsafe_b64encode(KEY.encode()).decode()],
 )
 def test_a_secret_is_found_in_every_form(form):
-    found = scrub(f"it said: {form}, and more")
-    assert MARK in found and found.startswith("it said: ") and found.endswith(", and more")
+    found = redact(f"it said: {form}, and more")
+    assert REDACTED in found and found.startswith("it said: ") and found.endswith(", and more")
     longest = max((n for n in range(len(KEY)) for at in range(len(KEY) - n) if KEY[at : at + n] in found), default=0)
     assert longest <= 8
 
@@ -36,14 +36,14 @@ def test_a_secret_is_found_in_every_form(form):
 @pytest.mark.parametrize(
     "text, without",
     [
-        ("http://me:hunter2@host/v1", f"http://me:{MARK}@host/v1"),
-        ("mongodb://u:p@h,h2/db?x=1", f"mongodb://u:{MARK}@h,h2/db?x=1"),
-        ("https://h/v1?api_key=abc123def&q=ball", f"https://h/v1?api_key={MARK}&q=ball"),
-        ("https://h/v1?q=1&Token=abc123def", f"https://h/v1?q=1&Token={MARK}"),
+        ("http://me:hunter2@host/v1", f"http://me:{REDACTED}@host/v1"),
+        ("mongodb://u:p@h,h2/db?x=1", f"mongodb://u:{REDACTED}@h,h2/db?x=1"),
+        ("https://h/v1?api_key=abc123def&q=ball", f"https://h/v1?api_key={REDACTED}&q=ball"),
+        ("https://h/v1?q=1&Token=abc123def", f"https://h/v1?q=1&Token={REDACTED}"),
     ],
 )
 def test_an_address_keeps_neither_a_password_nor_a_key(text, without):
-    assert scrub(text) == without == scrub(without)
+    assert redact(text) == without == redact(without)
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,20 @@ def test_an_address_keeps_neither_a_password_nor_a_key(text, without):
     ],
 )
 def test_what_is_no_secret_stays(text):
-    assert scrub(text) == text
+    assert redact(text) == text
 
 
 def test_a_password_of_an_address_in_the_environment_is_known_by_itself(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "htp:/me:hunter2@host/v1")
     monkeypatch.setenv("MONGODB_URI", "mongodb://me:correct-horse@host")
-    assert "hunter2" not in scrub("OPENAI_BASE_URL='htp:/me:hunter2@host/v1' is not an address")
-    assert scrub("authentication of correct-horse failed") == f"authentication of {MARK} failed"
+    assert "hunter2" not in redact("OPENAI_BASE_URL='htp:/me:hunter2@host/v1' is not an address")
+    assert redact("authentication of correct-horse failed") == f"authentication of {REDACTED} failed"
 
 
 def test_json_is_scrubbed_text_by_text_and_counted():
-    found, count = scrubbed({"a": [KEY, "b", 1, None], KEY: {"c": f"x{KEY}"}})
-    assert (found, count) == ({"a": [MARK, "b", 1, None], MARK: {"c": f"x{MARK}"}}, 3)
-    assert scrubbed({"a": "b"}) == ({"a": "b"}, 0)
+    found, count = redact_json({"a": [KEY, "b", 1, None], KEY: {"c": f"x{KEY}"}})
+    assert (found, count) == ({"a": [REDACTED, "b", 1, None], REDACTED: {"c": f"x{REDACTED}"}}, 3)
+    assert redact_json({"a": "b"}) == ({"a": "b"}, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_json_is_scrubbed_text_by_text_and_counted():
 )
 def test_no_text_makes_it_slow(text):
     began = time.process_time()
-    scrub(f"{text} :// @ =")
+    redact(f"{text} :// @ =")
     assert time.process_time() - began < 2

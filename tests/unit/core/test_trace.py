@@ -24,7 +24,7 @@ from agentlab.core.events import (
     Search,
     Step,
     ToolRun,
-    revive,
+    from_row,
     to_row,
 )
 from agentlab.core.messages import (
@@ -39,7 +39,7 @@ from agentlab.core.messages import (
     from_json,
     to_json,
 )
-from agentlab.core.trace import Costs, Totals, Trace, check_conservation, critical_path, fold
+from agentlab.core.trace import Costs, Totals, Trace, check_totals, critical_path, fold
 
 REQUEST = Request(messages=(Message(role="user", text="hi"),))
 USAGE = Usage(input_tokens=10, output_tokens=2)
@@ -95,10 +95,10 @@ def test_waiting_is_not_latency():
 @pytest.mark.parametrize("break_it", ["twice", "orphan"])
 def test_conservation_finds_a_ledger_that_cannot_be_right(break_it):
     events: list[Event] = [model_call(0), model_call(1, after=(0,))]
-    check_conservation(events, "here")
+    check_totals(events, "here")
     events.append(model_call(0) if break_it == "twice" else model_call(2, parent=9))
     with pytest.raises(RunError, match="here"):
-        check_conservation(events, "here")
+        check_totals(events, "here")
 
 
 numbers = st.one_of(st.none(), st.integers(0, 10**6))
@@ -144,7 +144,7 @@ def test_every_kind_of_event_survives_its_row():
         Step(id=8, name="n", **shared),
     ]
     for event in events:
-        assert revive(json.loads(json.dumps(to_row(event)))) == event
+        assert from_row(json.loads(json.dumps(to_row(event)))) == event
 
 
 @pytest.mark.parametrize("field", Request.__struct_fields__)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from agentlab.core.events import Fetch, ModelCall, ToolRun, revive, to_row
+from agentlab.core.events import Fetch, ModelCall, ToolRun, from_row, to_row
 from agentlab.tools import web as web_tools
 from agentlab.tools.pages import read_page
 from agentlab.tools.web import UNAVAILABLE
@@ -38,7 +38,7 @@ async def test_pages_are_read_snippets_stand_in_and_the_model_sums_up(web, engin
     assert (tool.phase, fetch.phase, summary.phase) == ("tool", "tool", "summarize")
     assert tool.seconds == pytest.approx(fetch.seconds + summary.seconds)
     assert fetch.facts == {"query": "ferry times", "results": 5}
-    assert revive(json.loads(json.dumps(to_row(fetch)))) == fetch
+    assert from_row(json.loads(json.dumps(to_row(fetch)))) == fetch
     assert (fetch.title, fetch.detail) == ("web search", "{'query': 'ferry times', 'results': 5}")
     session.trace.check()
     totals = session.trace.totals()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agentlab.core.messages import Message, Request
-from agentlab.core.protocols import Place
+from agentlab.core.protocols import CallSite
 from agentlab.core.trace import Trace
 from agentlab.wire.recorder import Recorder
 from support.doubles import gateway_to
@@ -14,7 +14,7 @@ from support.slow_model import HELLO, Slow
 
 def ask(recorder, model, request, epoch=0):
     gateway = gateway_to(model, Trace("flow", "conversation", epoch), recorder=recorder)
-    return gateway.ask(request, Place(turn=0), lambda text: None)
+    return gateway.ask(request, CallSite(turn=0), lambda text: None)
 
 
 async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency():
@@ -61,6 +61,6 @@ async def test_the_queue_of_a_model_is_waiting_not_working():
     slow, trace = Slow(0.05), Trace("flow", "conversation")
     gateway = gateway_to(slow, trace)
     requests = [Request(messages=(Message(role="user", text=str(i)),)) for i in range(3)]
-    answers = await asyncio.gather(*(gateway.ask(r, Place(turn=0), lambda t: None) for r in requests))
+    answers = await asyncio.gather(*(gateway.ask(r, CallSite(turn=0), lambda t: None) for r in requests))
     assert all(answer.seconds < 0.09 for answer in answers)
     assert max(answer.waited for answer in answers) >= 0.09
