@@ -115,13 +115,13 @@ def tool_was_called(session: Session) -> bool:
 
     What a tool did is done: a reply made without it would not know.
     """
-    return any(isinstance(event, ToolRun) for event in session.events_of_turn())
+    return any(isinstance(event, ToolRun) for event in session.turn_events())
 
 
 def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
     """Append citations, send the reply, store both messages, tell the listeners."""
     with session.step("append_citations"):
-        citations = cite(text, session.passages_of_turn())
+        citations = cite(text, session.turn_passages())
         shown = with_sources(text, citations)
     with session.step("send_and_persist"):
         session.notify("reply", shown)

@@ -11,16 +11,16 @@ from agentlab.session.session import Session
 
 @dataclass
 class HistoryCursor:
-    """Where in the stored conversation the flow is: `position` messages into the history's `chapter`."""
+    """Where in the stored conversation the flow is: `position` messages into the history's `history_version`."""
 
-    chapter: int
+    history_version: int
     position: int = 0
 
     def catch_up(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
         """Whether the session has forgotten what was said before; what was stored without the flow since it looked."""
-        begins_anew = self.chapter != session.history.chapter
+        begins_anew = self.history_version != session.history.history_version
         if begins_anew:
-            self.chapter, self.position = session.history.chapter, 0
+            self.history_version, self.position = session.history.history_version, 0
         stored = session.load_conversation()
         unseen, self.position = stored[self.position :], len(stored)
         return begins_anew, unseen
@@ -31,4 +31,4 @@ class HistoryCursor:
         self.position += 1
 
 
-CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.history.chapter))
+CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.history.history_version))

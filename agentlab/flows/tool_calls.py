@@ -14,7 +14,7 @@ async def run_tool(session: Session, call: ToolCall) -> tuple[str, bool]:
     """Run the tool; its result as text, and whether it failed."""
     result = (await session.call_tool(call)).text
     # By identity: an id may come again, the embedded models number the calls of each request anew.
-    run = next(event for event in session.events_of_turn() if isinstance(event, ToolRun) and event.call is call)
+    run = next(event for event in session.turn_events() if isinstance(event, ToolRun) and event.call is call)
     return result, run.error is not None
 
 

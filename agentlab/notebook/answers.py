@@ -12,7 +12,7 @@ from agentlab.core.shown import as_html, escape_block, one_line
 from agentlab.core.trace import Trace, format_totals
 from agentlab.knowledge.citations import source_line
 from agentlab.notebook import render
-from agentlab.session.session import ANSWERING
+from agentlab.session.session import REPLY_PHASES
 
 STOPPED = "stopped"
 
@@ -44,7 +44,7 @@ class FlowAnswer:
     @property
     def cut(self) -> str:
         """After how many tokens the call that wrote the reply was cut; "" where it came to its end."""
-        calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in ANSWERING]
+        calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in REPLY_PHASES]
         return render.cut(calls[-1]) if calls else ""
 
     @property

@@ -16,7 +16,7 @@ from agentlab.session.traced import Traced
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-WOULD_END_ALL = (SystemExit, KeyboardInterrupt, GeneratorExit)
+LOOP_ENDING_ERRORS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 """What a task must not raise: the event loop ends with it. Whoever is really interrupted is cancelled instead."""
 
 
@@ -25,17 +25,17 @@ class BackgroundWork(Traced):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
-        self._background: list[_Piece] = []
-        self._doing: tuple[_Piece, asyncio.Task[None]] | None = None
+        self._background: list[_BackgroundTask] = []
+        self._current: tuple[_BackgroundTask, asyncio.Task[None]] | None = None
         self._pieces = 0
 
-    def background(self, work: Coroutine[Any, Any, None], name: str, *, only_here: bool = False) -> None:
+    def background(self, work: Coroutine[Any, Any, None], name: str, *, drop_on_reset: bool = False) -> None:
         """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
 
-        It is done before the next turn begins, and dropped if it is `only_here`, for this conversation, and that is
+        It is done before the next turn begins, and dropped if it is `drop_on_reset`, for this conversation, and that is
         forgotten before. What it raises becomes a notice; the turn it began in stands.
         """
-        self._background.append(_Piece(self._clock.scope, self._pieces, name, work, only_here))
+        self._background.append(_BackgroundTask(self._clock.scope, self._pieces, name, work, drop_on_reset))
         self._pieces += 1
 
     async def parallel(self, *work: Awaitable[T]) -> list[T]:
@@ -51,7 +51,7 @@ class BackgroundWork(Traced):
             self._clock.enter_branch(begun_in, number)
             try:
                 return await inner, None, self._clock.scope.after
-            except (Exception, *WOULD_END_ALL) as failure:
+            except (Exception, *LOOP_ENDING_ERRORS) as failure:
                 return None, failure, self._clock.scope.after
 
         async with asyncio.TaskGroup() as group:
@@ -64,12 +64,12 @@ class BackgroundWork(Traced):
                 raise failure
         return [cast("T", result) for result, _, _ in done]
 
-    async def join(self) -> None:
+    async def run_background(self) -> None:
         """Do what was put into the background, piece by piece; called between turns."""
         while self._background:
             piece = self._background.pop(0)
-            task = asyncio.create_task(self._beside(piece))
-            self._doing = piece, task
+            task = asyncio.create_task(self._run_task(piece))
+            self._current = piece, task
             try:
                 await task
             except asyncio.CancelledError:
@@ -77,33 +77,33 @@ class BackgroundWork(Traced):
                 if not task.cancelled() or (me is not None and me.cancelling()):
                     raise
             finally:
-                self._doing = None
+                self._current = None
 
-    def drop_only_here(self) -> None:
+    def cancel_reset_scoped(self) -> None:
         """Forget the work that is for this conversation only, begun or not."""
-        if self._doing is not None and self._doing[0].only_here:
-            self._doing[1].cancel()
+        if self._current is not None and self._current[0].drop_on_reset:
+            self._current[1].cancel()
         for piece in self._background:
-            if piece.only_here:
+            if piece.drop_on_reset:
                 piece.work.close()
-        self._background = [piece for piece in self._background if not piece.only_here]
+        self._background = [piece for piece in self._background if not piece.drop_on_reset]
 
-    async def _beside(self, piece: _Piece) -> None:
-        self._clock.go_background(piece.begun_in, piece.number)
+    async def _run_task(self, piece: _BackgroundTask) -> None:
+        self._clock.enter_background(piece.begun_in, piece.number)
         try:
             await piece.work
         except FATAL_ERRORS:
             raise
-        except (Exception, *WOULD_END_ALL) as failure:
+        except (Exception, *LOOP_ENDING_ERRORS) as failure:
             log.warning("background work %s failed", piece.name, exc_info=True)
             self.notify(BACKGROUND_FAILED, f"{piece.name}: {type(failure).__name__}: {failure}")
 
 
-class _Piece(Struct, frozen=True, eq=False):
+class _BackgroundTask(Struct, frozen=True, eq=False):
     """Background work that is still to be done, or under way."""
 
     begun_in: Scope
     number: int
     name: str
     work: Coroutine[Any, Any, None]
-    only_here: bool
+    drop_on_reset: bool

@@ -22,7 +22,7 @@ from agentlab.core.stream import NoticeItem, StepEnded, StepStarted, Stream
 from agentlab.core.trace import Trace, longest_path
 
 log = logging.getLogger(__name__)
-_LOGGED = (Decision, Search, ToolRun)
+_LOGGED_EVENTS = (Decision, Search, ToolRun)
 """What tells in a log why a turn came out as it did."""
 RecordedDuration = Callable[[Any, float], tuple[float, str]]
 """Takes what was done in this process, as JSON, and the seconds measured; gives the seconds to write, and origin."""
@@ -47,11 +47,11 @@ class Clock:
         self.stream = stream
         self._recorded_duration = recorded_duration
         self._now = 0.0
-        self._latest = 0.0
+        self._last_end = 0.0
         """When the last of all events ended."""
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
-        self._parts: dict[int, list[Event]] = {}
+        self._children: dict[int, list[Event]] = {}
         self._turn_scope = Scope()
         self._turn_task: asyncio.Task[Any] | None = None
         self._scopes: WeakKeyDictionary[asyncio.Task[Any], Scope] = WeakKeyDictionary()
@@ -84,14 +84,14 @@ class Clock:
     def begin_turn(self, turn: int) -> None:
         self._turn_task = _running_task()
         self._turn_scope = Scope(turn=turn)
-        self._now = self._latest
+        self._now = self._last_end
         self._began.clear()
 
     def enter_branch(self, outer: Scope, number: int) -> None:
         """The running task is one of several that work side by side since `outer`."""
         self.scope = outer._replace(path=(*outer.path, number))
 
-    def go_background(self, outer: Scope, number: int) -> None:
+    def enter_background(self, outer: Scope, number: int) -> None:
         """What the running task does from here on belongs to no other event, and nothing waits for it."""
         self.scope = outer._replace(parent=None, background=True, path=(*outer.path, -1 - number))
 
@@ -102,9 +102,9 @@ class Clock:
     @property
     def elapsed(self) -> float:
         """Modelled seconds of the turn so far, where the running code is."""
-        return max(0.0, self._reached(self.scope) - self._now)
+        return max(0.0, self._time_at(self.scope) - self._now)
 
-    def _reached(self, scope: Scope) -> float:
+    def _time_at(self, scope: Scope) -> float:
         if not scope.after:
             return self._now if scope.parent is None else self._began.get(scope.parent, self._now)
         return max([self._ended.get(before, 0.0) for before in scope.after])
@@ -113,7 +113,7 @@ class Clock:
         """The first fields of an event that begins now."""
         scope = self.scope
         event_id = self.trace.next_id()
-        self._began[event_id] = start = self._reached(scope)
+        self._began[event_id] = start = self._time_at(scope)
         return {
             "id": event_id,
             "phase": phase,
@@ -124,19 +124,19 @@ class Clock:
             "background": scope.background,
         }
 
-    def begun(self, event: Event) -> None:
+    def emit_start(self, event: Event) -> None:
         """Tell the stream what begins; nothing has come of it yet."""
         self.stream.emit(StepStarted(event.turn, event))
 
     def close(self, event: Event) -> None:
         """Write the event down; what comes next comes after it."""
         if event.parent is not None:
-            self._parts.setdefault(event.parent, []).append(event)
+            self._children.setdefault(event.parent, []).append(event)
         self._ended[event.id] = end = event.start + event.seconds
-        self._latest = max(self._latest, end)
+        self._last_end = max(self._last_end, end)
         self.scope = Scope(event.turn, event.parent, (event.id,), event.background, self.scope.path)
         self.trace.append(event)
-        if isinstance(event, _LOGGED):
+        if isinstance(event, _LOGGED_EVENTS):
             where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
             log.info("%s: %s  %s", where, event.title, shorten(event.detail))
         if self.stream.has_listeners:
@@ -149,7 +149,7 @@ class Clock:
         outer = self.scope
         opened = self.open(phase)
         if self.stream.has_listeners and kind not in (Decision, Notice):
-            self.begun(kind(**opened, **facts))
+            self.emit_start(kind(**opened, **facts))
         self.scope = Scope(outer.turn, opened["id"], (), outer.background, outer.path)
         began = time.perf_counter()
         try:
@@ -164,7 +164,7 @@ class Clock:
 
     def _ended_event(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> Event:
         """A block that took so many seconds: of a whole its longest path counts, of a part what was recorded."""
-        parts = self._parts.pop(fields["id"], None)
+        parts = self._children.pop(fields["id"], None)
         if parts:
             parts.sort(key=lambda part: part.id)
             fields["seconds"] = longest_path(parts, lambda part: part.seconds)

@@ -13,11 +13,11 @@ _ROLES = ("user", "agent", "system")
 
 
 class History:
-    """`messages` are those since the history was last forgotten, `chapter` says how often that was."""
+    """`messages` are those since the history was last forgotten, `history_version` says how often that was."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.messages = list(messages)
-        self.chapter = 0
+        self.history_version = 0
 
     def save(self, role: str, text: str, speaker: str | None = None) -> None:
         """Add a message as the last one; raises ValueError for a role that is none."""
@@ -35,4 +35,4 @@ class History:
     def forget(self) -> None:
         """What was said is no longer read: a flow that keeps a history of its own then forgets that, too."""
         self.messages.clear()
-        self.chapter += 1
+        self.history_version += 1

@@ -45,7 +45,7 @@ from agentlab.session.remembering import MemoryVerbs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-ANSWERING: tuple[Phase, ...] = ("answer", "fallback")
+REPLY_PHASES: tuple[Phase, ...] = ("answer", "fallback")
 """The phases whose calls write the reply."""
 BYTES_PER_TOKEN = 4
 """In UTF-8: as many characters of English, and a little more than one of Chinese."""
@@ -75,16 +75,16 @@ class Session(MemoryVerbs, BackgroundWork):
     def forget_history(self) -> None:
         """Earlier messages are no longer read. Memory is kept.
         Background work for this conversation only is dropped, begun or not."""
-        self.drop_only_here()
+        self.cancel_reset_scoped()
         self.history.forget()
 
-    def add_unscored(self, user: str, reply: str | None) -> None:
+    def add_history_turn(self, user: str, reply: str | None) -> None:
         """Put a turn into the stored chain that the flow is not asked about; no event is written."""
         self.history.save("user", user)
         if reply is not None:
             self.history.save("agent", reply)
 
-    def kept(self, slot: Slot[T]) -> T:
+    def state(self, slot: Slot[T]) -> T:
         """What `slot` holds in this conversation; opened at first use."""
         if slot not in self._kept:
             self._kept[slot] = slot.factory(self)
@@ -100,20 +100,20 @@ class Session(MemoryVerbs, BackgroundWork):
             raise ConfigError(unknown_name("prompt of this flow (PROMPTS in its file)", name, self.has.prompts))
         return self.has.prompts[name].format(**values)
 
-    def prompt_or(self, name: str, otherwise: str) -> str:
+    def prompt_or_default(self, name: str, otherwise: str) -> str:
         """For tools: the flow's prompt of that name, or the tool's own words where the flow has none."""
         return self.prompt(name) if name in self.has.prompts else otherwise
 
     def tool_specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self.tools.values())
 
-    def events_of_turn(self) -> list[Event]:
+    def turn_events(self) -> list[Event]:
         """What has happened in the turn that is being answered."""
         return self.trace.of_turn(self._clock.scope.turn)
 
-    def passages_of_turn(self) -> tuple[Passage, ...]:
+    def turn_passages(self) -> tuple[Passage, ...]:
         """The passages retrieved so far in this turn, in the order they were found, each once."""
-        found = {p.id: p for event in self.events_of_turn() if isinstance(event, Search) for p in event.passages}
+        found = {p.id: p for event in self.turn_events() if isinstance(event, Search) for p in event.passages}
         return tuple(found.values())
 
     # The verbs.
@@ -149,8 +149,8 @@ class Session(MemoryVerbs, BackgroundWork):
         opened = self._clock.open(phase)
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
         if self.stream.has_listeners:
-            self._clock.begun(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
-        speech = self._begin_speech(phase, shows or (_nothing if output_schema else str))
+            self._clock.emit_start(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
+        speech = self._open_reply_stream(phase, shows or (_show_nothing if output_schema else str))
         answer = await self._gateway.ask(request, self._clock.place, speech.add, speech.retract)
         completion = answer.value
         calls_tools = completion is not None and completion.message.tool_calls
@@ -159,7 +159,7 @@ class Session(MemoryVerbs, BackgroundWork):
         opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
         cost = self.has.price(self._gateway.name, completion.usage) if completion is not None else None
         try:
-            return self._settled(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
+            return self._record_call(answer, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
         finally:
             told = (event.name for event in self.trace.events if isinstance(event, Notice))
             if answer.invalid_usage and USAGE_UNKNOWN not in told:
@@ -167,15 +167,15 @@ class Session(MemoryVerbs, BackgroundWork):
                     USAGE_UNKNOWN, f"{self._gateway.name} reported {answer.invalid_usage}; it counts as unknown"
                 )
 
-    def _begin_speech(self, phase: Phase | None, shows: Callable[[str], str]) -> ReplyStream:
+    def _open_reply_stream(self, phase: Phase | None, shows: Callable[[str], str]) -> ReplyStream:
         scope = self._clock.scope
-        if scope.background or self._drafts or not (phase is None or phase in ANSWERING):
-            shows = _nothing
+        if scope.background or self._drafts or not (phase is None or phase in REPLY_PHASES):
+            shows = _show_nothing
         elif self._speech is not None:
             # The reply is what the last answering call says.
             self._speech.retract()
         speech = ReplyStream(self.stream, scope.turn, shows)
-        if shows is not _nothing:
+        if shows is not _show_nothing:
             self._speech = speech
         return speech
 
@@ -262,5 +262,5 @@ class Session(MemoryVerbs, BackgroundWork):
             self.history.save(role, text, speaker)
 
 
-def _nothing(said: str) -> str:
+def _show_nothing(said: str) -> str:
     return ""

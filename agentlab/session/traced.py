@@ -63,7 +63,7 @@ class Has(Struct, frozen=True, kw_only=True):
     prompts: Mapping[str, str] = field(default_factory=dict)
     generation: Generation = Generation()
     tools: dict[str, Tool] = field(default_factory=dict)
-    tools_are_brought: bool = False
+    has_dataset_tools: bool = False
     """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
     index: Index | None = None
     top_k: int = 4
@@ -107,7 +107,7 @@ class Traced:
         return self.has.memory
 
     @property
-    def moment(self) -> datetime:
+    def current_time(self) -> datetime:
         """`now`, which is when the turn began, and what the turn has taken since; a replay has the same moments."""
         return self.now + timedelta(seconds=self._clock.elapsed)
 
@@ -115,7 +115,7 @@ class Traced:
         """Go on with other `parts` of what the conversation has."""
         self.has = replace(self.has, **parts)
 
-    def go_on_as(self, other: Traced) -> None:
+    def switch_to(self, other: Traced) -> None:
         """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
         self.has = other.has
         self._gateway.switch_to(other._gateway)
@@ -144,13 +144,13 @@ class Traced:
         A ToolError, by which `ask` says that the other side did not answer, is recorded, too.
         """
         opened = self._clock.open("tool")
-        return self._settled(await self._gateway.fetch(kind, facts, ask), Fetch, opened, source=kind, facts=facts)
+        return self._record_call(await self._gateway.fetch(kind, facts, ask), Fetch, opened, source=kind, facts=facts)
 
     async def _embed(self, text: str, phase: Phase, model: str) -> Any:
         opened = self._clock.open(phase)
-        return self._settled(await self._gateway.embed(text), EmbeddingCall, opened, model=model)
+        return self._record_call(await self._gateway.embed(text), EmbeddingCall, opened, model=model)
 
-    def _settled(self, answer: CallResult[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
+    def _record_call(self, answer: CallResult[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
         """Write down one call as one event, say that it was not recorded, and raise what it failed with."""
         measured = ("seconds", "waited", "attempt", "origin", "error")
         self._clock.close(kind(**opened, **facts, **{name: getattr(answer, name) for name in measured}))

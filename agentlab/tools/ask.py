@@ -24,7 +24,10 @@ async def question(arguments: dict[str, Any], context: ToolContext) -> str:
     asked = str(arguments["question"]).strip()
     if not asked:
         raise ToolError("question: question: is empty; say what to ask")
-    messages = (Message(role="system", text=context.prompt_or("question", PROMPT)), Message(role="user", text=asked))
+    messages = (
+        Message(role="system", text=context.prompt_or_default("question", PROMPT)),
+        Message(role="user", text=asked),
+    )
     answer = (await context.complete(messages, phase="tool")).message.text
     context.notify("subsystemMessage", answer[:500], title="LLM response: question")
     return answer
@@ -37,7 +40,7 @@ async def question(arguments: dict[str, Any], context: ToolContext) -> str:
 )
 async def llmquery(arguments: dict[str, Any], context: ToolContext) -> str:
     """The model is asked what is happening now, and answers from the web; raises ToolError where that is away."""
-    answer = await answer_from_web(arguments["query"], context, context.prompt_or("llmquery", WEB_PROMPT))
+    answer = await answer_from_web(arguments["query"], context, context.prompt_or_default("llmquery", WEB_PROMPT))
     if answer == UNAVAILABLE:
         raise ToolError(answer)
     context.notify("subsystemMessage", answer[:500], title="LLM response: llmquery")

@@ -45,7 +45,7 @@ async def lookup_documents(arguments: dict[str, Any], context: ToolContext) -> s
     if not passages:
         return f"Found no sections{missing}."
     noun = "section" if len(passages) == 1 else "sections"
-    return f"Found {len(passages)} {noun}{missing}.\n{format_context(passages, context.passages_of_turn())}"
+    return f"Found {len(passages)} {noun}{missing}.\n{format_context(passages, context.turn_passages())}"
 
 
 def _select(names: Sequence[str], context: ToolContext) -> tuple[Sequence[str] | None, Sequence[str]]:

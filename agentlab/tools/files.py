@@ -145,7 +145,7 @@ def _unfit_paths_explained(tool_name: str, file_path: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _folder_of(context: ToolContext, file_path: str, make: bool = False) -> Iterator[tuple[int, str]]:
     """The open folder of a file and the file's name in it."""
-    workspace = context.kept(WORKSPACE)
+    workspace = context.state(WORKSPACE)
     workspace.mkdir(parents=True, exist_ok=True)
     root = Path(os.path.realpath(workspace))
     *folders, name = _parts_inside(root, file_path)

@@ -97,7 +97,7 @@ class Gateway:
     def name(self) -> str:
         return self.model.name
 
-    def go_on_as(self, other: Gateway) -> None:
+    def switch_to(self, other: Gateway) -> None:
         self.recorder, self.model = other.recorder, other.model
 
     async def ask(

@@ -98,7 +98,7 @@ class TurnDriver:
     async def finish(self) -> None:
         """Do what the last turn left to be done in the background, or wait until it is done."""
         if self._finishing is None:
-            await self.session.join()
+            await self.session.run_background()
             return
         try:
             # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
@@ -110,7 +110,7 @@ class TurnDriver:
     def finish_soon(self) -> None:
         """Begin what the last turn left to be done; the next one waits for it."""
         if self._finishing is None:
-            self._finishing = asyncio.create_task(self.session.join())
+            self._finishing = asyncio.create_task(self.session.run_background())
 
 
 def log_failure(session: Session, played: PlayedTurn) -> None:

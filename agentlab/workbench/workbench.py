@@ -253,7 +253,7 @@ class Workbench:
             prompts=variant.prompts,
             generation=Generation(**sampling.model_dump() | {"seed": seed}),
             tools=seat.tools_of(variant),
-            tools_are_brought=bool(seat.tools),
+            has_dataset_tools=bool(seat.tools),
             index=seat.index,
             top_k=variant.retrieval.top_k,
             memory=seat.memory,

@@ -35,15 +35,15 @@ def setup(replies, *tools, memory=None, **settings):
 async def say(session, *texts):
     replies = []
     for turn, text in enumerate(texts):
-        await session.join()
+        await session.run_background()
         session.begin_turn(turn)
         replies.append((await coordinator.respond(UserTurn(text=text), session)).text)
-    await session.join()
+    await session.run_background()
     return replies
 
 
 def history(session) -> ChatHistory:
-    return session.kept(coordinator.COORDINATOR).history
+    return session.state(coordinator.COORDINATOR).history
 
 
 def said(session) -> list[tuple[str, str]]:

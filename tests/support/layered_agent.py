@@ -91,10 +91,10 @@ def agent(*tools: Any, replies: dict[str, Any] | None = None, **given: Any):
 async def say(session, *texts: str):
     replies = []
     for turn, text in enumerate(texts):
-        await session.join()
+        await session.run_background()
         session.begin_turn(turn)
         replies.append(await ego.respond(UserTurn(text=text), session))
-    await session.join()
+    await session.run_background()
     return replies
 
 
@@ -108,4 +108,4 @@ def prompts(model, name: str) -> list[str]:
 
 
 def entries(session, which: str = "short"):
-    return getattr(session.kept(MEMORY), which).entries()
+    return getattr(session.state(MEMORY), which).entries()

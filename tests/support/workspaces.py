@@ -11,7 +11,7 @@ from support.tool_sessions import session_with
 
 def files(folder: Path) -> Session:
     session = session_with(read_file, write_file)
-    own = session.kept(WORKSPACE)
+    own = session.state(WORKSPACE)
     own.rmdir()
     own.symlink_to(folder)
     return session

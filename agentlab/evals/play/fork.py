@@ -52,7 +52,7 @@ class Fork:
         memory = await self._memory(bench, play, session, opened)
         index = await bench.index(play.dataset.documents, play.variant.retrieval)
         now = replace(seat, index=index, memory=memory, recorder=None)
-        session.go_on_as(await bench.session(play.variant, now))
+        session.switch_to(await bench.session(play.variant, now))
         return play.variant.respond
 
     async def _memory(

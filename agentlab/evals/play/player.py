@@ -142,7 +142,7 @@ class Player:
                 part = turn.session
                 now = _moment(turn) or now
                 if not turn.scored:
-                    session.add_unscored(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
+                    session.add_history_turn(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                     continue
                 stub.begin_turn([result.model_dump() for result in turn.tool_results])
                 played = await driver.play(respond, number, _asked(turn), now=now)

@@ -24,7 +24,7 @@ COORDINATOR: Slot[LLMCoordinator] = Slot(lambda session: LLMCoordinator(session.
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
-    coordinator, cursor = session.kept(COORDINATOR), session.kept(CURSOR)
+    coordinator, cursor = session.state(COORDINATOR), session.state(CURSOR)
     history, folder = coordinator.history, session.has.files.folder
     begins_anew, unseen = cursor.catch_up(session)
     if begins_anew:
@@ -37,7 +37,7 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
     wanted, tools = session.settings.tools, session.tool_specs()
-    if wanted is not None and not session.has.tools_are_brought:
+    if wanted is not None and not session.has.has_dataset_tools:
         tools = tuple(tool for tool in tools if tool.name in wanted)
     text = ""
     cursor.save_known(session, "user", turn.text, speaker=turn.speaker_name)

@@ -92,7 +92,9 @@ class Episodes:
         if self.settings.store_turns:
             session.background(self._store_episode(prompt, reply, session), "store turn")
         if self.settings.memory_read == "ahead" and self.settings.memory_facts:
-            session.background(self._search_memories((prompt, reply), session), "fetch memories ahead", only_here=True)
+            session.background(
+                self._search_memories((prompt, reply), session), "fetch memories ahead", drop_on_reset=True
+            )
 
     def reset(self) -> None:
         """Forget what was fetched for a conversation that is over; what is stored stays."""
@@ -110,7 +112,7 @@ class Episodes:
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         # What was said twice was said twice: no episode is a duplicate of another.
-        await session.remember(episode, duplicate_threshold=None)
+        await session.remember(episode, duplicate_at=None)
         self.loose.append(episode)
         if self.settings.consolidate_every and len(self.loose) >= self.settings.consolidate_every:
             await self._consolidate(session)

@@ -157,7 +157,7 @@ class LLMCoordinator:
 
 def _said_before_the_stop(session: Session) -> str:
     # A read of memory beside the call may have begun after it.
-    calls = [event for event in session.events_of_turn() if isinstance(event, ModelCall)]
+    calls = [event for event in session.turn_events() if isinstance(event, ModelCall)]
     if not calls or calls[-1].completion is None or calls[-1].error != "interrupted":
         return ""
     return calls[-1].completion.message.text

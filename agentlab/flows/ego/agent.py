@@ -82,7 +82,7 @@ class EgoSettings:
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     settings: EgoSettings = session.settings
-    memory, cursor = session.kept(MEMORY), session.kept(CURSOR)
+    memory, cursor = session.state(MEMORY), session.state(CURSOR)
     memory.catch_up(session)
     text = turn.text
     cursor.save_known(session, "user", text, speaker=turn.speaker_name)
@@ -97,14 +97,14 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     own = [reflection] if settings.reflection and operation != "analysis" else []
     own += [memory_maintenance] if tidy and operation != "maintenance" else []
     session.background(_afterwards(session, own), "after response")
-    citations = cite(whole, session.passages_of_turn())
+    citations = cite(whole, session.turn_passages())
     cursor.save_known(session, "agent", whole)
     return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
 
 
 async def _answer(text: str, session: Session) -> tuple[str, str]:
     """Chat and canvas of a message to the agent."""
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     with session.step("process_message"):
         memory.note(session, "ego", "user", text)
         with session.step("retrieve_memories"):
@@ -126,7 +126,7 @@ async def _answer(text: str, session: Session) -> tuple[str, str]:
 async def _obey(operation: Operation, text: str, session: Session) -> tuple[str, str]:
     """Chat and canvas of a command to the memory: what the operation says was done, in its own words."""
     with session.step("process_message"):
-        session.kept(MEMORY).note(session, "ego", "user", text)
+        session.state(MEMORY).note(session, "ego", "user", text)
         session.decide("command to the memory", operation)
     result, failed = await _run_own_tool(memory_maintenance if operation == "maintenance" else reflection, session)
     if failed or operation == "maintenance" or result == NOTHING_LEARNED:

@@ -65,7 +65,7 @@ class EgoMemory:
 
     def catch_up(self, session: Session) -> None:
         """Note what was said without the agent, and begin anew where the session forgot what was said before."""
-        begins_anew, unseen = session.kept(CURSOR).catch_up(session)
+        begins_anew, unseen = session.state(CURSOR).catch_up(session)
         if begins_anew:
             self.short.remove(self.of_this_chat())
         for message in unseen:
@@ -92,7 +92,7 @@ class EgoMemory:
 
     def _moment(self, session: Session) -> datetime:
         """The time of an entry: no two have the same, and they have the order in which they were written."""
-        moment = session.moment
+        moment = session.current_time
         if self._latest is not None and self._latest.tzinfo == moment.tzinfo:
             moment = max(moment, self._latest + timedelta(microseconds=1))
         self._latest = moment
@@ -184,7 +184,7 @@ def _open_memory(session: Session) -> EgoMemory:
         # A fork does not know what was said after the turn where it leaves the conversation.
         if last is not None and Counter(entry.text for entry in heard if entry.facts.get("session", "") == own) <= said:
             memory.session_id = own
-            session.kept(CURSOR).position = len(stored)
+            session.state(CURSOR).position = len(stored)
         short.remove(earlier[:-MOST_SHORT_TERM])
     return memory
 
@@ -194,7 +194,7 @@ MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 
 def facts(session: Session) -> list[Fact]:
     """All of long-term memory, then what short-term memory has of this chat; a line each, with module and kind."""
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     named = {"long": memory.long.entries(), "short": memory.of_this_chat()}
     return [
         Fact(id=f"{term}-{number}", text=f"{tag(entry)} {' '.join(entry.text.split())}", created=entry.time)

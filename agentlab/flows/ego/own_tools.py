@@ -25,7 +25,7 @@ NOTHING_LEARNED = "Nothing to learn from this."
 )
 async def memory_maintenance(arguments: dict[str, Any], session: Any) -> str:
     """The layered agent tidies its long-term memory; what it prunes can be found again."""
-    done: str = await session.kept(MEMORY).maintain(session)
+    done: str = await session.state(MEMORY).maintain(session)
     return done
 
 
@@ -40,7 +40,7 @@ TOOLS = (LOOKUP_DOCUMENTS, "get_current_time", "question", "llmquery", memory_ma
 
 async def reflect(session: Session, evaluation: str = "") -> dict[str, tuple[str, ...]]:
     """What a look at what happened teaches: insights, lessons, questions and directives, which are kept for good."""
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     recent = memory.recent(session)
     known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
     values = {"recent": recent, "known": known or "(nothing)", "evaluation": evaluation}

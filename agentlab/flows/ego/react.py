@@ -140,7 +140,7 @@ async def execute_react(execution: Execution, session: Session) -> None:
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
         taken = StepTaken(step, *await _act(step, execution.tools, session))
         steps.append(taken)
-        session.kept(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:NOTED]}")
+        session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:NOTED]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
             if is_simple and not planned and not taken.failed:
                 return

@@ -182,7 +182,7 @@ def _as_asked(message: Message) -> Message:
 
 def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
     """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
-    names = None if session.has.tools_are_brought else profile.allowed_tools
+    names = None if session.has.has_dataset_tools else profile.allowed_tools
     allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
     return allowed if profile.final_memory_step else _without(allowed, WRITES)
 

@@ -27,7 +27,7 @@ def test_what_is_forgotten_is_no_longer_read_and_begins_a_chapter():
     history.save("user", "Hi")
     history.forget()
     history.save("agent", "Hello")
-    assert ([message.text for message in history.chain()], history.chapter) == (["Hello"], 1)
+    assert ([message.text for message in history.chain()], history.history_version) == (["Hello"], 1)
 
 
 def test_a_message_of_a_tool_is_not_stored():

@@ -197,4 +197,4 @@ async def test_without_an_index_nothing_is_found():
 async def test_passages_are_kept_in_the_trace():
     session = session_over(FLOW, Scripted([]), ListIndex(OFFSIDE))
     (passage,) = await session.retrieve("offside", doc_ids=["law-11"])
-    assert session.passages_of_turn() == (passage,)
+    assert session.turn_passages() == (passage,)

@@ -233,7 +233,7 @@ async def test_without_a_workspace_a_session_has_one_of_its_own_that_goes_with_i
     await call(one, "write_file", file_path="note.txt", content="mine")
     assert await call(one, "read_file", file_path="note.txt") == "mine"
     assert "there is no file" in await call(two, "read_file", file_path="note.txt")
-    folder = one.kept(WORKSPACE)
+    folder = one.state(WORKSPACE)
     assert (folder / "note.txt").exists() and stat.S_IMODE(folder.stat().st_mode) == 0o700
     del one
     gc.collect()

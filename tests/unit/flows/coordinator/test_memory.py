@@ -48,7 +48,7 @@ async def test_what_was_fetched_ahead_is_dropped_with_the_conversation(memory):
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
     session.forget_history()
-    await session.join()
+    await session.run_background()
     assert len(await memory.facts()) == 1
     assert [e.background for e in ops(session, kind="memory", op="recall")] == [False]
 
@@ -167,7 +167,7 @@ async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_o
     session.change(memory=memory)
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
-    joining = asyncio.create_task(session.join())
+    joining = asyncio.create_task(session.run_background())
     await memory.asked.wait()
     session.forget_history()
     session.forget_history()

@@ -123,7 +123,7 @@ async def test_a_new_session_forgets_the_history_and_keeps_the_memory(memory):
     session.forget_history()
     session.begin_turn(1)
     await coordinator.respond(UserTurn(text="Where do I live?"), session)
-    await session.join()
+    await session.run_background()
     asked = model.requests[1].messages
     assert [m.role for m in asked] == ["system", "user"]
     assert "I live in Bern" in asked[1].text
@@ -131,7 +131,7 @@ async def test_a_new_session_forgets_the_history_and_keeps_the_memory(memory):
 
 async def test_turns_told_without_the_flow_enter_the_history():
     session, model = setup(["Fine."])
-    session.add_unscored("Hi", "Hello.")
+    session.add_history_turn("Hi", "Hello.")
     await say(session, "How are you?")
     assert [(m.role, m.text) for m in model.requests[0].messages[1:3]] == [("user", "Hi"), ("agent", "Hello.")]
 

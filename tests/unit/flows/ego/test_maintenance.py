@@ -22,7 +22,7 @@ async def test_maintenance_prunes_and_merges_and_judges_and_loses_nothing():
     await say(session, "What is an oboe?", "consolidate")
     run = next(e for e in session.trace.events if isinstance(e, ToolRun) and e.call.name == "memoryMaintenance")
     assert run.output == "Long-term memory: 1 entries pruned, 1 written anew. Searches went well."
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     kept = [(e.text, e.facts["tags"]) for e in memory.long.entries()]
     assert kept[:2] == [("Looking up helps.", "consolidated"), ("Searches went well.", "evaluation")]
     assert "lessons: Look it up first." in memory.long.pruned.read_text()
@@ -39,14 +39,14 @@ async def test_maintenance_prunes_and_merges_and_judges_and_loses_nothing():
 async def test_maintenance_neither_empties_memory_nor_lets_it_grow(told, left):
     session, _ = agent(replies={"maintenance": told})
     await say(session, "One", "Two", "Three")
-    await session.kept(MEMORY).maintain(session)
+    await session.state(MEMORY).maintain(session)
     assert len(entries(session, "long")) == left
 
 
 async def test_maintenance_goes_through_all_of_long_term_memory_part_by_part():
     session, model = agent(maintain_every=2, replies={"maintenance": '{"drop": [], "merged": [], "evaluation": ""}'})
     await say(session, "One")
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     for number in range(25):
         memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))
     await say(session, "Two", "Three", "Four")

@@ -53,7 +53,7 @@ async def test_a_long_message_is_told_from_a_command_at_once():
 async def test_reflection_sees_what_fits_and_not_what_is_newest():
     session, model = agent()
     await say(session, "Hello")
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     for text in ("The bassoon is in the attic.", *(f"fact {number}" for number in range(9))):
         memory.long.add(replace(entries(session, "long")[0], text=text, facts={}))
     await say(session, "Where is the bassoon?")
@@ -65,7 +65,7 @@ async def test_reflection_sees_what_fits_and_not_what_is_newest():
 async def test_old_entries_are_found_by_their_words():
     session, model = agent()
     await say(session, "Hello")
-    memory = session.kept(MEMORY)
+    memory = session.state(MEMORY)
     memory.long.add(replace(entries(session, "long")[0], text="The bassoon is in the attic.", facts={}))
     for number in range(40):
         memory.long.add(replace(entries(session, "long")[0], text=f"fact {number}", facts={}))
@@ -80,14 +80,14 @@ async def test_a_new_session_empties_short_term_memory_and_keeps_the_long_term()
     session.forget_history()
     session.begin_turn(1)
     await ego.respond(UserTurn(text="Hello again"), session)
-    await session.join()
+    await session.run_background()
     assert [e.text for e in entries(session) if e.facts["kind"] == "user"] == ["Hello again"]
     assert len(entries(session, "long")) == 2
 
 
 async def test_turns_without_the_agent_enter_its_short_term_memory():
     session, _ = agent()
-    session.add_unscored("I play the oboe.", "Lovely.")
+    session.add_history_turn("I play the oboe.", "Lovely.")
     await say(session, "And you?")
     assert [(e.facts["kind"], e.text) for e in entries(session)][:3] == [
         ("user", "I play the oboe."),
@@ -178,7 +178,7 @@ async def test_a_message_beyond_all_budgets_is_a_failed_turn_and_the_next_one_go
         await ego.respond(UserTurn(text="x" * 1_000_000), session)
     session.begin_turn(1)
     assert (await ego.respond(UserTurn(text="Hello"), session)).text
-    await session.join()
+    await session.run_background()
     assert "[ego user] (a message of 1,000,030 bytes, too long to be shown)" in prompts(model, "relevance")[-1]
 
 
