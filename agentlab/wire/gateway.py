@@ -25,12 +25,12 @@ from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Re
 from agentlab.core.protocols import CallResult, CallSite, Emit
 from agentlab.core.strict_json import sanitise
 from agentlab.wire.keys import (
-    RecordedRequest,
-    Repeat,
+    NormalisedRequest,
+    Occurrence,
     Row,
     duration_key,
-    flight_key,
-    record_request,
+    in_flight_key,
+    normalise_request,
     result_key,
     text_key,
 )
@@ -51,7 +51,7 @@ class _RequestIdentity(NamedTuple):
     key: str
     entry: Row
     """The row that is recorded, without its answer."""
-    recorded: RecordedRequest | None = None
+    recorded: NormalisedRequest | None = None
 
 
 class _Call(Attempts):
@@ -148,12 +148,12 @@ class Gateway:
     def _identify(self, request: Request, place: CallSite) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
         if self.recorder.recordings is None:
-            return _RequestIdentity(flight_key(*who), "", {})
-        recorded = record_request(*who)
+            return _RequestIdentity(in_flight_key(*who), "", {})
+        recorded = normalise_request(*who)
         first_key = recorded.key(0)
         count = self.occurrences[place.path, first_key]
         self.occurrences[place.path, first_key] += 1
-        repeat: Repeat = [*place.path, count] if place.path else count
+        repeat: Occurrence = [*place.path, count] if place.path else count
         at = (self.flow, self.conversation, place.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
         return _RequestIdentity(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)

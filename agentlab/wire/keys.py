@@ -17,14 +17,14 @@ import msgspec
 
 from agentlab.core.messages import Message, Request, Role, field_defaults, is_text_only, to_json
 
-VOLATILE = frozenset({"id", "created", "created_at", "timestamp"})
+IGNORED_KEYS = frozenset({"id", "created", "created_at", "timestamp"})
 """Keys of a provider's own data beside a message that name the exchange, not its content."""
 
 _encode = msgspec.json.Encoder().encode
 _SETTINGS = [field for field in field_defaults(Request) if field[0] not in ("messages", "tools")]
 
 Row = dict[str, Any]
-Repeat = int | list[int]
+Occurrence = int | list[int]
 """A count; in work that runs side by side, the numbers of the branches that lead to it and then a count, so that who
 was faster changes no key."""
 
@@ -35,19 +35,19 @@ def digest(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class RecordedRequest:
+class NormalisedRequest:
     """A request as it is stored: volatile ids normalised, messages and tools taken out and named by their hash."""
 
     fields: Row
     parts: Mapping[str, Row]
     """`message` and `tool` lines by id."""
 
-    def key(self, repeat: Repeat) -> str:
+    def key(self, repeat: Occurrence) -> str:
         """`repeat` counts how often the conversation asked exactly this before: a second try is a call of its own."""
         return digest([self.fields, repeat])
 
 
-def record_request(model: str, endpoint: str, request: Request, epoch: int) -> RecordedRequest:
+def normalise_request(model: str, endpoint: str, request: Request, epoch: int) -> NormalisedRequest:
     """What decides the answer to `request`; `endpoint` is the kind of server and whatever else the adapter adds."""
     parts: dict[str, Row] = {}
 
@@ -67,7 +67,7 @@ def record_request(model: str, endpoint: str, request: Request, epoch: int) -> R
             messages.append(name)
     tools = [intern("tool", to_json(tool)) for tool in request.tools]
     named = {"model": model, "endpoint": endpoint, "epoch": epoch, "messages": messages, "tools": tools}
-    return RecordedRequest({**named, **settings_of(request)}, parts)
+    return NormalisedRequest({**named, **settings_of(request)}, parts)
 
 
 def settings_of(request: Request) -> Row:
@@ -75,12 +75,12 @@ def settings_of(request: Request) -> Row:
     return {name: value for name, default in _SETTINGS if (value := getattr(request, name)) != default}
 
 
-def flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
+def in_flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
     """What finds the request among those under way, where nothing is recorded: good for this process, and cheap."""
     if all(map(is_text_only, request.messages)):
         with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair; a schema that is no JSON
             return _encode((model, endpoint, epoch, request)).decode()
-    return record_request(model, endpoint, request, epoch).key(0)
+    return normalise_request(model, endpoint, request, epoch).key(0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -105,7 +105,7 @@ def _normalised(message: Message, rank: dict[str, str]) -> Row:
 
 def _drop_volatile(row: Row) -> None:
     if "extra" in row:
-        row["extra"] = {name: value for name, value in row["extra"].items() if name not in VOLATILE}
+        row["extra"] = {name: value for name, value in row["extra"].items() if name not in IGNORED_KEYS}
 
 
 def text_key(kind: str, model: str, text: str, endpoint: str = "") -> str:

@@ -19,7 +19,7 @@ from agentlab.core.events import shorten
 from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder
 from agentlab.wire.explain import MissExplainer
-from agentlab.wire.keys import RecordedRequest, Row, text_key
+from agentlab.wire.keys import NormalisedRequest, Row, text_key
 from agentlab.wire.queue import SingleFlight
 from agentlab.wire.recording_schema import encode_vector, entry_of
 from agentlab.wire.recordings import Recordings
@@ -42,7 +42,7 @@ class Recorder:
         """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
         return self.recordings.find(key) if self.recordings is not None else None
 
-    def record(self, key: str, row: Row, request: RecordedRequest | None = None) -> Any:
+    def record(self, key: str, row: Row, request: NormalisedRequest | None = None) -> Any:
         """Write `row` down; returns its entry, or the one that another process recorded under `key` meanwhile."""
         if self.recordings is None or self.mode == "replay":
             return entry_of({"key": key, **row})

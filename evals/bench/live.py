@@ -260,7 +260,7 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
 def opening(rounds: int) -> str:
     """The line of a table: how long it takes until every recorded call of a file can be found."""
     from agentlab.core.messages import Completion, Message, Request, Usage, to_json
-    from agentlab.wire.keys import record_request
+    from agentlab.wire.keys import normalise_request
     from agentlab.wire.recordings import Recordings
 
     answer = Completion(message=Message(role="agent", text="An answer. " * 20), usage=Usage(input_tokens=100))
@@ -268,7 +268,7 @@ def opening(rounds: int) -> str:
         written = Recordings.open(Path(scratch), "bench", write=True)
         for number in range(OPENED):
             request = Request(messages=(Message(role="user", text=f"Question {number}, " * 20),), seed=7)
-            asked = record_request("openai/m", "compatible", request, 0)
+            asked = normalise_request("openai/m", "compatible", request, 0)
             row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": to_json(answer)}
             written.add(asked.key(0), row | {"seconds": 0.05}, asked.parts)
         seconds = []

@@ -18,7 +18,7 @@ from agentlab.core.messages import Message, Reply, Request, to_json
 from agentlab.core.protocols import CallSite
 from agentlab.core.trace import Trace
 from agentlab.models.scripted import Scripted
-from agentlab.wire.keys import record_request
+from agentlab.wire.keys import normalise_request
 from agentlab.wire.recorder import Recorder
 from agentlab.wire.recordings import Recordings
 from support.doubles import gateway_to
@@ -76,7 +76,7 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
     recorded.rename(recorded.with_name("elsewhere.jsonl"))
     assert replay(dataset, tmp_path / "named", flows=FLOWS, also_recorded=["elsewhere"]).summary["status"] == "complete"
     folder = tmp_path / "other"
-    request = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
+    request = normalise_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
     for name, text in (("a", "Hello"), ("b", "Good day")):
         completion = to_json({"message": Message(role="agent", text=text)})
         entry = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": completion, "seconds": 1.0}
@@ -105,7 +105,7 @@ def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
 
 
 def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_path):
-    asked = record_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
+    asked = normalise_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
     said = {"message": {"role": "agent"}}
     row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": said, "seconds": 1.0}
     Recordings.open(tmp_path, "a", write=True).add(asked.key(0), row, asked.parts)
@@ -169,7 +169,7 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
 
 def test_a_writer_survives_that_somebody_else_begins_the_file_anew(tmp_path):
     def entry(text):
-        recorded = record_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
+        recorded = normalise_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
         row = {
             "kind": "completion",
             "request": recorded.fields,

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from agentlab.cli.parser import main as agentlab
 from agentlab.core import plugins
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
-from agentlab.wire.keys import duration_key, record_request, result_key, text_key
+from agentlab.wire.keys import duration_key, normalise_request, result_key, text_key
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -75,7 +75,7 @@ def keys_worked_out(file: Path) -> dict[str, str]:
         tools = [from_json(ToolSpec, parts[name]["tool"]) for name in stored.pop("tools")]
         request = from_json(Request, {"messages": [], "tools": [], **stored})
         request = replace(request, messages=tuple(messages), tools=tuple(tools))
-        return record_request(model, endpoint, request, epoch).key(row["repeat"])
+        return normalise_request(model, endpoint, request, epoch).key(row["repeat"])
 
     def text(row: dict[str, Any]) -> str:
         return text_key(row["kind"], row["model"], row["text"], row.get("endpoint", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
-from agentlab.wire.keys import record_request
+from agentlab.wire.keys import normalise_request
 
 TEXT = st.text(max_size=8)
 VALUES = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(-(10**9), 10**9), st.booleans()), max_size=3)
@@ -46,4 +46,4 @@ def request_of(recordings, row):
 
 
 def key(request, model="m", endpoint="", epoch=0, repeat=0):
-    return record_request(model, endpoint, request, epoch).key(repeat)
+    return normalise_request(model, endpoint, request, epoch).key(repeat)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
-from agentlab.wire.keys import flight_key
+from agentlab.wire.keys import in_flight_key
 from support.requests import REQUESTS, key
 
 
@@ -58,17 +58,17 @@ def test_a_change_of_any_field_changes_the_key(request_):
 
 @given(REQUESTS)
 def test_a_request_under_way_is_told_from_every_other_and_is_found_by_its_like(request_):
-    mine = flight_key("m", "compatible", request_, 0)
-    others = [flight_key("m", "compatible", changed, 0) for changed in flips(request_)]
-    others += [flight_key("n", "compatible", request_, 0), flight_key("m", "e", request_, 0)]
-    others += [flight_key("m", "compatible", request_, 1)]
+    mine = in_flight_key("m", "compatible", request_, 0)
+    others = [in_flight_key("m", "compatible", changed, 0) for changed in flips(request_)]
+    others += [in_flight_key("n", "compatible", request_, 0), in_flight_key("m", "e", request_, 0)]
+    others += [in_flight_key("m", "compatible", request_, 1)]
     assert mine not in others and len(set(others)) == len(others)
-    assert mine == flight_key("m", "compatible", deepcopy(request_), 0)
+    assert mine == in_flight_key("m", "compatible", deepcopy(request_), 0)
 
 
 def test_half_a_surrogate_pair_is_a_request_like_any_other():
     one, other = (Request(messages=(Message(role="user", text=f"\ud800{end}"),)) for end in "ab")
-    assert flight_key("m", "", one, 0) != flight_key("m", "", other, 0)
+    assert in_flight_key("m", "", one, 0) != in_flight_key("m", "", other, 0)
 
 
 @given(REQUESTS, st.randoms(use_true_random=False))

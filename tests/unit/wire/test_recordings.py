@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from agentlab.core.errors import RecordingError
-from agentlab.wire.keys import digest, record_request
+from agentlab.wire.keys import digest, normalise_request
 from agentlab.wire.recordings import Recordings
 from support.places import TESTS
 from support.requests import REQUESTS, key, request_of
@@ -17,7 +17,7 @@ from support.requests import REQUESTS, key, request_of
 @given(REQUESTS)
 def test_a_request_comes_back_whole_from_its_recording(tmp_path_factory, request_):
     folder = tmp_path_factory.mktemp("recordings")
-    recorded = record_request("m", "", request_, 0)
+    recorded = normalise_request("m", "", request_, 0)
     entry = {
         "kind": "completion",
         "request": recorded.fields,
