@@ -10,7 +10,7 @@ from agentlab.cli.progress import fetch
 from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
-from agentlab.data.lint import too_small
+from agentlab.data.lint import too_few_conversations
 from agentlab.models import weights
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -42,7 +42,7 @@ def lint(arguments: argparse.Namespace) -> int:
         dataset = load_dataset(folder)
         lines = find_mistakes(dataset)
         findings += len(lines)
-        notes = [f"note: {small}"] if (small := too_small(dataset)) else []
+        notes = [f"note: {small}"] if (small := too_few_conversations(dataset)) else []
         total = f"{dataset.name}: {len(lines)} found in {len(dataset.conversations)} conversations"
         for line in (*lines, *notes, total):
             echo(" ".join(line.splitlines()))

@@ -31,7 +31,7 @@ def format_context(passages: Sequence[Passage], seen: Sequence[Passage] = ()) ->
     for passage in (*seen, *passages):
         numbers.setdefault(passage.id, len(numbers) + 1)
     return "\n\n".join(
-        f"[{numbers[passage.id]}] {_heading(passage)}\n<passage>\n{_defused(passage.text.strip())}\n</passage>"
+        f"[{numbers[passage.id]}] {_heading(passage)}\n<passage>\n{_escape_fence(passage.text.strip())}\n</passage>"
         for passage in passages
     )
 
@@ -40,6 +40,6 @@ def _heading(passage: Passage) -> str:
     return _FENCE.sub("(", " ".join(passage.title.split()) or " ".join(passage.doc_id.split()))
 
 
-def _defused(text: str) -> str:
+def _escape_fence(text: str) -> str:
     lines = "\n".join(text.splitlines())
     return _HEADING.sub(r"\1(\2)", _FENCE.sub("(", lines))

@@ -16,16 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentlab.core.jsonl import STRICT
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = STRICT
 
 
-class Speaker(Strict):
+class Speaker(StrictModel):
     id: str
     name: str = ""
 
 
-class ExpectedCall(Strict):
+class ExpectedCall(StrictModel):
     name: str
     accepted_arguments: dict[str, list[Any]] = {}
     optional_arguments: list[str] = []
@@ -38,19 +38,19 @@ class ToolResult(BaseModel):
     name: str
 
 
-class ExpectedMemory(Strict):
+class ExpectedMemory(StrictModel):
     op: Literal["add", "update", "none"]
     content: str | None = None
     replaces: str | None = None
 
 
-class ToolDefinition(Strict):
+class ToolDefinition(StrictModel):
     name: str
     description: str = ""
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-class Turn(Strict):
+class Turn(StrictModel):
     user: str
     reference_answers: list[str] = Field(default_factory=list)
     relevant_doc_ids: list[str] | None = None
@@ -67,11 +67,11 @@ class Turn(Strict):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-INGEST = "ingest:"
+INGEST_PREFIX = "ingest:"
 """How the names of conversations begin in which a flow fills its memory; no other may."""
 
 
-class Conversation(Strict):
+class Conversation(StrictModel):
     id: str = Field(min_length=1)
     turns: list[Turn] = Field(min_length=1)
     source: str = ""
@@ -83,7 +83,7 @@ class Conversation(Strict):
 
     @model_validator(mode="after")
     def _distinct_tools_and_a_date(self) -> Conversation:
-        if self.id.startswith(INGEST):
+        if self.id.startswith(INGEST_PREFIX):
             raise ValueError(f"id: {self.id!r:.80} begins as the filling of a memory does; call it something else")
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):

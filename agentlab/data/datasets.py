@@ -22,7 +22,7 @@ from agentlab.core.jsonl import read_rows
 from agentlab.core.shown import one_line
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document, load_documents
-from agentlab.data.memory_sets import MEMORY_SET, ToldSession, read_memory_set
+from agentlab.data.memory_sets import MEMORY_SET, MemorySession, read_memory_set
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,11 +32,11 @@ class Dataset:
     name: str
     conversations: tuple[Conversation, ...]
     documents: tuple[Document, ...] = ()
-    told: Mapping[str, Sequence[ToldSession]] = field(default_factory=dict)
+    memory_sessions: Mapping[str, Sequence[MemorySession]] = field(default_factory=dict)
     """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
-    memories: Mapping[str, Path] = field(default_factory=dict)
+    initial_memories: Mapping[str, Path] = field(default_factory=dict)
     """The folder of what is in memory when a conversation begins, by its id; most begin with an empty one."""
-    places: Mapping[str, str] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
     """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
 
     @cached_property
@@ -47,9 +47,9 @@ class Dataset:
             content.update(json.dumps(row).encode())
         for document in self.documents:
             content.update(json.dumps([document.doc_id, document.title, document.text]).encode())
-        for name, sessions in self.told.items():
+        for name, sessions in self.memory_sessions.items():
             content.update(json.dumps([name, *(session.model_dump() for session in sessions)]).encode())
-        for folder in self.memories.values():
+        for folder in self.initial_memories.values():
             for file in sorted(file for file in folder.rglob("*") if file.is_file()):
                 content.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
         return content.hexdigest()
@@ -59,7 +59,7 @@ class Dataset:
         """How many turns are scored."""
         return sum(len(conversation.scored_turns) for conversation in self.conversations)
 
-    def take(self, limit: int | None, seed: int | None = None) -> Dataset:
+    def subset(self, limit: int | None, seed: int | None = None) -> Dataset:
         """The first `limit` conversations, or with `seed` a stratified sample of them in their own order."""
         if limit is None:
             return self
@@ -73,7 +73,7 @@ class Dataset:
         )
 
 
-def name_of(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
+def conversation_name(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
     """What a conversation is called in the run of `datasets`; two sets may use one id."""
     return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
 
@@ -104,7 +104,7 @@ def _stratum(conversation: Conversation) -> str:
     return f"{kind}/{refusals}/{sorted(map(str, lookups))}"
 
 
-def stamp(path: str | Path) -> tuple[tuple[str, int, int], ...]:
+def file_stamps(path: str | Path) -> tuple[tuple[str, int, int], ...]:
     """Name, size and time of each file of a data set folder: while they are the same, what was loaded still holds."""
     files = sorted(file for file in Path(path).glob("*.jsonl"))
     return tuple((str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files)
@@ -119,7 +119,7 @@ def load_dataset(path: str | Path) -> Dataset:
     if not file.is_file():
         if any((folder / name).exists() for name in MEMORY_SET):
             questions, told = read_memory_set(folder)
-            return _placed(folder / "questions.jsonl", questions, told=told)
+            return _with_locations(folder / "questions.jsonl", questions, told=told)
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
@@ -134,7 +134,7 @@ def load_dataset(path: str | Path) -> Dataset:
         for line, conversation in conversations
         if conversation.memory is not None
     }
-    return _placed(file, conversations, documents=documents, memories=memories)
+    return _with_locations(file, conversations, documents=documents, memories=memories)
 
 
 def add_conversation(
@@ -188,6 +188,6 @@ def check_documents(conversation: Conversation, known: Collection[str], file: Pa
             raise DatasetError(f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line)
 
 
-def _placed(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
+def _with_locations(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
     places = {conversation.id: f"{file}:{line}" for line, conversation in rows}
-    return Dataset(file.parent.resolve().name, tuple(row for _, row in rows), places=places, **parts)
+    return Dataset(file.parent.resolve().name, tuple(row for _, row in rows), locations=places, **parts)

@@ -23,14 +23,14 @@ from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import Question
 
 ORDERS = ("any", "sequence")
-OWN = ("lookup_documents", *MEMORY_TOOLS)
+FLOW_TOOLS = ("lookup_documents", *MEMORY_TOOLS)
 """Tools that a flow has beside those a conversation brings."""
-LEAST_LEAKED = 3
+MIN_LEAKED_WORDS = 3
 """Words of a reference answer that cannot stand in a question by chance."""
-NEAR = 0.8
-RUN = 3
+NEAR_DUPLICATE_SHARE = 0.8
+SHINGLE_WORDS = 3
 """Words that are compared together."""
-LEAST_CONVERSATIONS = 6
+MIN_CONVERSATIONS = 6
 """With fewer, a test that flips the signs of whole conversations never comes below p = .05: 2 / 2^5 is more."""
 
 
@@ -40,50 +40,50 @@ _WORD = re.compile(r"\w+")
 @functools.lru_cache(maxsize=8)  # a run asks twice
 def lint(dataset: Dataset) -> tuple[str, ...]:
     """One line for each, with file and row, conversation, turn and key."""
-    return tuple(_doubts(dataset))
+    return tuple(_findings(dataset))
 
 
-def _doubts(dataset: Dataset) -> Iterator[str]:
+def _findings(dataset: Dataset) -> Iterator[str]:
     for conversation in dataset.conversations:
         if not conversation.scored_turns:
             yield f"{_place(dataset, conversation)}: no turn is scored, so nothing of it is graded"
         for number in conversation.scored_turns:
-            for doubt in _of_turn(conversation, number, bool(dataset.documents)):
+            for doubt in _check_turn(conversation, number, bool(dataset.documents)):
                 yield f"{_place(dataset, conversation, number)}: {doubt}"
-    yield from _repeated(dataset)
-    yield from _nearly_repeated(dataset)
+    yield from _duplicates(dataset)
+    yield from _near_duplicates(dataset)
     first: dict[tuple[str, str], str] = {}
     for document in dataset.documents:
         if (other := first.setdefault((document.title, document.text), document.doc_id)) != document.doc_id:
             yield f"corpus.jsonl: {document.doc_id}: the same as {other}: who finds one of them has missed the other"
 
 
-def too_small(dataset: Dataset) -> str:
+def too_few_conversations(dataset: Dataset) -> str:
     """Why no comparison on it can show anything; "" where one can."""
     count = len(dataset.conversations)
-    if count >= LEAST_CONVERSATIONS:
+    if count >= MIN_CONVERSATIONS:
         return ""
     counted = "1 conversation is" if count == 1 else f"{count} conversations are"
     return (
         f"{dataset.name}: {counted} too few: between two flows no difference can be shown, however large"
-        f" (p is {2.0 ** (1 - count):.2g} at the least); {LEAST_CONVERSATIONS} are the least for one measure"
+        f" (p is {2.0 ** (1 - count):.2g} at the least); {MIN_CONVERSATIONS} are the least for one measure"
     )
 
 
 def _place(dataset: Dataset, conversation: Conversation, turn: int | None = None) -> str:
     """File, row and name of a conversation, or of one of its turns."""
     name = conversation.id if turn is None else f"turn {turn} of {conversation.id}"
-    return f"{place}: {name}" if (place := dataset.places.get(conversation.id)) else name
+    return f"{place}: {name}" if (place := dataset.locations.get(conversation.id)) else name
 
 
-def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> Iterator[str]:
+def _check_turn(conversation: Conversation, number: int, has_documents: bool) -> Iterator[str]:
     turn = conversation.turns[number]
-    yield from _graded(turn, has_documents)
+    yield from _check_expectations(turn, has_documents)
     for answer in turn.reference_answers:
         words = _words(answer)
         if not words:
             yield f"reference_answers: {answer!r} has no word that a reply could share"
-        elif not turn.unanswerable and (where := _leaked(words, conversation, number)):
+        elif not turn.unanswerable and (where := _leak_location(words, conversation, number)):
             yield f"reference_answers: {answer!r} stands in {where}"
     expected = turn.expected_calls or []
     if turn.no_call and expected:
@@ -95,12 +95,12 @@ def _of_turn(conversation: Conversation, number: int, has_documents: bool) -> It
             yield f"expected_memory: {memory.op} without a content"
     offered = {tool.name: tool.parameters for tool in conversation.tools}
     for call in expected:
-        if offered and call.name not in offered and call.name not in OWN:
+        if offered and call.name not in offered and call.name not in FLOW_TOOLS:
             yield f"expected_calls: {call.name} is no tool of the conversation"
-        yield from _of_call(call, offered.get(call.name, {}))
+        yield from _check_expected_call(call, offered.get(call.name, {}))
 
 
-def _graded(turn: Turn, has_documents: bool) -> Iterator[str]:
+def _check_expectations(turn: Turn, has_documents: bool) -> Iterator[str]:
     if not turn.user.strip():
         yield "user: nothing is said"
     asked = (turn.relevant_doc_ids, turn.needs_document_lookup, turn.expected_calls, turn.expected_memory)
@@ -114,7 +114,7 @@ def _graded(turn: Turn, has_documents: bool) -> Iterator[str]:
         yield "needs_document_lookup: the set has no corpus.jsonl to look into"
 
 
-def _of_call(call: ExpectedCall, parameters: Mapping[str, object]) -> Iterator[str]:
+def _check_expected_call(call: ExpectedCall, parameters: Mapping[str, object]) -> Iterator[str]:
     for name, accepted in call.accepted_arguments.items():
         if not accepted and name not in call.optional_arguments:
             yield f"expected_calls: {call.name} accepts no value of {name}"
@@ -135,9 +135,9 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> str:
+def _leak_location(words: Sequence[str], conversation: Conversation, number: int) -> str:
     """Where a reference answer can be read by the flow before it answers; "" where it cannot."""
-    if len(words) < LEAST_LEAKED:
+    if len(words) < MIN_LEAKED_WORDS:
         return ""
     turn = conversation.turns[number]
     said = [("the user's message", _words(turn.user))]
@@ -153,7 +153,7 @@ def _leaked(words: Sequence[str], conversation: Conversation, number: int) -> st
     return ""
 
 
-def _repeated(dataset: Dataset) -> Iterator[str]:
+def _duplicates(dataset: Dataset) -> Iterator[str]:
     """Conversations that are the same, and turns that are while their gold is not."""
     numbers: dict[tuple[object, ...], int] = {}
     """Of beginnings; each turn makes another one of the last."""
@@ -185,7 +185,7 @@ def _memory_of(conversation: Conversation) -> str:
 
 
 def _other(dataset: Dataset, conversation: Conversation) -> str:
-    place = dataset.places.get(conversation.id, "")
+    place = dataset.locations.get(conversation.id, "")
     return conversation.id + (f" in row {place.rpartition(':')[2]}" if place else "")
 
 
@@ -206,7 +206,7 @@ def _contradiction(turn: Turn, other: Turn) -> str:
     return f"{other.reference_answers[0]!r} is right" if ours and theirs and not ours & theirs else ""
 
 
-def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
+def _near_duplicates(dataset: Dataset) -> Iterator[str]:
     """Pairs of conversations in one setting whose users say almost the same.
 
     Two sets of runs can only share NEAR of their union if they share one of the rarest few of each; only those are
@@ -215,17 +215,23 @@ def _nearly_repeated(dataset: Dataset) -> Iterator[str]:
     groups: dict[str, list[tuple[Conversation, frozenset[str], list[list[str]]]]] = defaultdict(list)
     for conversation in dataset.conversations:
         said = [_words(turn.user) for turn in conversation.turns]
-        runs = frozenset(" ".join(words[at : at + RUN]) for words in said for at in range(max(1, len(words) - RUN + 1)))
+        runs = frozenset(
+            " ".join(words[at : at + SHINGLE_WORDS])
+            for words in said
+            for at in range(max(1, len(words) - SHINGLE_WORDS + 1))
+        )
         groups[_memory_of(conversation)].append((conversation, runs, said))
     for group in groups.values():
         common = Counter(run for _, runs, _ in group for run in runs)
         holding: dict[str, list[int]] = defaultdict(list)
         for place, (conversation, runs, said) in enumerate(group):
-            rarest = sorted(runs, key=lambda run: (common[run], run))[: len(runs) - int(NEAR * len(runs)) + 1]
+            rarest = sorted(runs, key=lambda run: (common[run], run))[
+                : len(runs) - int(NEAR_DUPLICATE_SHARE * len(runs)) + 1
+            ]
             rare = [run for run in rarest if common[run] > 1]  # by what only one has, nobody is found
             for other in sorted({other for run in rare for other in holding[run]}):
                 twin, theirs, they_said = group[other]
-                if said != they_said and len(runs & theirs) >= NEAR * len(runs | theirs):
+                if said != they_said and len(runs & theirs) >= NEAR_DUPLICATE_SHARE * len(runs | theirs):
                     yield f"{_place(dataset, conversation)}: almost the turns of {_other(dataset, twin)}"
                     break
             for run in rare:

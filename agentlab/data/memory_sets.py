@@ -30,24 +30,24 @@ from pydantic import Field, field_validator
 
 from agentlab.core.errors import DatasetError
 from agentlab.core.jsonl import read_rows
-from agentlab.data.conversations import INGEST, Conversation, Speaker, Strict, Turn, is_date
+from agentlab.data.conversations import INGEST_PREFIX, Conversation, Speaker, StrictModel, Turn, is_date
 
 MEMORY_SET = ("sessions.jsonl", "questions.jsonl")
 """The files of one."""
 
 
-class ToldTurn(Strict):
+class MemoryTurn(StrictModel):
     id: str = Field(min_length=1, max_length=500)
     speaker: str
     text: str
 
 
-class ToldSession(Strict):
+class MemorySession(StrictModel):
     conversation_id: str
     session_id: str
     date: str
     speakers: list[str] = Field([])
-    turns: list[ToldTurn]
+    turns: list[MemoryTurn]
 
     @field_validator("date")
     @classmethod
@@ -59,12 +59,12 @@ class ToldSession(Strict):
         raise ValueError(f"{date!r} is not a date such as 2026-01-05 11:00")
 
     @property
-    def moment(self) -> datetime:
+    def said_at(self) -> datetime:
         """When it was told; an offset is left out, so that any two can be compared."""
         return datetime.fromisoformat(self.date).replace(tzinfo=None)
 
 
-class QuestionRow(Strict):
+class QuestionRow(StrictModel):
     id: str = Field(min_length=1)
     conversation_id: str
     question: str
@@ -83,7 +83,7 @@ class Question(Conversation):
     memory_of: str
 
 
-def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str, list[ToldSession]]]:
+def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str, list[MemorySession]]]:
     """The questions, each with its line, and by conversation what is told before them.
 
     Raises DatasetError naming file, line and key.
@@ -91,9 +91,9 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
     for name in MEMORY_SET:
         if not (folder / name).is_file():
             raise DatasetError(f"the memory set has no {name}", folder)
-    told: dict[str, list[ToldSession]] = defaultdict(list)
+    told: dict[str, list[MemorySession]] = defaultdict(list)
     places: dict[str, dict[str, list[str]]] = defaultdict(dict)
-    for line, session in read_rows(folder / "sessions.jsonl", ToldSession):
+    for line, session in read_rows(folder / "sessions.jsonl", MemorySession):
         known = places[session.conversation_id]
         turns = [turn.id for turn in session.turns]
         ids = {"session_id": session.session_id, **{f"turns.{n}.id": name for n, name in enumerate(turns)}}
@@ -105,12 +105,12 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
         known |= {name: [name] for name in turns} | {session.session_id: turns}
         told[session.conversation_id].append(session)
     for sessions in told.values():
-        sessions.sort(key=lambda session: session.moment)
+        sessions.sort(key=lambda session: session.said_at)
     return _read_questions(folder / "questions.jsonl", told, places), dict(told)
 
 
 def _read_questions(
-    file: Path, told: Mapping[str, Sequence[ToldSession]], places: Mapping[str, Mapping[str, list[str]]]
+    file: Path, told: Mapping[str, Sequence[MemorySession]], places: Mapping[str, Mapping[str, list[str]]]
 ) -> list[tuple[int, Question]]:
     """`places` has the ids of the turns that each id of a session or a turn stands for, by conversation."""
     questions = []
@@ -134,7 +134,7 @@ def _read_questions(
             turns=[asked],
             source=row.source,
             licence=row.licence,
-            metadata={"category": row.category, "today": told[row.conversation_id][-1].moment.isoformat()},
+            metadata={"category": row.category, "today": told[row.conversation_id][-1].said_at.isoformat()},
             memory_of=row.conversation_id,
         )
         questions.append((line, question))
@@ -145,4 +145,4 @@ def _read_questions(
 
 def ingest_name(dataset: str, question: Question) -> str:
     """The conversation in whose name a flow fills its memory."""
-    return f"{INGEST}{dataset}/{question.memory_of}"
+    return f"{INGEST_PREFIX}{dataset}/{question.memory_of}"

@@ -10,7 +10,7 @@ from typing import Any
 from agentlab.core.errors import RunError
 from agentlab.core.names import IMPORTED
 from agentlab.core.scratch import process_temp_folder
-from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.grader import Grader
 from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
@@ -89,7 +89,7 @@ def _stored(run: Run) -> list[str]:
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
-    asked = {(d.name, name_of(d, each, datasets)): each.turns for d in datasets for each in d.conversations}
+    asked = {(d.name, conversation_name(d, each, datasets)): each.turns for d in datasets for each in d.conversations}
     for row in read_turns(run.folder):
         turns = asked.get((row.dataset, row.conversation), [])
         if row.turn >= len(turns) or turns[row.turn].user != row.user:

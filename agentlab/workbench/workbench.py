@@ -21,7 +21,7 @@ from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, Memory
 from agentlab.core.scratch import process_temp_folder, temp_folder_for
-from agentlab.data.datasets import Dataset, load_dataset, stamp
+from agentlab.data.datasets import Dataset, file_stamps, load_dataset
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 from agentlab.memory.unavailable import open_or_unavailable
@@ -109,14 +109,14 @@ class Workbench:
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
-        found = [stamp(path) for path in self.spec.datasets]
+        found = [file_stamps(path) for path in self.spec.datasets]
         if self._loaded is None or self._loaded[0] != found:
             loaded = [load_dataset(path) for path in self.spec.datasets]
             names = [dataset.name for dataset in loaded]
             if len(set(names)) < len(names):
                 twice = max(names, key=names.count)
                 raise ConfigError(f"datasets: two folders are called {twice!r}; names must differ")
-            self._loaded = found, tuple(dataset.take(self.spec.limit, self.spec.sample) for dataset in loaded)
+            self._loaded = found, tuple(dataset.subset(self.spec.limit, self.spec.sample) for dataset in loaded)
         return self._loaded[1]
 
     def variant(self, label: str) -> Variant:

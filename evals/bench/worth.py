@@ -39,7 +39,7 @@ from agentlab.core.messages import Fact
 from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder, Memory, NewId
 from agentlab.data.conversations import Turn
-from agentlab.data.datasets import name_of
+from agentlab.data.datasets import conversation_name
 from agentlab.data.memory_sets import Question
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import stem
@@ -142,7 +142,7 @@ def fact_worth(
     """
     spec = run.folder.header["spec"]
     datasets = [al.load_dataset(path) for path in spec["datasets"]]
-    talks = {name_of(dataset, talk, datasets): talk for dataset in datasets for talk in dataset.conversations}
+    talks = {conversation_name(dataset, talk, datasets): talk for dataset in datasets for talk in dataset.conversations}
     memories = {name: talk.memory_of if isinstance(talk, Question) else name for name, talk in talks.items()}
     flow = flow or _only_flow(run)
     known = {

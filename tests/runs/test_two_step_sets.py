@@ -116,7 +116,7 @@ def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[s
 
 @pytest.mark.parametrize(("flow", "protocol"), VARIANTS)
 def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protocol):
-    conversations = load_dataset(OWN / "memory").take(4).conversations
+    conversations = load_dataset(OWN / "memory").subset(4).conversations
     plans = {
         turn.user: Plan((), saving(*[m.content for m in turn.expected_memory or () if m.op == "add"])[:1])
         for conversation in conversations

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlab.core.errors import RunError
 from agentlab.core.trace import Trace
-from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.grader import Grader, fault_of
 from agentlab.evals.store.fold import Fold
@@ -30,7 +30,7 @@ async def regrade(
 
     `on_progress` is told how many turns are graded, and of how many.
     """
-    asked = {(d.name, name_of(d, each, datasets)): each for d in datasets for each in d.conversations}
+    asked = {(d.name, conversation_name(d, each, datasets)): each for d in datasets for each in d.conversations}
     ledger, turns = folder.ledger, folder.turns()
     takes = {**ledger.takes}
     for row in turns:

@@ -20,7 +20,7 @@ from agentlab.core.events import Event
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import Conversation
-from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
 from agentlab.evals.play.budget import Budget
@@ -104,7 +104,9 @@ class Account:
         self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
         self.left = {each.key: each for each in planned if each.key not in self._finished}
         """What is still to be played to its end."""
-        self.fold = Fold(name_of(dataset, each, datasets) for dataset in datasets for each in dataset.conversations)
+        self.fold = Fold(
+            conversation_name(dataset, each, datasets) for dataset in datasets for each in dataset.conversations
+        )
         self._cut = self._earlier.takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)

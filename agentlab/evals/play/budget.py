@@ -28,7 +28,9 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
     turns = sum(d.turns for d in datasets) * spec.epochs
     writes = 0
     if spec.ingest == "flow":
-        told = sum(len(session.turns) for d in datasets for sessions in d.told.values() for session in sessions)
+        told = sum(
+            len(session.turns) for d in datasets for sessions in d.memory_sessions.values() for session in sessions
+        )
         writes = WRITE_CALLS_GUESSED * told * spec.epochs
     calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
     # A flow that does not say how often it asks is taken to ask once a turn.

@@ -15,7 +15,7 @@ from agentlab.core.messages import Fact, Reply, UserTurn
 from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
-from agentlab.data.memory_sets import Question, ToldSession, ToldTurn, ingest_name
+from agentlab.data.memory_sets import MemorySession, MemoryTurn, Question, ingest_name
 from agentlab.evals.play.account import Account
 from agentlab.evals.play.plan import Assignment, Stopped
 from agentlab.evals.store.rows import Play
@@ -52,7 +52,7 @@ class Memories:
         """
         key = self._key(assigned)
         if key is None:
-            begins_with = assigned.dataset.memories.get(assigned.conversation.id)
+            begins_with = assigned.dataset.initial_memories.get(assigned.conversation.id)
             async with self._bench.memory(assigned.variant, begins_with) as (memory, folder):
                 yield memory, folder if begins_with is not None else None
             return
@@ -94,7 +94,7 @@ class Memories:
         variant, question = assigned.variant, assigned.conversation
         memory, _ = await self._open[key].enter_async_context(self._bench.memory(variant))
         assert memory is not None and isinstance(question, Question), "as the key says"
-        sessions = assigned.dataset.told[question.memory_of]
+        sessions = assigned.dataset.memory_sessions[question.memory_of]
         if self._bench.spec.ingest == "flow":
             if self._account.budget.is_spent:
                 raise Stopped
@@ -102,7 +102,7 @@ class Memories:
         else:
             try:
                 facts = [
-                    Fact(id=turn.id, text=f"{session.date}, {turn.speaker}: {turn.text}", created=session.moment)
+                    Fact(id=turn.id, text=f"{session.date}, {turn.speaker}: {turn.text}", created=session.said_at)
                     for session in sessions
                     for turn in session.turns
                 ]
@@ -113,7 +113,7 @@ class Memories:
                 return UnavailableMemory(str(variant.memory), str(gone))
         return memory
 
-    async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[ToldSession], memory: Memory) -> None:
+    async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[MemorySession], memory: Memory) -> None:
         session = await self._bench.session(variant, Seat(trace=trace, memory=memory))
         driver = TurnDriver(session)
         number = 0
@@ -128,7 +128,7 @@ class Memories:
                     speaker_name=told.speaker,
                     session=part.session_id,
                 )
-                played = await driver.play(partial(_tell, told, variant), number, asked, now=part.moment)
+                played = await driver.play(partial(_tell, told, variant), number, asked, now=part.said_at)
                 if played.failure is not None:
                     log_failure(session, played)
                     session.notify(INGEST_FAILED, str(played.error))
@@ -143,7 +143,7 @@ async def write_facts(bench: Workbench, memory: Memory, facts: Sequence[Fact]) -
     await memory.ingest(texts, vectors, created=[fact.created for fact in facts], new_id=lambda: next(ids))
 
 
-async def _tell(told: ToldTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
+async def _tell(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
     """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
     # The name of the step says which turn of the data set it was.
     with session.step("told", told.id):

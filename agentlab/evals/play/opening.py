@@ -65,7 +65,7 @@ def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) ->
 
     Beside one that can, a flow without a memory shows what is answered without one.
     """
-    if not dataset.told:
+    if not dataset.memory_sessions:
         return
     remembering = [variant for variant in variants if variant.memory is not None]
     if not remembering:

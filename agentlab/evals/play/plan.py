@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agentlab.data.conversations import Conversation
-from agentlab.data.datasets import Dataset, name_of
+from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question
 from agentlab.evals.store.rows import Play
 from agentlab.workbench.variants import Variant
@@ -58,7 +58,7 @@ def assignments(
     positions = {name: position for position, name in enumerate(order)}
     # Flows take turns on each conversation, so that a machine that slows down slows all of them.
     planned = [
-        Assignment(variant, dataset, conversation, name_of(dataset, conversation, datasets), epoch)
+        Assignment(variant, dataset, conversation, conversation_name(dataset, conversation, datasets), epoch)
         for epoch in range(bench.spec.epochs)
         for dataset in datasets
         for conversation in share.of(dataset)

@@ -198,7 +198,7 @@ def _named(data: Dataset, home: Path) -> Named:
                 found[conversation.id, number] = named
             elif named is not None:
                 problem = f"turn {number} of {conversation.id}: metadata.passages is no list of ids of documents"
-                raise DatasetError(problem, data.places.get(conversation.id, home))
+                raise DatasetError(problem, data.locations.get(conversation.id, home))
     return found
 
 

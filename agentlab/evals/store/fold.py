@@ -19,7 +19,7 @@ from msgspec import UnsetType
 from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
-from agentlab.data.conversations import INGEST
+from agentlab.data.conversations import INGEST_PREFIX
 from agentlab.evals.store.rows import Play, TurnRow
 
 UNGRADED = "not recorded"
@@ -71,7 +71,7 @@ class FlowFold:
         live = {event.origin for event in trace.events} == {"live"}
         self.billed.append(costs.totals if live else billed_totals(trace.events))
         self._take_reuse(trace)
-        if trace.conversation.startswith(INGEST):
+        if trace.conversation.startswith(INGEST_PREFIX):
             notices = [event for event in trace.events if isinstance(event, Notice)]
             failed = sum(notice.name == INGEST_FAILED for notice in notices)
             away = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}

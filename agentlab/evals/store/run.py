@@ -23,7 +23,7 @@ from agentlab.core.names import IMPORTED
 from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
-from agentlab.data.datasets import Dataset, load_dataset, name_of
+from agentlab.data.datasets import Dataset, conversation_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.measures import LARGEST, Key, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
@@ -118,7 +118,9 @@ class StoredRun:
     def conversations(self) -> dict[str, Conversation]:
         """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
         paths = self.header["spec"]["datasets"]
-        return {name_of(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations}
+        return {
+            conversation_name(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations
+        }
 
     @cached_property
     def datasets(self) -> list[Dataset]:
@@ -128,7 +130,7 @@ class StoredRun:
         for place, path in enumerate(spec["datasets"]):
             with contextlib.suppress(DatasetError, OSError):
                 played = self.played_with[place] if self.played_with else None
-                dataset = played or load_dataset(path).take(spec["limit"], spec.get("sample"))
+                dataset = played or load_dataset(path).subset(spec["limit"], spec.get("sample"))
                 if dataset.digest == known.get(dataset.name, {}).get("sha256"):
                     found.append(dataset)
         return found

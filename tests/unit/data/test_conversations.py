@@ -59,15 +59,15 @@ def test_a_sample_is_stratified_seeded_and_in_order(tmp_path):
         for i in range(40)
     ]
     dataset = load_dataset(write(tmp_path / "set", *rows))
-    sample = dataset.take(12, seed=1)
+    sample = dataset.subset(12, seed=1)
     ids = [c.id for c in sample.conversations]
     assert len(ids) == 12 and ids == sorted(ids)
     assert sum(c.turns[0].unanswerable for c in sample.conversations) == 3
-    assert ids == [c.id for c in dataset.take(12, seed=1).conversations]
-    assert ids != [c.id for c in dataset.take(12, seed=2).conversations]
-    assert [c.id for c in dataset.take(3).conversations] == ["00", "01", "02"]
-    assert len(dataset.take(100, seed=1).conversations) == 40
-    assert dataset.take(3).digest != dataset.digest
+    assert ids == [c.id for c in dataset.subset(12, seed=1).conversations]
+    assert ids != [c.id for c in dataset.subset(12, seed=2).conversations]
+    assert [c.id for c in dataset.subset(3).conversations] == ["00", "01", "02"]
+    assert len(dataset.subset(100, seed=1).conversations) == 40
+    assert dataset.subset(3).digest != dataset.digest
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public sets are not beside this checkout")

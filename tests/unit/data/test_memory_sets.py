@@ -51,23 +51,27 @@ def test_half_a_memory_set_is_refused(tmp_path):
 
 def test_questions_become_turns_and_sessions_stand_in_order_of_their_dates(tmp_path):
     dataset = load_dataset(write(tmp_path / "told"))
-    assert [session.session_id for session in dataset.told["ann"]] == ["early", "late"]
+    assert [session.session_id for session in dataset.memory_sessions["ann"]] == ["early", "late"]
     second = dataset.conversations[1]
     assert second.metadata == {"category": "single-hop", "today": "2026-03-02T10:00:00"}
     assert second.turns[0].metadata["evidence_turns"] == [["late:1"], ["early:1", "early:2"]]
     assert dataset.conversations[2].turns[0].unanswerable
-    assert (dataset.turns, dataset.take(2).turns, dataset.take(2).told) == (4, 2, dataset.told)
+    assert (dataset.turns, dataset.subset(2).turns, dataset.subset(2).memory_sessions) == (
+        4,
+        2,
+        dataset.memory_sessions,
+    )
     assert dataset.digest != load_dataset(write(tmp_path / "less", [SESSIONS[2], *SESSIONS[:1]], QUESTIONS[2:])).digest
     told = said("s", "2026-04-08 :", ("Ann", "hm"))
     noted = load_dataset(write(tmp_path / "noted", [told], [asked("q", "hm?")]))
-    assert noted.told["ann"][0].date == "2026-04-08", "a day whose time is missing is a date"
+    assert noted.memory_sessions["ann"][0].date == "2026-04-08", "a day whose time is missing is a date"
 
 
 @pytest.mark.skipif(not (PUBLIC / "lihua").is_dir(), reason="the public sets are not beside this checkout")
 def test_the_public_set_loads():
     dataset = load_dataset(PUBLIC / "lihua")
-    assert (dataset.turns, len(dataset.told["lihua"])) == (60, 231)
-    moments = [session.moment for session in dataset.told["lihua"]]
+    assert (dataset.turns, len(dataset.memory_sessions["lihua"])) == (60, 231)
+    moments = [session.said_at for session in dataset.memory_sessions["lihua"]]
     assert moments == sorted(moments)
 
 

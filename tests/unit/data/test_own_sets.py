@@ -36,7 +36,7 @@ def test_every_reference_answer_of_the_laws_has_its_evidence():
 
 
 def test_the_demo_is_three_conversations_of_three_turns():
-    assert [len(c.turns) for c in LAWS.take(3).conversations] == [3, 3, 3]
+    assert [len(c.turns) for c in LAWS.subset(3).conversations] == [3, 3, 3]
 
 
 def test_memory_and_assistant_are_as_large_and_as_mixed_as_their_cards_say():
@@ -92,7 +92,7 @@ def test_the_channel_is_as_mixed_as_its_card_says_and_every_trap_has_its_bait():
     for question in channel.conversations:
         [turn] = question.turns
         is_master = turn.speaker.id == "master"
-        told = [said for session in channel.told[question.memory_of] for said in session.turns]
+        told = [said for session in channel.memory_sessions[question.memory_of] for said in session.turns]
         assert is_master == question.metadata["category"].startswith("master"), question.id
         assert bool(turn.reference_answers) != turn.unanswerable == (not turn.metadata), question.id
         assert all(said.speaker != turn.speaker.name for said in told) or is_master, question.id
