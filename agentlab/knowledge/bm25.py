@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class WordIndex:
+class Bm25Index:
     """Read-only; safe to use from several threads."""
 
     def __init__(self, bm25: Any, size: int) -> None:

@@ -33,14 +33,14 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder
 from agentlab.data.documents import Document
-from agentlab.knowledge.bm25 import WordIndex
+from agentlab.knowledge.bm25 import Bm25Index
 from agentlab.knowledge.passages import passage_of, split
 
 Method = Literal["dense", "bm25", "hybrid"]
 Progress = Callable[[int, int], None]
 """Called with the passages embedded so far and all there are."""
 DEFAULT_MAX_TOKENS = 200
-_Content = tuple[tuple[Passage, ...], WordIndex, NDArray[np.float32]]
+_Content = tuple[tuple[Passage, ...], Bm25Index, NDArray[np.float32]]
 """What an index holds on disk: passages, their words, their vectors."""
 
 _FORMAT = 1
@@ -105,7 +105,7 @@ class DocumentIndex:
     """What queries are to be embedded with; None where a search needs no vector."""
     documents: tuple[Document, ...]
     passages: tuple[Passage, ...]
-    _words: WordIndex
+    _words: Bm25Index
     _vectors: NDArray[np.float32]
     """Of unit length, shape (passages, d); (0, 0) where a search needs none."""
 
@@ -128,29 +128,29 @@ class DocumentIndex:
         if top_k < 1 or not among.size:
             return ()
         count = max(top_k, _CANDIDATES)
-        by_words = {} if self.method == "dense" else _best(self._words.scores(query), among, count)
+        by_words = {} if self.method == "dense" else _top_positions(self._words.scores(query), among, count)
         if self.method == "bm25":
             scores = {at: score for at, score in by_words.items() if score > 0}
         elif vector is None:
             raise ValueError(f"a search by {self.method} needs the vector of the query")
         else:
             # Row by row in one order, so that equal vectors have equal scores; a matrix product does not promise that.
-            asked = _unit(np.asarray(vector, dtype=np.float32))
-            scores = _best(np.einsum("nd,d->n", self._vectors, asked), among, count)
+            asked = _normalise(np.asarray(vector, dtype=np.float32))
+            scores = _top_positions(np.einsum("nd,d->n", self._vectors, asked), among, count)
             if self.method == "hybrid":
-                scores = _fused(scores, by_words)
+                scores = _fuse_scores(scores, by_words)
         best = sorted(scores, key=lambda at: (-round(scores[at], _DIGITS), at))[:top_k]
         return tuple(replace(self.passages[at], score=round(scores[at], _DIGITS)) for at in best)
 
 
-def _best(scores: NDArray[np.float32], among: NDArray[np.intp], count: int) -> dict[int, float]:
+def _top_positions(scores: NDArray[np.float32], among: NDArray[np.intp], count: int) -> dict[int, float]:
     """The `count` highest scores of the positions `among`, by position; the first of equals."""
     some = scores[among].astype(np.float64)
     best = np.argsort(-some.round(_DIGITS), kind="stable")[:count]
     return {int(among[at]): float(some[at]) for at in best}
 
 
-def _fused(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, float]:
+def _fuse_scores(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, float]:
     """The weighted mean of both scores, each scaled to 0..1 over its own candidates; 0 for one that is no candidate."""
     dense, words = _scaled(nearest), _scaled(by_words)
     positions = [*dense, *(position for position, score in by_words.items() if score > 0 and position not in dense)]
@@ -167,7 +167,7 @@ def _scaled(scores: dict[int, float]) -> dict[int, float]:
     return {position: (score - low) / (high - low) for position, score in scores.items()}
 
 
-def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalise(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scaled to length 1 along the last axis; zeros stay zeros."""
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -188,7 +188,7 @@ def _read(home: Path, documents: Sequence[Document], embedder: Embedder | None) 
         for position, start, end in json.loads((home / "passages.json").read_text()):
             number, last = number + 1 if position == last else 0, position
             passages.append(passage_of(documents[position], number, start, end))
-        words = WordIndex.load(home / "bm25", len(passages))
+        words = Bm25Index.load(home / "bm25", len(passages))
         vectors = np.load(home / "vectors.npy")
     except (OSError, EOFError, ValueError, LookupError):
         return None
@@ -204,13 +204,13 @@ async def _build(
     unfinished.mkdir()
     passages = await asyncio.to_thread(lambda: [p for document in documents for p in split(document, max_tokens)])
     texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in passages]
-    words = await asyncio.to_thread(WordIndex.build, texts, unfinished / "bm25")
+    words = await asyncio.to_thread(Bm25Index.build, texts, unfinished / "bm25")
     rows = []
     if embedder is not None:
         for start in range(0, len(texts), _BATCH):
             rows.append(await embedder.embed(texts[start : start + _BATCH]))
             progress(min(start + _BATCH, len(texts)), len(texts))
-    vectors = _unit(np.concatenate(rows)) if rows else np.zeros((0, 0), dtype=np.float32)
+    vectors = _normalise(np.concatenate(rows)) if rows else np.zeros((0, 0), dtype=np.float32)
     np.save(unfinished / "vectors.npy", vectors)
     positions = {document.doc_id: position for position, document in enumerate(documents)}
     spans = [[positions[passage.doc_id], passage.start, passage.end] for passage in passages]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-MOST_OTHER_WORDS = 6
+MAX_OTHER_WORDS = 6
 """Words beside those of courtesy, from which on a message says something of its own."""
 
 _WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ _EDGES = ".,!…:()'\"*¡¿"
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
-def asks(message: str) -> bool:
+def has_question(message: str) -> bool:
     """True where it has a question mark of any script, or words by which English asks and requests."""
     return _ASKS.search(message) is not None
 
@@ -42,11 +42,11 @@ def is_small_talk(message: str) -> bool:
     """True for courtesy that asks for nothing, in about thirty languages, and for a message without any letter."""
     if not any(character.isalnum() for character in message):
         return True
-    if asks(message):
+    if has_question(message):
         return False
     if _UNSPACED.search(message):
         rest = _COURTESY_UNSPACED.sub("", message)
-        return rest != message and len(_UNSPACED.findall(rest)) <= MOST_OTHER_WORDS
+        return rest != message and len(_UNSPACED.findall(rest)) <= MAX_OTHER_WORDS
     words = [word for word in (part.strip(_EDGES) for part in message.lower().split()) if word]
     courteous = [word for word in words if word in _COURTESY]
-    return bool(courteous) and not re.search(r"\d", message) and len(words) - len(courteous) <= MOST_OTHER_WORDS
+    return bool(courteous) and not re.search(r"\d", message) and len(words) - len(courteous) <= MAX_OTHER_WORDS

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from agentlab.knowledge.small_talk import asks, is_small_talk
+from agentlab.knowledge.small_talk import has_question, is_small_talk
 
 _SENTENCE = re.compile(
     r"[^.!?\n\uff01\uff1f\u3002\u061f\u037e\u055e\u0964]+[.!?\uff01\uff1f\u3002\u061f\u037e\u055e\u0964]*"
@@ -30,4 +30,4 @@ def tells_something(prompt: str) -> bool:
 def _tells(sentence: str) -> bool:
     if len(_LETTER.findall(sentence)) < FEWEST_LETTERS or is_small_talk(sentence):
         return False
-    return not asks(sentence)
+    return not has_question(sentence)

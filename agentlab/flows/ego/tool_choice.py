@@ -11,7 +11,7 @@ from agentlab.core.protocols import Tool
 from agentlab.core.schemas import properties_of
 from agentlab.flows.ego.own_tools import TOOLS, reflection
 from agentlab.flows.ego.planner import step_schemas
-from agentlab.knowledge.bm25 import WordIndex
+from agentlab.knowledge.bm25 import Bm25Index
 from agentlab.session.session import BYTES_PER_TOKEN, Session
 from agentlab.tools.manual import tool_manual
 
@@ -27,7 +27,7 @@ def offered_tools(session: Session, wanted: str, needed: Collection[str] = ()) -
     sizes = [_size(tool) for tool in tools]
     if sum(sizes) <= limit * BYTES_PER_TOKEN:
         return tuple(tools)
-    scores = WordIndex.build([_words(tool.spec) for tool in tools]).scores(_apart(wanted))
+    scores = Bm25Index.build([_words(tool.spec) for tool in tools]).scores(_apart(wanted))
     names = [tool.spec.name for tool in tools]
     best = sorted(range(len(tools)), key=lambda at: (names[at] not in needed, names[at] not in OWN, -scores[at], at))
     room, chosen = limit * BYTES_PER_TOKEN, set()
