@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Of one answer, with all that is around its text."""
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 LINGERING_SECONDS = 0.05
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -27,14 +27,14 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 class BoundedClient:
     """Posts to the servers behind `address`; `silence` is in seconds. It belongs to the event loop it is made on."""
 
-    def __init__(self, address: str, silence: float, headers: Mapping[str, str]) -> None:
+    def __init__(self, address: str, idle_timeout: float, headers: Mapping[str, str]) -> None:
         import aiohttp
 
         secure = address.startswith("https:")
         self._session = aiohttp.ClientSession(
             # How many are in flight is decided further up.
             connector=aiohttp.TCPConnector(limit=0, ssl=_certificates() if secure else True),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=silence, sock_read=silence),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=idle_timeout, sock_read=idle_timeout),
             headers={"Accept-Encoding": "identity", **headers},
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -44,7 +44,7 @@ class BoundedClient:
 
     async def post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """The head of the answer, after redirects within the server; raises ModelError for one to another server."""
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             response = await self._session.post(url, data=body, headers=headers, allow_redirects=False)
             if "location" not in response.headers or response.status not in _REDIRECTS:
                 # It was not asked for, and what a packed answer grows to is known only once it has.
@@ -57,7 +57,7 @@ class BoundedClient:
             if sent_to.origin() != url.origin():
                 raise ModelError(f"the server sends on to {sent_to.origin()}; ask that one, if you trust it")
             url = sent_to
-        raise ModelError(f"the server sends on more than {MOST_REDIRECTS} times")
+        raise ModelError(f"the server sends on more than {MAX_REDIRECTS} times")
 
     async def close(self) -> None:
         await self._session.close()
@@ -71,11 +71,11 @@ class BoundedBody:
         self._size = 0
 
     async def read(self) -> bytes:
-        """The next piece, b"" after the last one; raises ServerFault past `MOST_BYTES`."""
+        """The next piece, b"" after the last one; raises ServerFault past `MAX_BYTES`."""
         piece = await self._content.readany()
         self._size += len(piece)
-        if self._size > MOST_BYTES:
-            raise ServerFault(f"the server sent more than {MOST_BYTES} bytes")
+        if self._size > MAX_BYTES:
+            raise ServerFault(f"the server sent more than {MAX_BYTES} bytes")
         return piece
 
     async def read_all(self, most: int | None = None) -> bytes:

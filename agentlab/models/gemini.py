@@ -22,7 +22,7 @@ from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, error_of_status, unreadable, wired_tools
+from agentlab.models.provider import Provider, http_status_error, unreadable, wired_tools
 from agentlab.wire.limits import as_number
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     async def _chunks(self, wired: dict[str, Any]) -> AsyncGenerator[Any, None]:
         from google.genai import types
 
-        key = self._keys.take()
+        key = self._keys.next_key()
         try:
             contents: Any = [types.Content.model_validate(content) for content in wired["contents"]]
             # Unpacked, because what a packed answer grows to is known only once it has.
@@ -165,7 +165,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         except Exception as problem:  # the SDK checks little of what a server sends, and trips over it in many ways
             error = translate_error(problem, self.name, self._keys)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
-        raise self._keys.blame(key, error)
+        raise self._keys.report_failure(key, error)
 
     def parse(self, raw: StreamedContents, request: Request) -> Completion:
         if raw.finish is None and not raw.blocked:
@@ -278,7 +278,7 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
 
     if isinstance(problem, TimeoutError):
         return errors.Unreachable("no answer in time", model)
-    said = keys.quote(str(getattr(problem, "message", None) or problem))
+    said = keys.redact(str(getattr(problem, "message", None) or problem))
     if isinstance(problem, (aiohttp.ClientError, OSError)):
         begun = not isinstance(problem, aiohttp.ClientConnectorError)
         return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
@@ -288,7 +288,7 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
         return errors.Refused(said, model)
     if problem.code in (400, 413) and re.search(r"token count.*exceeds|maximum number of tokens|payload size", said):
         return errors.ContextOverflow(said, model)
-    return error_of_status(problem.code, said, model, _retry_after(problem))
+    return http_status_error(problem.code, said, model, _retry_after(problem))
 
 
 def _retry_after(problem: Any) -> float | None:

@@ -34,25 +34,25 @@ class KeyRing:
         self.keys = tuple(dict.fromkeys(keys))
         self._clock = clock
         self._turn = 0
-        self._back_at = dict.fromkeys(self.keys, 0.0)
+        self._available_at = dict.fromkeys(self.keys, 0.0)
 
-    def take(self, rank: Callable[[str], float] | None = None) -> str:
+    def next_key(self, rank: Callable[[str], float] | None = None) -> str:
         """The next key that is not set aside, of those with the highest `rank`; where all are, the first to come back.
 
         `rank` says how much is left of what a provider allows a key.
         """
         now = self._clock()
         inturn = self.keys[self._turn :] + self.keys[: self._turn]
-        free = [key for key in inturn if self._back_at[key] <= now]
+        free = [key for key in inturn if self._available_at[key] <= now]
         # Of equals the first in turn.
         key = max(free, key=rank or (lambda key: 0.0)) if free else self._first_back()
         self._turn = self.keys.index(key) + 1
         return key
 
     def _first_back(self) -> str:
-        return min(self.keys, key=self._back_at.__getitem__)
+        return min(self.keys, key=self._available_at.__getitem__)
 
-    def blame(self, key: str, error: ModelError) -> ModelError:
+    def report_failure(self, key: str, error: ModelError) -> ModelError:
         """The error of a call with `key`, which is left alone for a while if it was its fault; where another key can be
         taken meanwhile, at once or soon, the error that is returned says so."""
         if isinstance(error, RateLimited):
@@ -63,10 +63,10 @@ class KeyRing:
             return error
         now = self._clock()
         # A second at least, or two keys that are told to come back at once would take turns for ever.
-        self._back_at[key] = now + max(seconds, 1.0)
+        self._available_at[key] = now + max(seconds, 1.0)
         # Whichever key comes back first is asked next, whatever is wrong with this one.
         first = self._first_back()
-        soon = self._back_at[first] - now
+        soon = self._available_at[first] - now
         told = str(error).removeprefix(f"{error.model}: ")
         if soon <= 0:
             return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
@@ -75,7 +75,7 @@ class KeyRing:
             return RateLimited(told, error.model, retry_after=soon)
         return error
 
-    def quote(self, said: str) -> str:
+    def redact(self, said: str) -> str:
         """What a server said, on one line and shortened, without any of the keys or what looks like one."""
         text = " ".join(said.split())
         for key in sorted(self.keys, key=len, reverse=True):

@@ -16,7 +16,7 @@ from agentlab.core.protocols import Emit
 from agentlab.core.strict_json import parse_json
 from agentlab.models.bounded_http import BoundedBody
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.openai_connection import Connection, ServerSent
+from agentlab.models.openai_connection import Connection, SseParser
 from agentlab.models.provider import Provider, read_usage, wired_tools
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
@@ -156,14 +156,14 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         return await self._connection.ask(self.name, "chat/completions", wired, lambda body: self._read(body, emit))
 
     async def _read(self, body: BoundedBody, emit: Emit) -> StreamedChat:
-        read, events, piece = StreamedChat(self._model), ServerSent(), b" "
+        read, events, piece = StreamedChat(self._model), SseParser(), b" "
         while piece and not events.is_done:
             piece = await body.read()
             said: list[str] = []
             try:
                 for chunk in read_chunks(events.feed(piece)):
                     if chunk.error:
-                        raise self._connection.broke_off(chunk.error, self.name)
+                        raise self._connection.stream_error(chunk.error, self.name)
                     read.add(chunk, said.append)
             finally:
                 if said:  # what came together is handed on together

@@ -22,7 +22,7 @@ from agentlab.core.strict_json import dump_json
 from agentlab.core.version import __version__
 from agentlab.models.bounded_http import BoundedBody, BoundedClient
 from agentlab.models.keys import KeyRing
-from agentlab.models.provider import error_of_status
+from agentlab.models.provider import http_status_error
 from agentlab.wire.limits import CURRENT, as_number
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Answered = TypeVar("Answered")
 OPENAI = "https://api.openai.com/v1"
 SILENCE_SECONDS = 120.0
-MOST_OF_AN_ERROR = 65_536
+MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
 _BROKEN = {
     "ClientPayloadError": "the answer has no end",
@@ -66,7 +66,7 @@ class Connection:
         import aiohttp
 
         client, ticket = self.open(), CURRENT.get()
-        key = self.keys.take(ticket.remaining_share if ticket else None)
+        key = self.keys.next_key(ticket.remaining_share if ticket else None)
         if ticket is not None:
             ticket.mark_sent(key)
         try:
@@ -79,7 +79,7 @@ class Connection:
                     answered = await read(answer)
                     await answer.linger()
                     return answered
-                told = await answer.read_all(MOST_OF_AN_ERROR)
+                told = await answer.read_all(MAX_ERROR_BYTES)
                 error = self._refusal(response.status, response.headers, told, model)
             finally:
                 response.release()
@@ -88,13 +88,13 @@ class Connection:
         except TimeoutError:
             error = Unreachable("no answer in time", model)
         except aiohttp.ClientConnectorError as problem:
-            error = Unreachable(f"cannot reach the server: {self.keys.quote(str(problem))}", model)
+            error = Unreachable(f"cannot reach the server: {self.keys.redact(str(problem))}", model)
         except aiohttp.ClientError as problem:
             error = Unreachable(f"the connection broke: {_BROKEN.get(type(problem).__name__, _NO_HTTP)}", model)
         except ModelError as problem:
-            error = problem if problem.model else type(problem)(self.keys.quote(str(problem)), model)
+            error = problem if problem.model else type(problem)(self.keys.redact(str(problem)), model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
-        raise self.keys.blame(key, error)
+        raise self.keys.report_failure(key, error)
 
     def open(self) -> BoundedClient:
         """The client, made when it is first needed; it belongs to the event loop that runs."""
@@ -119,18 +119,18 @@ class Connection:
     def _refusal(self, status: int, headers: Mapping[str, str], content: bytes, model: str) -> ModelError:
         """Our error for an answer with an HTTP status from 400 on."""
         text = content.decode("utf-8", "replace")
-        told, code = told_by(text)
-        said = self.keys.quote(told)
+        told, code = parse_error(text)
+        said = self.keys.redact(told)
         if status == 429 and code == "insufficient_quota":
             return Refused(said, model)
         if status in (400, 413) and any(mark in text for mark in _OVERFLOW):
             return ContextOverflow(said, model)
-        return error_of_status(status, said, model, as_number(headers.get("retry-after")))
+        return http_status_error(status, said, model, as_number(headers.get("retry-after")))
 
-    def broke_off(self, told: Any, model: str) -> ModelError:
+    def stream_error(self, told: Any, model: str) -> ModelError:
         """Our error for one that a server told in the middle of an answer."""
         said = told.get("message") if isinstance(told, dict) else told
-        return ServerFault(self.keys.quote(str(said or "the server gave up in the middle of an answer")), model)
+        return ServerFault(self.keys.redact(str(said or "the server gave up in the middle of an answer")), model)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -138,7 +138,7 @@ class Connection:
             self._client = None
 
 
-def told_by(text: str) -> tuple[str, Any]:
+def parse_error(text: str) -> tuple[str, Any]:
     """Message and code of an error as servers write it: `{"error": {"message", "code"}}`, its inside, or any text."""
     try:
         said = json.loads(text)
@@ -151,7 +151,7 @@ def told_by(text: str) -> tuple[str, Any]:
     return str(error.get("message") or error.get("detail") or text), error.get("code")
 
 
-class ServerSent:
+class SseParser:
     """Reads server-sent events out of the pieces of a body; of their fields only the data means something here."""
 
     def __init__(self) -> None:

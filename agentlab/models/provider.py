@@ -22,13 +22,13 @@ from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, S
 from agentlab.core.messages import Completion, Request, Usage
 from agentlab.core.protocols import Emit
 
-Wired = TypeVar("Wired")
+WireRequest = TypeVar("WireRequest")
 """A request as the provider takes it."""
-Raw = TypeVar("Raw")
+WireResponse = TypeVar("WireResponse")
 """What the provider sent back."""
 
 
-class Provider(ABC, Generic[Wired, Raw]):
+class Provider(ABC, Generic[WireRequest, WireResponse]):
     """The base of an adapter; it is a `Model` once it has a `name`, `parallel` and these four methods."""
 
     name: str
@@ -39,15 +39,15 @@ class Provider(ABC, Generic[Wired, Raw]):
     """Seconds for a whole answer, however often something of it arrives; None: no limit."""
 
     @abstractmethod
-    def translate(self, request: Request) -> Wired:
+    def translate(self, request: Request) -> WireRequest:
         """Put the request into the provider's form; raises BadRequest or ContextOverflow for what cannot be put."""
 
     @abstractmethod
-    async def call(self, wired: Wired, emit: Emit) -> Raw:
+    async def call(self, wired: WireRequest, emit: Emit) -> WireResponse:
         """Ask once, handing pieces of the answer's text to `emit` as they arrive; raises ModelError."""
 
     @abstractmethod
-    def parse(self, raw: Raw, request: Request) -> Completion:
+    def parse(self, raw: WireResponse, request: Request) -> Completion:
         """The answer's text, all its tool calls with an id each, usage and finish reason; raises ModelError."""
 
     @abstractmethod
@@ -61,8 +61,8 @@ class Provider(ABC, Generic[Wired, Raw]):
 
         def emit_text(piece: str) -> None:
             nonlocal size, own
-            size += len(piece) if isinstance(piece, str) else MOST_CHARACTERS + 1
-            if size > MOST_CHARACTERS:
+            size += len(piece) if isinstance(piece, str) else MAX_CHARS + 1
+            if size > MAX_CHARS:
                 raise ServerFault("the server sent no text, or more of it than anybody reads", self.name)
             try:
                 emit(piece)
@@ -81,7 +81,7 @@ class Provider(ABC, Generic[Wired, Raw]):
             raise unreadable(problem, self.name) from None
 
 
-MOST_CHARACTERS = 10_000_000
+MAX_CHARS = 10_000_000
 """Of an answer; a hundred times what a model says at most."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading code raises over an answer that is not as the protocol has it."""
@@ -114,7 +114,7 @@ def wire_names(names: Iterable[str]) -> dict[str, str]:
     return wired
 
 
-def error_of_status(status: int, said: str, model: str, retry_after: float | None = None) -> ModelError:
+def http_status_error(status: int, said: str, model: str, retry_after: float | None = None) -> ModelError:
     """What an HTTP status means where the provider has no word of its own for it; `retry_after` is in seconds."""
     if status == 429:
         return RateLimited(said, model, retry_after)

@@ -79,7 +79,7 @@ def _tokens(*messages: Message) -> int:
     return characters // CHARACTERS_PER_TOKEN
 
 
-class WrittenReply(Struct, forbid_unknown_fields=True):
+class ScriptEntry(Struct, forbid_unknown_fields=True):
     text: str = ""
     tool_calls: list[dict[str, Any]] = []
     error: Literal["RateLimited", "Unreachable", "ServerFault", "ContextOverflow", "Refused", "BadRequest"] | None = (
@@ -96,7 +96,7 @@ class WrittenReply(Struct, forbid_unknown_fields=True):
 
 
 class Script(Struct, forbid_unknown_fields=True):
-    replies: list[str | WrittenReply]
+    replies: list[str | ScriptEntry]
     loop: bool = False
 
 

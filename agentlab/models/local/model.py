@@ -32,12 +32,12 @@ from agentlab.core.messages import Completion, FinishReason, Message, Request, U
 from agentlab.models import weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.provider import Provider, error_of_status, read_usage
+from agentlab.models.provider import Provider, http_status_error, read_usage
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
 
-MOST_CHARACTERS_PER_TOKEN = 16
+MAX_CHARS_PER_TOKEN = 16
 """More than any tokenizer packs into a token: longer texts overflow for certain and need not be tokenized."""
 CONNECT_SECONDS = 10
 SILENCE_SECONDS = 900
@@ -152,7 +152,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         offered = protocol.offered_tools(request)
         messages = protocol.render(request, offered, self.format_tool_result)
         length = sum(len(message["content"]) for message in messages)
-        if length > self._context * MOST_CHARACTERS_PER_TOKEN:
+        if length > self._context * MAX_CHARS_PER_TOKEN:
             raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
         body = {
             "messages": messages,
@@ -234,7 +234,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         said = " ".join(told.split())[:300]
         if "exceed_context_size" in said or "context size" in said:
             return ContextOverflow(said, self.name)
-        return error_of_status(status, said, self.name)
+        return http_status_error(status, said, self.name)
 
     def _launch(self) -> None:
         if importlib.util.find_spec("xllamacpp") is None:

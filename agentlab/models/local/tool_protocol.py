@@ -121,10 +121,10 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
             wired.append({"role": role, "content": text})
     if offered:
         _instruct(wired, request, offered)
-    return [{**message, "content": harmless(message["content"])} for message in wired]
+    return [{**message, "content": escape_control_tokens(message["content"])} for message in wired]
 
 
-def harmless(text: str) -> str:
+def escape_control_tokens(text: str) -> str:
     """`text` with a space within whatever would be read as a control token: nothing said ends or opens a turn."""
     return _CONTROL.sub(lambda found: f"{found[0]} ", text)
 

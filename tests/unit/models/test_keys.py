@@ -68,17 +68,17 @@ def test_keys_are_taken_in_turn_and_come_back():
     ring = KeyRing(["a", "b", "c"], clock=lambda: now[0])
 
     def set_aside(key, seconds):
-        return ring.blame(key, RateLimited("slow down", "m", seconds))
+        return ring.report_failure(key, RateLimited("slow down", "m", seconds))
 
-    assert [ring.take() for _ in range(4)] == ["a", "b", "c", "a"]
+    assert [ring.next_key() for _ in range(4)] == ["a", "b", "c", "a"]
     assert set_aside("b", 30).other_keys == 2
-    assert [ring.take() for _ in range(3)] == ["c", "a", "c"]
+    assert [ring.next_key() for _ in range(3)] == ["c", "a", "c"]
     now[0] = 31
-    assert {ring.take() for _ in range(3)} == {"a", "b", "c"}
+    assert {ring.next_key() for _ in range(3)} == {"a", "b", "c"}
     assert set_aside("a", 5).other_keys == set_aside("b", 9).other_keys == 2
     last = set_aside("c", 7)
     assert (last.other_keys, last.retry_after) == (0, 5)
-    assert ring.take() == "a", "where all are set aside, the one that comes back first"
+    assert ring.next_key() == "a", "where all are set aside, the one that comes back first"
 
 
 async def test_each_call_takes_the_next_key(here):
@@ -160,10 +160,10 @@ class Ringing:
         self.ring = KeyRing(keys, clock=lambda: self.now)
 
     async def complete(self, request, emit):
-        key = self.ring.take()
+        key = self.ring.next_key()
         self.asked.append(key)
         self.now += 0.1
-        raise BadRequest("asked for ever") if len(self.asked) > 50 else self.ring.blame(key, self.error)
+        raise BadRequest("asked for ever") if len(self.asked) > 50 else self.ring.report_failure(key, self.error)
 
 
 @pytest.mark.parametrize("retry_after", [0.0, 1.0])
@@ -186,12 +186,12 @@ async def test_a_key_that_comes_back_is_waited_for_whatever_is_wrong_with_the_ot
         name, parallel = "m", None
 
         async def complete(self, request, emit):
-            key = ring.take()
+            key = ring.next_key()
             asked.append(key)
             if pauses:
                 now[0] = pauses[-1]
                 return Completion(message=Message(role="agent", text="Hi"))
-            raise ring.blame(key, errors[(len(asked) - 1 + order) % 2])
+            raise ring.report_failure(key, errors[(len(asked) - 1 + order) % 2])
 
     reply = await session_with(Provider(), retries=3).complete(HELLO.messages)
     assert reply.message.text == "Hi" and pauses == [2.0]
@@ -209,7 +209,9 @@ async def test_a_provider_has_one_ring_for_all_its_models_and_embedders(here):
             await embedder.embed(["offside"])
         await embedder.close()
     assert [headers["Authorization"] for headers in fake.headers] == ["Bearer key-one", "Bearer key-two"]
-    assert shared_ring("openai", ("key-one", "key-two")).take() == "key-two", "the embedder took the first one again"
+    assert shared_ring("openai", ("key-one", "key-two")).next_key() == "key-two", (
+        "the embedder took the first one again"
+    )
 
 
 async def test_the_last_of_the_keys_that_are_refused_ends_the_call_at_once():
@@ -228,12 +230,12 @@ async def test_slow_keys_do_not_take_turns_for_ever(monkeypatch):
             self.ring = KeyRing(["a", "b"], clock=lambda: self.now)
 
         async def complete(self, request, emit):
-            key = self.ring.take()
+            key = self.ring.next_key()
             self.asked += 1
             self.now += 1.5
             if self.asked > 50:
                 raise BadRequest("asked for ever")
-            raise self.ring.blame(key, RateLimited("slow down", self.name, 0.0))
+            raise self.ring.report_failure(key, RateLimited("slow down", self.name, 0.0))
 
     with pytest.raises(RateLimited):
         await session_with(Slow(), retries=3).complete(HELLO.messages)

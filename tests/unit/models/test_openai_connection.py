@@ -12,7 +12,7 @@ from agentlab.core.messages import Message, Request
 from agentlab.models.bounded_http import proxy_for
 from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel
-from agentlab.models.openai_connection import ServerSent
+from agentlab.models.openai_connection import SseParser
 from support.fake_openai import serving, text
 
 HELLO = Request(messages=(Message(role="user", text="Hello"),))
@@ -139,7 +139,7 @@ def test_events_are_the_same_however_the_packets_are_cut(data, line_end, before,
     sent = b"".join(before.replace(b"%b", line_end) + b"data: " + d + line_end * 2 for d in data)
     if ends_in_the_middle:
         sent += b"data: last"
-    reader, found = ServerSent(), list[bytes]()
+    reader, found = SseParser(), list[bytes]()
     for size in sizes:
         piece, sent = sent[:size], sent[size:]
         found += reader.feed(piece) if piece else []
@@ -148,6 +148,6 @@ def test_events_are_the_same_however_the_packets_are_cut(data, line_end, before,
 
 
 def test_nothing_counts_after_the_end_that_was_announced():
-    reader = ServerSent()
+    reader = SseParser()
     assert reader.feed(b"data: 1\n\ndata: [DONE]\n\ndata: 2\n\n") == [b"1"]
     assert reader.is_done

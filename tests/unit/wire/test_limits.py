@@ -236,7 +236,7 @@ def test_all_keys_are_used():
         async def worker() -> None:
             while loop.time() < 600:
                 ticket = await limiter.acquire("a")
-                key, now = keys.take(ticket.remaining_share), loop.time()
+                key, now = keys.next_key(ticket.remaining_share), loop.time()
                 ticket.mark_sent(key)
                 left[key], at[key] = min(20.0, left[key] + (now - at[key]) / 3), now
                 assert left[key] >= 1, "nothing is refused"
@@ -338,8 +338,8 @@ async def test_a_key_with_more_left_is_taken_first():
         ticket = await limiter.acquire("a")
         ticket.mark_sent(key)
         ticket.observe_headers(headers(100, remaining, "1m"))
-    assert [ring.take(ticket.remaining_share) for _ in range(3)] == ["two"] * 3
-    assert [ring.take() for _ in range(2)] == ["one", "two"]
+    assert [ring.next_key(ticket.remaining_share) for _ in range(3)] == ["two"] * 3
+    assert [ring.next_key() for _ in range(2)] == ["one", "two"]
 
 
 async def failing(failure):
