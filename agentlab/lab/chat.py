@@ -219,7 +219,7 @@ class Chat:
             return self._driver
         session = self._driver.session
         await self._bench.renew_tools(session, self.variant, self._seat.mcp)
-        if isinstance(away := session.memory, UnavailableMemory) and away.may_be_back:
+        if isinstance(away := session.memory, UnavailableMemory) and away.should_retry:
             session.change(memory=await self._memory())
         return self._driver
 

@@ -31,12 +31,12 @@ _Part = tuple[str, Vector, datetime]
 LOCK_SECONDS = 30.0
 """To wait for another writer."""
 SLOW_SECONDS = 1.0
-AWAY_SECONDS = 60.0
-"""A memory that takes longer than SLOW_SECONDS to be found away is not asked again for AWAY_SECONDS."""
-_LONGEST = 2_000_000
+UNAVAILABLE_TTL_SECONDS = 60.0
+"""A memory that takes longer than SLOW_SECONDS to be found away is not asked again for UNAVAILABLE_TTL_SECONDS."""
+_MAX_TEXT_CHARS = 2_000_000
 """Characters of one text: 8 MB of UTF-8 at most, half of what a MongoDB document holds."""
-_LONGEST_NAME = 500
-_A_NAME = f"a text of 1 to {_LONGEST_NAME} characters"
+_MAX_NAME_CHARS = 500
+_A_NAME = f"a text of 1 to {_MAX_NAME_CHARS} characters"
 
 
 class Rows(Protocol):
@@ -88,7 +88,7 @@ class StoredMemory:
         self, text: str, vector: Vector | None, *, top_k: int = 3, min_score: float | None = None
     ) -> tuple[Fact, ...]:
         asked = self._unit(vector)
-        found = await self._use(lambda rows: rows.nearest(asked, top_k)) if top_k > 0 else []
+        found = await self._run_locked(lambda rows: rows.nearest(asked, top_k)) if top_k > 0 else []
         return tuple(fact for fact in found if min_score is None or fact.score is None or fact.score >= min_score)
 
     async def add(
@@ -122,19 +122,19 @@ class StoredMemory:
         return stored[0].fact if stored else None
 
     async def delete(self, fact_id: str) -> bool:
-        return _is_name(fact_id) and await self._use(lambda rows: rows.erase(fact_id), write=True) > 0
+        return _is_name(fact_id) and await self._run_locked(lambda rows: rows.erase(fact_id), write=True) > 0
 
     async def get(self, fact_id: str) -> Fact | None:
-        return await self._use(lambda rows: rows.get(fact_id)) if _is_name(fact_id) else None
+        return await self._run_locked(lambda rows: rows.get(fact_id)) if _is_name(fact_id) else None
 
     async def facts(self) -> tuple[Fact, ...]:
-        return await self._use(lambda rows: tuple(rows.all()))
+        return await self._run_locked(lambda rows: tuple(rows.all()))
 
     async def clear(self) -> int:
-        return await self._use(lambda rows: rows.erase(None), write=True)
+        return await self._run_locked(lambda rows: rows.erase(None), write=True)
 
     async def snapshot(self) -> Memory:
-        return await self._use(
+        return await self._run_locked(
             lambda rows: StoredMemory(self.name, "a snapshot", self.embedder, self.user, rows.copy())
         )
 
@@ -184,11 +184,11 @@ class StoredMemory:
         while True:
             named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
             facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
-            stored, taken = await self._use(partial(_put, facts, units, replaces, duplicate_at), write=True)
+            stored, taken = await self._run_locked(partial(_put, facts, units, replaces, duplicate_at), write=True)
             if not taken:
                 return stored
 
-    async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
+    async def _run_locked(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
         """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
 
         def guarded() -> T:
@@ -204,7 +204,7 @@ class StoredMemory:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 problem = f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
                 if time.monotonic() - began > SLOW_SECONDS:
-                    self._away = time.monotonic() + AWAY_SECONDS, problem
+                    self._away = time.monotonic() + UNAVAILABLE_TTL_SECONDS, problem
                 raise MemoryUnavailable(problem) from error
 
         return await asyncio.to_thread(guarded)
@@ -247,7 +247,7 @@ def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
 
 def _is_name(name: object) -> bool:
     """Whether it is a name that every backend can keep apart from all others."""
-    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name == _storable(name)
+    return isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS and name == _storable(name)
 
 
 def _storable(text: str) -> str:
@@ -267,8 +267,8 @@ def _clean(text: str) -> str:
     """`text` as it is stored; ToolError for one that is empty or beyond all measure."""
     if not isinstance(text, str) or not text.strip():
         raise ToolError("there is nothing to remember: the text is empty")
-    if len(text) > _LONGEST:
-        raise ToolError(f"the text has {len(text):,} characters; a memory holds at most {_LONGEST:,}")
+    if len(text) > _MAX_TEXT_CHARS:
+        raise ToolError(f"the text has {len(text):,} characters; a memory holds at most {_MAX_TEXT_CHARS:,}")
     return _storable(text)
 
 

@@ -31,7 +31,7 @@ from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import parse_json
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank, stored_fact
-from agentlab.memory.chroma_check import DATABASE, Files, files_of, note, noted, problem_of
+from agentlab.memory.chroma_check import DATABASE, Files, diagnose, files_of, load_fingerprint, note
 from agentlab.memory.exact import VectorTable
 
 KEPT_IN = "chroma"
@@ -179,17 +179,17 @@ class _Folder:
                 try:
                     yield self._client
                 finally:
-                    if (files := files_of(self.folder)) != noted(self.folder):
+                    if (files := files_of(self.folder)) != load_fingerprint(self.folder):
                         note(self.folder, files)
                 self._seen = self._state()
 
     def _check(self) -> None:
         """Raise OSError where the files are not as they were noted, and cannot be used as they are."""
-        files, before = files_of(self.folder), noted(self.folder)
+        files, before = files_of(self.folder), load_fingerprint(self.folder)
         if files == before:
             return
         if self._damaged is None or self._damaged[0] != files:
-            self._damaged = files, problem_of(self.folder, files, before)
+            self._damaged = files, diagnose(self.folder, files, before)
         if self._damaged[1]:
             # Not closed: that would write what it holds over what is there, or end this process.
             self._client = None

@@ -53,7 +53,7 @@ def note(folder: Path, files: Files) -> None:
     (folder / _NOTED).write_text(json.dumps(files), encoding="utf-8")
 
 
-def noted(folder: Path) -> Files:
+def load_fingerprint(folder: Path) -> Files:
     """What was noted last; {} where that cannot be read."""
     try:
         found = parse_json(read_bytes(folder / _NOTED, follow_links=False))
@@ -62,7 +62,7 @@ def noted(folder: Path) -> Files:
     return found if isinstance(found, dict) else {}
 
 
-def problem_of(folder: Path, files: Files, before: Files) -> str:
+def diagnose(folder: Path, files: Files, before: Files) -> str:
     """What is wrong with a folder that is not as it was noted; "" if nothing is."""
     if not files:
         return "its files are gone" if before else ""

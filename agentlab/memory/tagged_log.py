@@ -38,7 +38,7 @@ _CODE = re.compile(r"&#x([0-9a-f]{1,4});")
 _REFERENCE = r"(?=(?:amp;)*(?:lt|#x[0-9a-f]{1,4});)"
 # Controls but the tab, line ends that a text editor may change, and marks that turn the writing direction round.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-LONGEST = 1_000_000
+MAX_ENTRY_CHARS = 1_000_000
 """Characters of one entry."""
 _WAIT = 10.0
 """Seconds to wait for another writer; meanwhile the event loop of a flow stands still."""
@@ -64,10 +64,10 @@ class TaggedLog:
 
     def add(self, entry: Entry) -> None:
         """Append an entry, whole or not at all; ToolError for one beyond all measure."""
-        if len(entry.text) > LONGEST:
-            raise ToolError(f"a memory of {len(entry.text)} characters is too long; {LONGEST} are the most")
+        if len(entry.text) > MAX_ENTRY_CHARS:
+            raise ToolError(f"a memory of {len(entry.text)} characters is too long; {MAX_ENTRY_CHARS} are the most")
         with self.locked():
-            append(self.path, written([entry]))
+            append(self.path, render_entries([entry]))
 
     def entries(self) -> list[Entry]:
         """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
@@ -88,7 +88,7 @@ class TaggedLog:
         """Delete entries and append others, both or neither."""
         with self.locked():
             _, _, left = _taken_out(self.text(), old)
-            write_atomically(self.path, left.encode() + written(new))
+            write_atomically(self.path, left.encode() + render_entries(new))
 
     @property
     def pruned(self) -> Path:
@@ -124,7 +124,7 @@ def append(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def written(entries: Iterable[Entry]) -> bytes:
+def render_entries(entries: Iterable[Entry]) -> bytes:
     """Entries as they stand in a file."""
     texts = (f"<MEMORY{_attributes(entry)}>\n{_body(entry.text)}\n</MEMORY>\n" for entry in entries)
     # Half a surrogate pair, which a model may write, has no place in a file.
@@ -133,15 +133,15 @@ def written(entries: Iterable[Entry]) -> bytes:
 
 def _attributes(entry: Entry) -> str:
     facts = {"module": entry.module, **entry.facts, "time": entry.time.isoformat()}
-    lines = {name: _coded(html.escape(value)).replace("\n", "&#xa;") for name, value in facts.items()}
+    lines = {name: _escape(html.escape(value)).replace("\n", "&#xa;") for name, value in facts.items()}
     return "".join(f' {name}="{line}"' for name, line in lines.items())
 
 
 def _body(text: str) -> str:
-    return _coded(_TAG.sub("&lt;", re.sub(f"&{_REFERENCE}", "&amp;", text)))
+    return _escape(_TAG.sub("&lt;", re.sub(f"&{_REFERENCE}", "&amp;", text)))
 
 
-def _coded(text: str) -> str:
+def _escape(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: f"&#x{ord(found[0]):x};", text)
 
 

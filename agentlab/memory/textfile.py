@@ -27,7 +27,7 @@ from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import load_json
 from agentlab.memory.base import Rows, StoredMemory, T, Vector, check_embedder, from_bytes, unit
 from agentlab.memory.exact import VectorTable
-from agentlab.memory.tagged_log import Entry, TaggedLog, append, written
+from agentlab.memory.tagged_log import Entry, TaggedLog, append, render_entries
 
 KEPT_IN = "memory.txt"
 _FIRST = "Long-term memory of agentlab, embedded with "
@@ -72,9 +72,9 @@ class TextfileMemory(StoredMemory):
             check_embedder(str(path), first.removeprefix(_FIRST), self.embedder)
             self._read()
 
-    async def _use(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
+    async def _run_locked(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
         self._loop = asyncio.get_running_loop()
-        return await super()._use(work, write=write)
+        return await super()._run_locked(work, write=write)
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
@@ -104,7 +104,7 @@ class TextfileMemory(StoredMemory):
         stored = _read_vectors(self._vector_file)
         if lost := list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored)):
             # Computed anew on the event loop, which is waiting for this thread.
-            assert self._loop is not None, "a thread is only here within `_use`"
+            assert self._loop is not None, "a thread is only here within `_run_locked`"
             asked = asyncio.run_coroutine_threadsafe(self.embedder.embed(lost), self._loop)
             stored |= dict(zip(map(_key, lost), map(unit, asked.result()), strict=True))
         return [stored[_key(fact.text)] for fact in facts]
@@ -114,7 +114,7 @@ class TextfileMemory(StoredMemory):
         append(self._vector_file, _vector_lines(dict(zip([_key(fact.text) for fact in facts], vectors, strict=True))))
         new = [Entry(module=_MODULE, time=fact.created, text=fact.text, facts=self._written(fact)) for fact in facts]
         if replaces is None:
-            append(self._log.path, written(new))
+            append(self._log.path, render_entries(new))
         else:
             self._log.replace([self._entries[replaces]], new)
 

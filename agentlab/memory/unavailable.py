@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.protocols import Memory
-from agentlab.memory.base import AWAY_SECONDS, SLOW_SECONDS
+from agentlab.memory.base import SLOW_SECONDS, UNAVAILABLE_TTL_SECONDS
 
 
 class UnavailableMemory:
@@ -24,7 +24,7 @@ class UnavailableMemory:
         self._again_at = again_at
 
     @property
-    def may_be_back(self) -> bool:
+    def should_retry(self) -> bool:
         """False for a while after it took long to be found away."""
         return time.monotonic() >= self._again_at
 
@@ -56,4 +56,6 @@ async def open_or_unavailable(name: str, connect: Callable[[], Memory]) -> Memor
         return opened
     except MemoryUnavailable as problem:
         now = time.monotonic()
-        return UnavailableMemory(name, str(problem), now + AWAY_SECONDS if now - began > SLOW_SECONDS else 0.0)
+        return UnavailableMemory(
+            name, str(problem), now + UNAVAILABLE_TTL_SECONDS if now - began > SLOW_SECONDS else 0.0
+        )

@@ -62,4 +62,4 @@ async def test_one_that_could_not_be_opened_is_opened_again_after_a_while():
     slow = await open_or_unavailable("away", lambda: Away(0.05))
     quick = await open_or_unavailable("away", lambda: Away(0.0))
     assert isinstance(slow, UnavailableMemory) and isinstance(quick, UnavailableMemory)
-    assert not slow.may_be_back and quick.may_be_back
+    assert not slow.should_retry and quick.should_retry

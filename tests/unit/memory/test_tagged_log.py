@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentlab.core.errors import ConfigError, MemoryUnavailable, ToolError
 from agentlab.core.files import data_folder
 from agentlab.memory import tagged_log as _tagged_log
-from agentlab.memory.tagged_log import LONGEST, TaggedLog
+from agentlab.memory.tagged_log import MAX_ENTRY_CHARS, TaggedLog
 from support.log_writer import NOON, entry, write_entries
 
 tricky = st.text(st.sampled_from([*"a<>&;/\"'\n ", "é"]), max_size=20) | st.lists(
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_used_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(MemoryUnavailable, match="cannot be used"):
         TaggedLog(tmp_path / "file" / "short_term.txt").add(entry("x"))
     with pytest.raises(ToolError, match="too long"):
-        TaggedLog(tmp_path / "short_term.txt").add(entry("x" * (LONGEST + 1)))
+        TaggedLog(tmp_path / "short_term.txt").add(entry("x" * (MAX_ENTRY_CHARS + 1)))
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="is a file"):
         data_folder()
