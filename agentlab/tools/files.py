@@ -23,11 +23,11 @@ from agentlab.tools import tool
 
 LIMIT = 1_000_000
 """Bytes of the largest file that is read or written."""
-_DEEPEST = 32
+_MAX_DEPTH = 32
 """Folders on the way to a file: each is held open, and nobody can delete a tree that is thousands deep."""
 
 
-def _opened(session: Any) -> Path:
+def _open_workspace(session: Any) -> Path:
     files = session.has.files
     if files.workspace is not None and files.keeps:
         return Path(files.workspace)
@@ -42,7 +42,7 @@ def _neither_files_nor_folders(folder: str, names: list[str]) -> list[str]:
     return [name for name, path in paths.items() if not (path.is_dir() or path.is_file() or path.is_symlink())]
 
 
-WORKSPACE: Slot[Path] = Slot(_opened)
+WORKSPACE: Slot[Path] = Slot(_open_workspace)
 """The folder that the spec names, where that is kept; else one that goes when the session does."""
 
 
@@ -65,11 +65,11 @@ async def read_file(arguments: dict[str, Any], context: ToolContext) -> str:
             _check_regular(os.fstat(opened))
             content = file.read(LIMIT + 1)
         if len(content) > LIMIT:
-            raise _UnfitPath(f"is larger than {LIMIT:,} bytes")
+            raise _InvalidPath(f"is larger than {LIMIT:,} bytes")
         try:
             return content.decode("utf-8") or "(The file is empty.)"
         except UnicodeDecodeError as problem:
-            raise _UnfitPath(f"is not UTF-8 text (byte {problem.start})") from None
+            raise _InvalidPath(f"is not UTF-8 text (byte {problem.start})") from None
 
 
 @tool(
@@ -94,9 +94,11 @@ async def write_file(arguments: dict[str, Any], context: ToolContext) -> str:
         try:
             content = arguments["content"].encode("utf-8")
         except UnicodeEncodeError:
-            raise _UnfitPath("was not written: the content holds half a character (a lone surrogate)") from None
+            raise _InvalidPath("was not written: the content holds half a character (a lone surrogate)") from None
         if len(content) > LIMIT:
-            raise _UnfitPath(f"was not written: the content has {len(content):,} bytes, at most {LIMIT:,} are allowed")
+            raise _InvalidPath(
+                f"was not written: the content has {len(content):,} bytes, at most {LIMIT:,} are allowed"
+            )
         with _folder_of(context, file_path, make=True) as (folder, name):
             mode = 0o644
             with contextlib.suppress(FileNotFoundError):
@@ -104,7 +106,7 @@ async def write_file(arguments: dict[str, Any], context: ToolContext) -> str:
                 _check_regular(before)
                 mode = before.st_mode & 0o777
                 if not mode & stat.S_IWUSR:
-                    raise _UnfitPath("is write-protected")
+                    raise _InvalidPath("is write-protected")
             _replace(folder, name, content, mode)
     return f"Written: {file_path}"
 
@@ -122,7 +124,7 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
         raise
 
 
-class _UnfitPath(Exception):
+class _InvalidPath(Exception):
     """Why a file is not touched, to be read after its name."""
 
 
@@ -132,7 +134,7 @@ def _unfit_paths_explained(tool_name: str, file_path: str) -> Iterator[None]:
     shown = repr(file_path if len(file_path) <= 200 else f"{file_path[:200]}…")
     try:
         yield
-    except _UnfitPath as unfit:
+    except _InvalidPath as unfit:
         raise ToolError(f"{tool_name}: file_path: {shown} {unfit}") from None
     except FileNotFoundError:
         raise ToolError(f"{tool_name}: file_path: there is no file {shown} in the workspace") from None
@@ -169,22 +171,22 @@ def _parts_inside(root: Path, file_path: str) -> tuple[str, ...]:
     """The parts of the path below `root`, links resolved; refuses what lies elsewhere."""
     path = Path(file_path)
     if ".." in path.parts:
-        raise _UnfitPath("is refused: a path must not contain '..'")
+        raise _InvalidPath("is refused: a path must not contain '..'")
     resolved = Path(os.path.realpath(root / path))
     if resolved == root:
-        raise _UnfitPath("is the workspace itself, not a file")
+        raise _InvalidPath("is the workspace itself, not a file")
     if not resolved.is_relative_to(root):
-        raise _UnfitPath("is outside the workspace; use a path relative to it")
+        raise _InvalidPath("is outside the workspace; use a path relative to it")
     parts = resolved.relative_to(root).parts
-    if len(parts) > _DEEPEST:
-        raise _UnfitPath(f"lies too deep: at most {_DEEPEST} folders are allowed")
+    if len(parts) > _MAX_DEPTH:
+        raise _InvalidPath(f"lies too deep: at most {_MAX_DEPTH} folders are allowed")
     return parts
 
 
 def _check_regular(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise _UnfitPath("is a folder, not a file")
+        raise _InvalidPath("is a folder, not a file")
     if not stat.S_ISREG(status.st_mode):
-        raise _UnfitPath("is a device, a pipe or a link, not a file")
+        raise _InvalidPath("is a device, a pipe or a link, not a file")
     if status.st_size > LIMIT:
-        raise _UnfitPath(f"is larger than {LIMIT:,} bytes")
+        raise _InvalidPath(f"is larger than {LIMIT:,} bytes")

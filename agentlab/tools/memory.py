@@ -20,9 +20,9 @@ from agentlab.tools import tool
 
 NOT_REPLACED = "Memory replacement failed."
 """How the answer to an id that does not exist begins."""
-_MOST_FACTS = 3
+_MAX_FACTS = 3
 _SEPARATOR = "\n---\n"
-_LONGEST_ID = 100
+_MAX_ID_CHARS = 100
 _RULE = re.compile(r"-{3,}")
 _FIELD = re.compile(r"\|(?=\s*content\s*:)", re.IGNORECASE)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
@@ -47,7 +47,7 @@ async def fetch_memory(arguments: dict[str, Any], context: ToolContext) -> str:
         raise ToolError("fetch_memory: query: is empty; say what to look for")
 
     async def look_up() -> str:
-        facts = await context.recall(query, top_k=_MOST_FACTS)
+        facts = await context.recall(query, top_k=_MAX_FACTS)
         if not facts:
             return "No relevant facts found."
         return "Memory Fetch Results:\n\n" + _SEPARATOR.join(map(fact_entry, facts))
@@ -101,7 +101,7 @@ async def update_memory(arguments: dict[str, Any], context: ToolContext) -> str:
         fact = await context.revise(memory_id, arguments["new_content"])
         if fact is not None:
             return f"Memory replaced successfully. New ID: {one_line(fact.id)}"
-        shown = one_line(memory_id)[:_LONGEST_ID]
+        shown = one_line(memory_id)[:_MAX_ID_CHARS]
         return f"{NOT_REPLACED} The provided memory_id '{shown}' was not found. Use an ID exactly as it was listed."
 
     return await _with_memory(context, "nothing was changed", replace)

@@ -15,7 +15,7 @@ from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
 from agentlab.lab.run import open_run
-from agentlab.tools.mcp.listing import accepted
+from agentlab.tools.mcp.listing import usable_tools
 
 LONG = "a" * 40 + "!"
 RUNAWAY = r"^(a+)+$"
@@ -87,7 +87,7 @@ def test_a_listing_with_such_schemas_is_read_at_once():
         for number, schema in enumerate([{"pattern": RUNAWAY}, {"pattern": "a{99999999999}"}, {"$ref": "#"}, deep])
     ]
     began = time.process_time()
-    specs, problems = accepted("server", rows)
+    specs, problems = usable_tools("server", rows)
     assert time.process_time() - began < 2
     assert [spec.name for spec in specs] == ["t0", "t1", "t2"]
     assert len(problems) == 1 and "nested too deep" in problems[0]

@@ -36,7 +36,7 @@ from agentlab.models.keys import load_keys
 from agentlab.models.scripted import Scripted
 from agentlab.models.scripted import connect as scripted
 from agentlab.tools.mcp.config import servers_of_file
-from agentlab.tools.mcp.listing import accepted
+from agentlab.tools.mcp.listing import usable_tools
 from agentlab.wire.keys import digest
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import load_spec
@@ -195,7 +195,7 @@ def reads_tools(file: Path) -> None:
         rows = json.loads(file.read_text(errors="replace"))  # as the server's own library hands them on
     except (ValueError, RecursionError):
         return
-    accepted("s", rows if isinstance(rows, list) else [rows])
+    usable_tools("s", rows if isinstance(rows, list) else [rows])
 
 
 def reads_keys(file: Path) -> None:

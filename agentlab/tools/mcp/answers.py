@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-LONGEST = 100_000
+MAX_RESULT_CHARS = 100_000
 """Characters of a result that are kept."""
 
 
-def answer_of(result: CallToolResult) -> dict[str, Any]:
+def to_text_result(result: CallToolResult) -> dict[str, Any]:
     """A result as text: words, then structured content that the words do not give already; the rest is only named."""
     parts = [_part(block) for block in result.content]
     words = [block.text for block in result.content if block.type == "text"]
@@ -51,6 +51,6 @@ def _is_said(words: list[str], content: Any) -> bool:
 
 
 def cut(text: str) -> str:
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_RESULT_CHARS:
         return text
-    return f"{text[:LONGEST]}\n(cut: the result has {len(text):,} characters, the first {LONGEST:,} are shown)"
+    return f"{text[:MAX_RESULT_CHARS]}\n(cut: the result has {len(text):,} characters, the first {MAX_RESULT_CHARS:,} are shown)"

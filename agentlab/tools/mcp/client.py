@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import ToolError, needs
 from agentlab.tools.mcp import launch
-from agentlab.tools.mcp.answers import answer_of, cut
-from agentlab.tools.mcp.config import ServerConfig, expanded
-from agentlab.tools.mcp.listing import MOST, plain
+from agentlab.tools.mcp.answers import cut, to_text_result
+from agentlab.tools.mcp.config import ServerConfig, expand_variables
+from agentlab.tools.mcp.listing import MAX_TOOLS, plain
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Rows = list[dict[str, Any]]
 """A listing: name, description and schema of each tool."""
-MOST_SAID = 20
+MAX_PROGRESS_MESSAGES = 20
 """Messages on the way to an answer that are kept."""
 _LISTENING = 2.0
 """Seconds in which a server has to say that it will tell of changes."""
 _LOG = 1_000_000
 """Bytes of a log file: past them nothing is written, and the next start begins it anew."""
-MOST_MEMORY = 4 * 2**30
+MAX_MEMORY_BYTES = 4 * 2**30
 """Bytes that a process may take."""
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 """What a process learns of our environment beside the little that the SDK hands on; keys are not its business."""
@@ -70,18 +70,18 @@ class McpServer:
         return self._connection is not None and self._connection.differs_from(kept)
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], tell: Callable[[str], None] = lambda line: None
+        self, tool: str, arguments: dict[str, Any], on_progress: Callable[[str], None] = lambda line: None
     ) -> dict[str, Any]:
         """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not.
 
-        What it says on the way goes to `tell` at once; its first words and its last are under `progress`, too.
+        What it says on the way goes to `on_progress` at once; its first words and its last are under `progress`, too.
         """
         said: list[str] = []
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
-            tell(line)
-            said[MOST_SAID - 1 :] = [line]
+            on_progress(line)
+            said[MAX_PROGRESS_MESSAGES - 1 :] = [line]
 
         async with self._asking(tool) as connection:
             answer = await connection.call(tool, arguments, hear)
@@ -107,13 +107,13 @@ class McpServer:
                     yield connection
                 return
             except TimeoutError:
-                connection.give_up()
+                connection.retire()
                 problem = f"{server} did not answer within {self._seconds:g} seconds"
             except MCPError as error:
                 problem = f"{server} failed: {plain(error.message, 300)}"
                 # The latter is how a server over HTTP says that it was started anew.
                 if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
-                    connection.give_up()
+                    connection.retire()
                     problem = f"{server} ended before it answered; it is started again for the next call"
             except Exception as failure:
                 log.debug("%s: %s", self.name, what, exc_info=True)
@@ -121,7 +121,7 @@ class McpServer:
         raise ToolError(f"{what}: {problem}")
 
     async def _connected(self) -> _Connection:
-        if self._connection is None or self._connection.is_over:
+        if self._connection is None or self._connection.is_closed:
             with needs("MCP servers", "mcp"):
                 import mcp  # noqa: F401
             if self._connection is not None:
@@ -152,10 +152,10 @@ class _Connection:
         self._from_process: Any = None
         """The stream of what a process writes."""
         # A context of its own, because it outlives the call of the conversation that happened to start it.
-        self.task = asyncio.create_task(self._live(config, seconds, log_file), context=contextvars.Context())
+        self.task = asyncio.create_task(self._run(config, seconds, log_file), context=contextvars.Context())
 
     @property
-    def is_over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the next call needs another: this one was given up, or its process has closed its output."""
         closed = self._from_process is not None and not self._from_process.statistics().open_send_streams
         return self._is_given_up or self.task.done() or closed
@@ -170,7 +170,7 @@ class _Connection:
             if self._is_given_up and not self._calls:
                 self.end()
 
-    def give_up(self) -> None:
+    def retire(self) -> None:
         """Take no more calls; those of other conversations may still be answered, within their own time."""
         self._is_given_up = True
 
@@ -185,7 +185,7 @@ class _Connection:
         from mcp_types import INVALID_PARAMS
 
         try:
-            return answer_of(await self.client.result().call_tool(tool, arguments, progress_callback=hear))
+            return to_text_result(await self.client.result().call_tool(tool, arguments, progress_callback=hear))
         except MCPError as error:
             if error.code != INVALID_PARAMS:
                 raise
@@ -200,12 +200,12 @@ class _Connection:
     def differs_from(self, kept: Rows | None) -> bool:
         return self._has_news or self._rows not in (None, kept)
 
-    async def _hear(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         from mcp_types import ToolListChangedNotification
 
         self._has_news |= isinstance(message, ToolListChangedNotification)
 
-    async def _live(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
+    async def _run(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
         from mcp import Client
 
         # Its words about a broken server would be tracebacks on our standard error; ours stand in the ToolError.
@@ -219,7 +219,7 @@ class _Connection:
                     transport = _http(config, seconds, statuses) if config.url else _process(config, log_file)
                     streams = await stack.enter_async_context(transport)
                     self._from_process = None if config.url else streams[0]
-                    client = Client(contextlib.nullcontext(streams), cache=None, message_handler=self._hear)
+                    client = Client(contextlib.nullcontext(streams), cache=None, message_handler=self._on_message)
                     await stack.enter_async_context(client)
                     # Servers until 2025-11-25 tell of a changed list unasked, later ones whoever listens.
                     with contextlib.suppress(Exception):
@@ -246,12 +246,12 @@ async def _process(config: ServerConfig, log_file: Path) -> AsyncIterator[tuple[
     handed_on = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     assert config.command is not None, "this is how a server with a command is reached"
     command = str(config.folder / config.command) if os.sep in config.command else config.command
-    env = handed_on | {name: expanded(value, name) for name, value in config.env.items()}
+    env = handed_on | {name: expand_variables(value, name) for name, value in config.env.items()}
     if shutil.which(command, path=env.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
     described = StdioServerParameters(
         command=sys.executable,
-        args=["-P", "-S", launch.__file__, str(MOST_MEMORY), command, *config.args],
+        args=["-P", "-S", launch.__file__, str(MAX_MEMORY_BYTES), command, *config.args],
         env=env,
         cwd=config.folder,
     )
@@ -287,7 +287,7 @@ async def _http(config: ServerConfig, seconds: float, statuses: list[int]) -> As
     async def remember(response: httpx2.Response) -> None:
         statuses.append(response.status_code)
 
-    headers = {name: expanded(value, name) for name, value in config.headers.items()}
+    headers = {name: expand_variables(value, name) for name, value in config.headers.items()}
     # Calls are limited one by one; the stream that tells of changes may be silent for as long as it likes.
     patience = httpx2.Timeout(seconds + 1.0, read=None)
     async with (
@@ -301,10 +301,12 @@ async def _listed_by(client: Client) -> Rows:
     """The tools of a server as it lists them; of more than `MOST` one too many, so that it can be told."""
     page = await client.list_tools()
     tools = page.tools
-    while page.next_cursor is not None and len(tools) <= MOST:
+    while page.next_cursor is not None and len(tools) <= MAX_TOOLS:
         page = await client.list_tools(cursor=page.next_cursor)
         tools += page.tools
-    return [{"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in tools[: MOST + 1]]
+    return [
+        {"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in tools[: MAX_TOOLS + 1]
+    ]
 
 
 def _reason(failure: BaseException, ended: str, statuses: list[int]) -> str:

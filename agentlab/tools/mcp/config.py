@@ -124,7 +124,7 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
     return config, problems
 
 
-def expanded(value: str, name: str) -> str:
+def expand_variables(value: str, name: str) -> str:
     """`value` with the variables it names, registered so that no recording keeps it if it is a secret."""
     missing = [variable for variable in _VARIABLE.findall(value) if variable not in os.environ]
     if missing:

@@ -37,7 +37,7 @@ from agentlab.core.protocols import Tool, ToolContext
 from agentlab.tools import Work
 from agentlab.tools.mcp.client import McpServer
 from agentlab.tools.mcp.config import ServerConfig, read_object_file, servers_of_file, servers_of_folder
-from agentlab.tools.mcp.listing import FoundTool, accepted, named_apart
+from agentlab.tools.mcp.listing import FoundTool, usable_tools, with_unique_names
 from agentlab.tools.mcp.scripts import load_scripts
 from agentlab.wire.keys import digest
 
@@ -67,7 +67,7 @@ class ToolManager:
         self.problems: list[str] = []
         self._servers = servers
         self._scripts = scripts
-        self._kept = _KeptListings(kept)
+        self._kept = _ListingCache(kept)
         self._reserved = reserved
         self._live = live
         self._listed: dict[str, Sequence[ToolSpec]] = {}
@@ -135,7 +135,7 @@ class ToolManager:
             for server in self._servers
             for spec in self._listed[server.name]
         ]
-        named, renamed = named_apart(self._scripts, of_servers, self._reserved)
+        named, renamed = with_unique_names(self._scripts, of_servers, self._reserved)
         self.tools = tuple(named)
         return renamed
 
@@ -170,10 +170,10 @@ class ToolManager:
             except ToolError as problem:
                 if kept is None:
                     return (), [str(problem)]
-                return accepted(server.name, kept)[0], [f"{problem}; its tools are those it listed before"]
+                return usable_tools(server.name, kept)[0], [f"{problem}; its tools are those it listed before"]
         else:
             rows = kept
-        specs, notes = await asyncio.to_thread(accepted, server.name, rows)
+        specs, notes = await asyncio.to_thread(usable_tools, server.name, rows)
         return specs, [*notes, *([] if specs else [f"{server.name}: it offers no tool that can be used"]), *problems]
 
     def _tell_of_change(self, server: McpServer) -> None:
@@ -205,7 +205,7 @@ class ToolManager:
         return run
 
 
-class _KeptListings:
+class _ListingCache:
     """What servers listed, in a file beside their configuration, each as long as its entry there stays as it was."""
 
     def __init__(self, file: Path) -> None:
@@ -219,11 +219,11 @@ class _KeptListings:
 
     def rows(self, config: ServerConfig) -> list[dict[str, Any]] | None:
         kept = self._servers.get(config.name)
-        return list(kept["tools"]) if kept is not None and kept["config"] == _mark(config) else None
+        return list(kept["tools"]) if kept is not None and kept["config"] == _config_hash(config) else None
 
     def keep(self, config: ServerConfig, rows: list[dict[str, Any]]) -> list[str]:
         """Write a listing down; returns what went wrong, in a line."""
-        self._servers[config.name] = {"config": _mark(config), "tools": rows}
+        self._servers[config.name] = {"config": _config_hash(config), "tools": rows}
         try:
             write_atomically(self.file, json.dumps({"format": FORMAT, "servers": self._servers}, indent=1) + "\n")
         except OSError as failure:
@@ -232,7 +232,7 @@ class _KeptListings:
         return []
 
 
-def _mark(config: ServerConfig) -> str:
+def _config_hash(config: ServerConfig) -> str:
     """Of the entry as it is written: what its variables hold may differ from machine to machine."""
     entry = [config.command or "", list(config.args), config.env, config.url or "", config.headers]
     return digest(entry)[:12]

@@ -23,7 +23,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
-MOST = 128
+MAX_TOOLS = 128
 """Tools of a folder that count, as many as OpenAI takes in a request."""
 
 
@@ -39,7 +39,7 @@ class _Unfit(Exception):
     """Why a tool is left out, to be read after its name."""
 
 
-def accepted(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
+def usable_tools(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     """The tools of a listing that can be used, in its order, and a line for each that cannot, or not as it stands."""
     specs: dict[str, ToolSpec] = {}
     problems = []
@@ -86,10 +86,10 @@ def plain(text: str, longest: int | None = None) -> str:
     return kept if longest is None or len(kept) <= longest else f"{kept[: longest - 1]}…"
 
 
-def named_apart(
+def with_unique_names(
     scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
 ) -> tuple[list[FoundTool], list[str]]:
-    """The first `MOST` tools, each name once, and a line for each that gets its source in front, and if there are more.
+    """The first `MAX_TOOLS` tools, each name once, and a line for each that gets its source in front, and if there are more.
 
     `reserved`: the names of the agent's own.
     """
@@ -108,9 +108,9 @@ def named_apart(
             problems.append(f"{tool.source}: {own}: {owners[own]} has a tool of that name; it is called {name} here")
         owners[name] = tool.source
         named.append(replace(tool, spec=structs.replace(tool.spec, name=name)))
-    if len(named) > MOST:
-        problems.append(f"only the first {MOST} tools count; take out servers or scripts that are not needed")
-    return named[:MOST], problems
+    if len(named) > MAX_TOOLS:
+        problems.append(f"only the first {MAX_TOOLS} tools count; take out servers or scripts that are not needed")
+    return named[:MAX_TOOLS], problems
 
 
 def describe(tools: Sequence[FoundTool]) -> str:

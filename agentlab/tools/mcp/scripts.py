@@ -28,7 +28,7 @@ from agentlab.core.errors import AgentlabError, ConfigError, ToolError
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import FunctionTool, Work
 from agentlab.tools.mcp.answers import cut
-from agentlab.tools.mcp.listing import FoundTool, accepted
+from agentlab.tools.mcp.listing import FoundTool, usable_tools
 
 
 def load_scripts(folder: Path, seconds: float) -> tuple[list[FoundTool], list[str]]:
@@ -71,7 +71,7 @@ def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, 
     if not callable(execute) or parameters is None:
         raise ConfigError(f"{file}: a tool has PARAMETERS and execute(arguments), or the decorator @tool")
     row = {"name": said("name", file.stem), "description": said("description", ""), "inputSchema": parameters}
-    specs, problems = accepted(file.stem, [row])
+    specs, problems = usable_tools(file.stem, [row])
     if not specs:
         raise ConfigError(f"{file}: {problems[0]}")
     return FoundTool(specs[0], _within(seconds, specs[0].name, execute), source=file.stem), problems

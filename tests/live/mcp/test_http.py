@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentlab.tools.mcp.answers import LONGEST
+from agentlab.tools.mcp.answers import MAX_RESULT_CHARS
 from support.mcp_servers import ALL, names, server_of
 from support.tool_sessions import call, session_with
 
@@ -24,7 +24,7 @@ async def test_a_remote_server_is_listed_called_and_found_again(opened, over_htt
     assert await call(session, "add", a=2, b=3) == "5"
     assert await call(session, "steps", number=2) == "done"
     assert await call(session, "fail", why="no luck") == "Error: Error executing tool fail: no luck"
-    assert len(await call(session, "long", characters=LONGEST)) == LONGEST
+    assert len(await call(session, "long", characters=MAX_RESULT_CHARS)) == MAX_RESULT_CHARS
     sessions = [session_with(*manager.tools) for _ in range(10)]
     assert len(set(await asyncio.gather(*(call(s, "echo", text=str(n)) for n, s in enumerate(sessions))))) == 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.events import Fetch
-from agentlab.tools.mcp.listing import MOST
+from agentlab.tools.mcp.listing import MAX_TOOLS
 from support.mcp_servers import liar, names
 from support.tool_sessions import call, session_with
 
@@ -21,7 +21,7 @@ async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
 @pytest.mark.parametrize("mode", ["ten thousand", "endless"])
 async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
-    assert len(manager.tools) == MOST
+    assert len(manager.tools) == MAX_TOOLS
     assert manager.problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
     assert await call(session_with(*manager.tools), names(manager)[0]) == ""
     again = await opened({"liar": liar(mode)})

@@ -13,7 +13,7 @@ import pytest
 
 from agentlab.core.events import ToolRun
 from agentlab.tools.manual import instruction_of
-from agentlab.tools.mcp.answers import LONGEST
+from agentlab.tools.mcp.answers import MAX_RESULT_CHARS
 from agentlab.tools.mcp.listing import describe
 from support.mcp_servers import ALL, OURS, SERVER, names
 from support.tool_sessions import call, session_with
@@ -47,9 +47,9 @@ async def test_results_of_every_kind_become_text(ours):
         '(file:///b.bin, of unknown type, 30 bytes, not shown)\n{"answer": 42}'
     )
     assert (await call(session, "picture")).startswith("(image, image/png, ")
-    assert await call(session, "long", characters=LONGEST) == "x" * LONGEST
+    assert await call(session, "long", characters=MAX_RESULT_CHARS) == "x" * MAX_RESULT_CHARS
     cut = await call(session, "long", characters=150_000)
-    assert cut == "x" * LONGEST + "\n(cut: the result has 150,000 characters, the first 100,000 are shown)"
+    assert cut == "x" * MAX_RESULT_CHARS + "\n(cut: the result has 150,000 characters, the first 100,000 are shown)"
     assert await call(session, "fail", why="no luck") == "Error: Error executing tool fail: no luck"
     assert await call(session, "add", a="two", b=3) == "Error: add: a: 'two' is not of type 'integer'"
     errors = [event.error for event in session.trace.events if isinstance(event, ToolRun) and event.error]

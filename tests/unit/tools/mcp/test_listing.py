@@ -9,12 +9,12 @@ import pytest
 from agentlab.core.errors import ToolError
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import check_arguments
-from agentlab.tools.mcp.listing import MOST, FoundTool, accepted, named_apart
+from agentlab.tools.mcp.listing import MAX_TOOLS, FoundTool, usable_tools, with_unique_names
 from support.mcp_server import LIARS
 
 
 def test_what_cannot_be_used_is_left_out():
-    specs, problems = accepted("s", [row for row in LIARS.values() if isinstance(row, dict)])
+    specs, problems = usable_tools("s", [row for row in LIARS.values() if isinstance(row, dict)])
     assert [spec.name for spec in specs] == ["good", "numbered", "long"]
     assert [spec.description[:5] for spec in specs] == ["Fine.", "7", "[31mw"]
     assert len(specs[2].description) == len("[31m") + 5_000
@@ -27,8 +27,8 @@ def test_what_cannot_be_used_is_left_out():
         "s: tool 8 is left out: it has no name that can be used",
     )
     rows = [{"name": s.name, "description": s.description, "inputSchema": s.parameters} for s in specs]
-    assert accepted("s", rows) == (specs, ()), "what was accepted once is as it stands"
-    assert accepted("s", [None]) == ((), ("s: tool 1 is left out: it has no name that can be used",))
+    assert usable_tools("s", rows) == (specs, ()), "what was accepted once is as it stands"
+    assert usable_tools("s", [None]) == ((), ("s: tool 1 is left out: it has no name that can be used",))
 
 
 def deep() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def deep() -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_schema_is_refused_if_it_is_none_or_too_much(schema, reason):
-    assert accepted("s", [{"name": "t", "inputSchema": schema}]) == ((), (f"s: t: is left out: {reason}",))
+    assert usable_tools("s", [{"name": "t", "inputSchema": schema}]) == ((), (f"s: t: is left out: {reason}",))
 
 
 def test_a_schema_may_be_in_another_dialect_refer_to_itself_and_lack_a_type():
@@ -63,7 +63,7 @@ def test_a_schema_may_be_in_another_dialect_refer_to_itself_and_lack_a_type():
         "properties": {"root": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"type": "object", "properties": {"inner": {"items": {"$ref": "#/$defs/Node"}}}}},
     }
-    (spec,), problems = accepted("s", [{"name": "t", "inputSchema": tree}])
+    (spec,), problems = usable_tools("s", [{"name": "t", "inputSchema": tree}])
     assert problems == () and "$schema" not in spec.parameters and spec.parameters["type"] == "object"
     check_arguments(spec, {"root": {"inner": [{"inner": [{}]}]}})
     with pytest.raises(ToolError, match="root: 5 is not of type 'object'"):
@@ -81,7 +81,7 @@ def found(source: str, name: str, description: str = "") -> FoundTool:
 def test_a_name_that_is_taken_gets_its_source_in_front():
     scripts = [found("built", "good"), found("own", "ask")]
     of_servers = [found("near", "good"), found("a", "both"), found("b", "both"), found("b", "alone")]
-    tools, problems = named_apart(scripts, of_servers, ["ask"])
+    tools, problems = with_unique_names(scripts, of_servers, ["ask"])
     assert [tool.spec.name for tool in tools] == ["good", "own_ask", "near_good", "a_both", "b_both", "alone"]
     assert problems == [
         "own: ask: the agent has a tool of that name; it is called own_ask here",
@@ -93,8 +93,8 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
 
 def test_the_first_tools_count_those_of_scripts_before_those_of_servers():
     scripts = [found("own", f"script_{number}") for number in range(8)]
-    of_servers = [found("far", f"tool_{number}") for number in range(MOST)]
-    assert named_apart([], of_servers, []) == (of_servers, [])
-    tools, problems = named_apart(scripts, of_servers, [])
+    of_servers = [found("far", f"tool_{number}") for number in range(MAX_TOOLS)]
+    assert with_unique_names([], of_servers, []) == (of_servers, [])
+    tools, problems = with_unique_names(scripts, of_servers, [])
     assert tools == [*scripts, *of_servers[:120]]
     assert problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
