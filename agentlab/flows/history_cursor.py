@@ -16,7 +16,7 @@ class HistoryCursor:
     history_version: int
     position: int = 0
 
-    def catch_up(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
+    def read_new_messages(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
         """Whether the session has forgotten what was said before; what was stored without the flow since it looked."""
         begins_anew = self.history_version != session.history.history_version
         if begins_anew:
@@ -25,7 +25,7 @@ class HistoryCursor:
         unseen, self.position = stored[self.position :], len(stored)
         return begins_anew, unseen
 
-    def save_known(self, session: Session, role: str, text: str, speaker: str | None = None) -> None:
+    def save_own_message(self, session: Session, role: str, text: str, speaker: str | None = None) -> None:
         """Store a message that the flow knows already."""
         session.save_message(role, text, speaker=speaker)
         self.position += 1

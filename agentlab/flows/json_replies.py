@@ -9,8 +9,8 @@ from pydantic_core import from_json
 
 from agentlab.core.strict_json import LENIENT, check_depth
 
-LONGEST_REPLY = 100_000
-MOST_BRACES = 100
+MAX_REPLY_CHARS = 100_000
+MAX_BRACES = 100
 """Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
 
 
@@ -20,11 +20,11 @@ def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
     None without one in its first braces, and where two say different things of `key`: one of them is a quotation, and
     nobody can tell which.
     """
-    text = text[:LONGEST_REPLY]
+    text = text[:MAX_REPLY_CHARS]
     first: dict[str, Any] | None = None
     keyed: list[dict[str, Any]] = []
     at = text.find("{")
-    for _ in range(MOST_BRACES):
+    for _ in range(MAX_BRACES):
         if at < 0:
             break
         try:

@@ -25,11 +25,11 @@ def refuse_call(session: Session, call: ToolCall) -> str:
     return NOT_OFFERED
 
 
-def answer_to(call: ToolCall, text: str) -> Message:
+def tool_result_message(call: ToolCall, text: str) -> Message:
     """The message that answers a call which did not run, or whose result is at hand."""
     return Message(role="tool", text=text, tool_call_id=call.id, name=call.name)
 
 
-def cut(result: str, most: int) -> str:
+def truncate(result: str, most: int) -> str:
     """A tool's result, of which no more than `most` characters fill the prompts to come."""
     return result if len(result) <= most else f"{result[:most]} ... (cut, {len(result) - most} characters more)"

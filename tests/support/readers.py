@@ -98,7 +98,7 @@ def readers(folder: Path) -> dict[str, Reader]:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    kept_state.keep(folder, COORDINATOR, STORED)
+    kept_state.save(folder, COORDINATOR, STORED)
     rules, recorded = _played(folder)
     return {
         **_of_sets(folder, rules),
@@ -114,7 +114,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         "memory in text": (folder / "memory.txt", reads_memory),
         "what a coordinator kept": (
             folder / kept_state.FILE,
-            lambda f: kept_state.take_up(f.parent, COORDINATOR, STORED),
+            lambda f: kept_state.restore(f.parent, COORDINATOR, STORED),
         ),
         "spec": (folder / "spec.yaml", lambda f: load_spec(f, {})),
         "prices": (folder / "prices.yaml", load_prices),

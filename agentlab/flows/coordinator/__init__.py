@@ -8,7 +8,7 @@ from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.core.slot import Slot
 from agentlab.flows.coordinator.episodes import PROMPTS
-from agentlab.flows.coordinator.kept_state import keep, take_up
+from agentlab.flows.coordinator.kept_state import restore, save
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.history_cursor import CURSOR
@@ -26,13 +26,13 @@ COORDINATOR: Slot[LLMCoordinator] = Slot(lambda session: LLMCoordinator(session.
 async def respond(turn: UserTurn, session: Session) -> Reply:
     coordinator, cursor = session.state(COORDINATOR), session.state(CURSOR)
     history, folder = coordinator.history, session.has.files.folder
-    begins_anew, unseen = cursor.catch_up(session)
+    begins_anew, unseen = cursor.read_new_messages(session)
     if begins_anew:
         history.clear()
         coordinator.episodes.reset()
     elif folder is not None and cursor.position == len(unseen):
         # The first turn of a session: nothing of what is stored was seen before.
-        unseen = () if take_up(folder, coordinator, unseen) else unseen
+        unseen = () if restore(folder, coordinator, unseen) else unseen
     for message in unseen:
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
@@ -40,19 +40,19 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     if wanted is not None and not session.has.has_dataset_tools:
         tools = tuple(tool for tool in tools if tool.name in wanted)
     text = ""
-    cursor.save_known(session, "user", turn.text, speaker=turn.speaker_name)
+    cursor.save_own_message(session, "user", turn.text, speaker=turn.speaker_name)
     try:
         reply = coordinator.run(turn.text, session, tools)
-        text = await coordinator.episodes.beside(reply, turn.text, session)
+        text = await coordinator.episodes.with_memory_search(reply, turn.text, session)
     finally:
         # An interrupted reply is part of the conversation as far as it came.
-        text = text or history.newest_reply()
+        text = text or history.last_reply()
         if text:
-            cursor.save_known(session, "agent", text, speaker=history.agent)
+            cursor.save_own_message(session, "agent", text, speaker=history.agent)
         if folder is not None:
             session.background(_keep(folder, coordinator, session), "keep the coordinator's state")
     return Reply(text=text)
 
 
 async def _keep(folder: Path, coordinator: LLMCoordinator, session: Session) -> None:
-    keep(folder, coordinator, session.load_conversation())
+    save(folder, coordinator, session.load_conversation())

@@ -7,7 +7,7 @@
     history.trim_to_limit(max_tokens=8000, chunk_size=1000)
 
 It is valid at every moment in the sense that providers check: a result follows the call it answers, and each call has
-one result once `answer_open_calls` was called. What a provider calls the agent is the business of its adapter.
+one result once `close_open_calls` was called. What a provider calls the agent is the business of its adapter.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ChatHistory:
             with_result.add(message.tool_call_id)
         return ()
 
-    def answer_open_calls(self, result: str) -> None:
+    def close_open_calls(self, result: str) -> None:
         """Give every open call `result`, so that the next turn finds a history it can use."""
         for call in self.open_calls():
             self.add_message("tool", result, name=call.name, tool_call_id=call.id)
@@ -84,7 +84,7 @@ class ChatHistory:
     def get_history(self) -> tuple[Message, ...]:
         return tuple(self._messages)
 
-    def newest_reply(self) -> str:
+    def last_reply(self) -> str:
         """The last words of the agent since the user spoke; "" where it has said nothing."""
         for message in reversed(self._messages):
             if message.role == "user":

@@ -21,7 +21,7 @@ from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
 from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.flows.coordinator.gate import tells_something
+from agentlab.flows.coordinator.gate import states_a_fact
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.text_files import read_texts
@@ -30,7 +30,7 @@ from agentlab.session.session import Session
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 EPISODE_MARK = " | user: "
 """By which an episode is told from a fact."""
-MOST_NEAR = 6
+MAX_CANDIDATES = 6
 """Memories that are looked at for an older version of a fact."""
 GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
 FACTS_SCHEMA = {
@@ -45,7 +45,7 @@ class Episodes:
     """The coordinator's memory in one conversation."""
 
     settings: CoordinatorSettings
-    _found: dict[str, Fact] | None = None
+    _prefetched: dict[str, Fact] | None = None
     """What the last search in the background has brought; None before the first."""
     loose: list[str] = field(default_factory=list)
     """Episodes that no fact was drawn from yet."""
@@ -54,8 +54,8 @@ class Episodes:
         """The facts nearest to the prompt, on one line."""
         facts: Sequence[Fact]
         most = self.settings.memory_facts
-        if self._found is not None or self.settings.memory_read == "stream":
-            found = (self._found or {}).values()
+        if self._prefetched is not None or self.settings.memory_read == "stream":
+            found = (self._prefetched or {}).values()
             facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[:most]
             session.decide("memories", "found before", f"{len(facts)} facts")
         else:
@@ -67,7 +67,7 @@ class Episodes:
         # One line without brackets: a memory cannot end the context and go on as if it were the user.
         return "; ".join(" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
 
-    async def beside(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
+    async def with_memory_search(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
         """The reply; with `memory_read: stream` memories are searched meanwhile, for the prompt after this one.
 
         The two are joined at the end of the turn, so that what a prompt holds is not a matter of speed.
@@ -98,14 +98,14 @@ class Episodes:
 
     def reset(self) -> None:
         """Forget what was fetched for a conversation that is over; what is stored stays."""
-        self._found = None
+        self._prefetched = None
 
     async def _search_memories(self, texts: Sequence[str], session: Session) -> None:
         found: dict[str, Fact] = {}
         for text in texts:
             for fact in await session.recall(text, top_k=self.settings.memory_facts) if text else ():
                 found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
-        self._found = found
+        self._prefetched = found
 
     async def _store_episode(self, prompt: str, reply: str, session: Session) -> None:
         if not await self._is_worth_keeping(prompt, reply, session):
@@ -122,7 +122,7 @@ class Episodes:
         if self.settings.gate == "all":
             return True
         if self.settings.gate == "words":
-            kept = tells_something(prompt)
+            kept = states_a_fact(prompt)
             return bool(session.decide("keep turn", kept, "" if kept else "it only asks, or is courtesy"))
         exchange = f"user: {prompt}\n{self.settings.agent}: {reply}"
         asked = session.prompt("gate", exchange=exchange)
@@ -136,7 +136,9 @@ class Episodes:
         for text in facts if isinstance(facts, list) else ():
             if not isinstance(text, str) or not text.strip():
                 continue
-            near = await session.recall(text, top_k=MOST_NEAR, min_score=self.settings.merge_at, phase="consolidate")
+            near = await session.recall(
+                text, top_k=MAX_CANDIDATES, min_score=self.settings.merge_at, phase="consolidate"
+            )
             # The episode that a fact was drawn from is nearer than any older fact.
             older = [fact for fact in near if EPISODE_MARK not in fact.text]
             if older:

@@ -31,7 +31,7 @@ class KeptState(Struct):
     """Episodes that no fact was drawn from yet."""
 
 
-def keep(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> None:
+def save(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> None:
     """Write it down; `stored` is the conversation that the history belongs to."""
     kept = KeptState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.loose)
     try:
@@ -40,7 +40,7 @@ def keep(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -
         log.warning("%s cannot be written: %s", folder / FILE, problem.strerror or problem)
 
 
-def take_up(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> bool:
+def restore(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> bool:
     """Go on from what was kept; False where the history is not that of the conversation, or cannot be read."""
     try:
         kept = from_json(KeptState, parse_json(read_bytes(folder / FILE, follow_links=False)))

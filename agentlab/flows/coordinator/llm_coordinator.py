@@ -25,7 +25,7 @@ from agentlab.flows.coordinator.chat_history import ChatHistory
 from agentlab.flows.coordinator.episodes import Episodes
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.text_files import read_file
-from agentlab.flows.tool_calls import answer_to, cut, refuse_call
+from agentlab.flows.tool_calls import refuse_call, tool_result_message, truncate
 from agentlab.session.session import Session
 
 INTERRUPTED = "Error: interrupted; if the tool had begun, it may have taken effect."
@@ -62,10 +62,10 @@ class LLMCoordinator:
         try:
             reply = await self._answer(Message(role="system", text=instruction), session, tools)
         except asyncio.CancelledError:
-            self.history.answer_open_calls(INTERRUPTED)
+            self.history.close_open_calls(INTERRUPTED)
             raise
         finally:
-            self.history.answer_open_calls(BROKEN_OFF)
+            self.history.close_open_calls(BROKEN_OFF)
         self.episodes.after_turn(prompt, reply, session)
         return reply
 
@@ -84,7 +84,7 @@ class LLMCoordinator:
             message = await self._complete(system, session, tools)
             reply = message.text or reply
             if message.text or message.tool_calls:
-                calls = _distinct(message.tool_calls, session)
+                calls = _with_unique_ids(message.tool_calls, session)
                 self.history.add_message(self.history.agent, message.text, tool_calls=calls, extra=message.extra)
             if not message.tool_calls:
                 return reply
@@ -114,7 +114,7 @@ class LLMCoordinator:
                     raise
                 return await ask()
         except asyncio.CancelledError:
-            if said := _said_before_the_stop(session):
+            if said := _partial_reply(session):
                 self.history.add_message(self.history.agent, said)
             raise
 
@@ -128,7 +128,7 @@ class LLMCoordinator:
         async def run(call: ToolCall) -> None:
             if call.name in session.tools and call.name not in {tool.name for tool in tools}:
                 # Some models call what they remember from earlier turns, or make up.
-                results[call.id] = answer_to(call, refuse_call(session, call))
+                results[call.id] = tool_result_message(call, refuse_call(session, call))
             else:
                 results[call.id] = await session.call_tool(call)
 
@@ -142,7 +142,7 @@ class LLMCoordinator:
             finally:
                 for call in calls:
                     if call.id in results:
-                        result = cut(results[call.id].text, longest)
+                        result = truncate(results[call.id].text, longest)
                         self.history.add_message("tool", result, name=call.name, tool_call_id=call.id)
 
     def _trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
@@ -155,7 +155,7 @@ class LLMCoordinator:
         return gone > 0
 
 
-def _said_before_the_stop(session: Session) -> str:
+def _partial_reply(session: Session) -> str:
     # A read of memory beside the call may have begun after it.
     calls = [event for event in session.turn_events() if isinstance(event, ModelCall)]
     if not calls or calls[-1].completion is None or calls[-1].error != "interrupted":
@@ -163,7 +163,7 @@ def _said_before_the_stop(session: Session) -> str:
     return calls[-1].completion.message.text
 
 
-def _distinct(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ...]:
+def _with_unique_ids(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ...]:
     """The calls with an id each: some servers give none, or the same to two, and results could not be told apart."""
     if len({call.id for call in calls}) == len(calls) and all(call.id for call in calls):
         return tuple(calls)

@@ -23,13 +23,13 @@ from annotated_types import Ge, Gt, Le
 from agentlab.core.messages import Reply, ToolCall, UserTurn
 from agentlab.core.names import AFTER_RESPONSE
 from agentlab.core.schemas import strict_object_schema
-from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes
-from agentlab.flows.ego.commands import Operation, commanded
+from agentlab.flows.ego.asking import UNPARSED_KEY, ask_for_object, cut_to_bytes
+from agentlab.flows.ego.commands import Operation, parse_command
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.ego.own_tools import NOTED, NOTHING_LEARNED, memory_maintenance, reflect, reflection
+from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
-from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepTaken, execute_react, notify_of_run
-from agentlab.flows.ego.tool_choice import offered_tools
+from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepResult, execute_react, notify_of_run
+from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
@@ -38,7 +38,7 @@ from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
 
-BUBBLE = strict_object_schema({"chat": {"type": "string"}, "canvas": {"type": "string"}})
+REPLY_SCHEMA = strict_object_schema({"chat": {"type": "string"}, "canvas": {"type": "string"}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,11 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     memory, cursor = session.state(MEMORY), session.state(CURSOR)
     memory.catch_up(session)
     text = turn.text
-    cursor.save_known(session, "user", text, speaker=turn.speaker_name)
-    operation = commanded(text)
-    chat, canvas = await (_answer(text, session) if operation is None else _obey(operation, text, session))
+    cursor.save_own_message(session, "user", text, speaker=turn.speaker_name)
+    operation = parse_command(text)
+    chat, canvas = await (
+        _answer(text, session) if operation is None else _run_memory_command(operation, text, session)
+    )
     whole = "\n\n".join(part for part in (chat, canvas) if part)
     memory.note(session, "ego", "response", whole)
     session.notify("assistantResponse", chat, title="response", canvas=canvas)
@@ -96,9 +98,9 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     # What was just done on command is not done again.
     own = [reflection] if settings.reflection and operation != "analysis" else []
     own += [memory_maintenance] if tidy and operation != "maintenance" else []
-    session.background(_afterwards(session, own), "after response")
+    session.background(_after_reply(session, own), "after response")
     citations = cite(whole, session.turn_passages())
-    cursor.save_known(session, "agent", whole)
+    cursor.save_own_message(session, "agent", whole)
     return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
 
 
@@ -110,7 +112,7 @@ async def _answer(text: str, session: Session) -> tuple[str, str]:
         with session.step("retrieve_memories"):
             memories = await memory.relevant(session, text) or "(none)"
         wanted = f"{text}\n{memories}"
-        tools = offered_tools(session, wanted)
+        tools = select_tools(session, wanted)
         message = session.prompt(
             "enriched_message",
             query=text,
@@ -119,11 +121,11 @@ async def _answer(text: str, session: Session) -> tuple[str, str]:
             tools=", ".join(tool.spec.name for tool in tools) or "none",
         )
         session.notify("debugResponse", message[:500], title="enriched message")
-    execution = await _carry_out(message, wanted, session)
-    return await _handle_bubble(text, memories, _result_of(execution), session)
+    execution = await _run_attempts(message, wanted, session)
+    return await _write_reply(text, memories, _result_of(execution), session)
 
 
-async def _obey(operation: Operation, text: str, session: Session) -> tuple[str, str]:
+async def _run_memory_command(operation: Operation, text: str, session: Session) -> tuple[str, str]:
     """Chat and canvas of a command to the memory: what the operation says was done, in its own words."""
     with session.step("process_message"):
         session.state(MEMORY).note(session, "ego", "user", text)
@@ -134,16 +136,16 @@ async def _obey(operation: Operation, text: str, session: Session) -> tuple[str,
     return "Memory analysis: this was learned, and is kept.", "\n".join(f"* {line}" for line in result.splitlines())
 
 
-async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
+async def _run_attempts(message: str, wanted: str, session: Session) -> Execution:
     """Steps 4 to 6; returns the best attempt."""
     settings: EgoSettings = session.settings
     lessons: list[str] = []
     attempts: list[Execution] = []
-    taken: list[StepTaken] = []
+    taken: list[StepResult] = []
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
-        tools = offered_tools(session, "\n".join([wanted, *lessons]))
+        tools = select_tools(session, "\n".join([wanted, *lessons]))
         if settings.planning and tools:
             with session.step("make_plan"):
                 found = [f"These steps were taken:\n{attempts[-1].results()}"] if taken else []
@@ -154,16 +156,16 @@ async def _carry_out(message: str, wanted: str, session: Session) -> Execution:
         attempts.append(execution)
         taken += execution.steps
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
-            return max(attempts, key=lambda attempt: attempt.merit)
+            return max(attempts, key=lambda attempt: attempt.sort_key)
         lessons.append(_shortcomings(execution))
         if settings.reflection:
-            evaluation = f"\n\n{_shortcomings(execution)}\n{execution.results()[:NOTED]}"
+            evaluation = f"\n\n{_shortcomings(execution)}\n{execution.results()[:MAX_NOTE_CHARS]}"
             lessons += (await reflect(session, evaluation))["lessons"]
 
 
 def _good_enough(execution: Execution, session: Session) -> bool:
     threshold = session.settings.success_threshold
-    judgement = execution.judgement
+    judgement = execution.last_evaluation
     if not execution.steps:
         # With nothing to do it is enough; after an attempt that was not, it is no better.
         passed, judged = not execution.lessons, "nothing was done"
@@ -179,7 +181,7 @@ def _good_enough(execution: Execution, session: Session) -> bool:
 
 def _shortcomings(execution: Execution) -> str:
     """What went wrong with an attempt, for the next one."""
-    judged = execution.judgement
+    judged = execution.last_evaluation
     failed = "" if execution.steps else " Nothing was done."
     failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else failed
     score = f" It was judged {judged.score:g} of 100. {judged.comment}" if judged and judged.score is not None else ""
@@ -190,7 +192,7 @@ def _result_of(execution: Execution) -> str:
     """In one of three forms: an error, the one text there is, or an object with all steps as JSON."""
     if execution.failed:
         return f"Error: {execution.steps[-1].result.removeprefix('Error: ')}"
-    good = execution.found
+    good = execution.successful_steps
     if not good:
         return ""
     if len(good) == 1:
@@ -201,14 +203,14 @@ def _result_of(execution: Execution) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-async def _handle_bubble(query: str, memories: str, result: str, session: Session) -> tuple[str, str]:
+async def _write_reply(query: str, memories: str, result: str, session: Session) -> tuple[str, str]:
     """The result as what the user reads: chat and canvas."""
     with session.step("handle_bubble"):
         session.notify("bubble", result[:500], title="result")
         found = await ask_for_object(
             session,
             "bubble",
-            BUBBLE,
+            REPLY_SCHEMA,
             "answer",
             personality=read_file(session.settings.personality),
             query=query,
@@ -218,13 +220,13 @@ async def _handle_bubble(query: str, memories: str, result: str, session: Sessio
     chat, canvas = text_at(found, "chat"), text_at(found, "canvas")
     if not chat and not canvas:
         # What a reply of another form says; of one that says nothing, what there was to tell.
-        raw = text_at(found, UNREADABLE).strip()
+        raw = text_at(found, UNPARSED_KEY).strip()
         texts = [value for value in (read_object(raw) or {}).values() if isinstance(value, str)]
         chat = "\n".join(texts) or raw or result
     return chat, canvas
 
 
-async def _afterwards(session: Session, tools: Sequence[FunctionTool]) -> None:
+async def _after_reply(session: Session, tools: Sequence[FunctionTool]) -> None:
     with session.step(AFTER_RESPONSE):
         for tool in tools:
             await _run_own_tool(tool, session)

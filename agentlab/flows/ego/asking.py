@@ -15,18 +15,18 @@ from agentlab.core.messages import Message
 from agentlab.flows.json_replies import read_object, read_unfinished_object, text_at, texts_at
 from agentlab.session.session import Session
 
-UNREADABLE = ""
+UNPARSED_KEY = ""
 """The key under which an answer stands that could not be read."""
-LONGEST_SENTENCE = 1_000
+MAX_TEXT_BYTES = 1_000
 """Bytes of a sentence of the model's that later prompts show; it may have none of our limits."""
-ECHOED = 2_000
+MAX_ECHO_CHARS = 2_000
 """Characters of an answer that could not be read which its author is shown."""
 
 
 async def ask_for_object(
     session: Session, function: str, schema: Mapping[str, Any], phase: Phase, **values: object
 ) -> dict[str, Any]:
-    """What the model answers to the prompt called `function`; what cannot be read is under `UNREADABLE`, as it came.
+    """What the model answers to the prompt called `function`; what cannot be read is under `UNPARSED_KEY`, as it came.
 
     An answer that was cut off is taken as far as it goes, since it would be cut off again. A model that is not bound to
     `schema` may leave out keys; if it does so twice, what it gave is taken as it is.
@@ -54,10 +54,10 @@ async def ask_for_object(
             return found
         problem = f"it lacks {', '.join(missing)}" if found else "it is no JSON object, or not all of one"
         again = session.prompt("again", problem=problem, keys=", ".join(keys))
-        messages = [question, Message(role="agent", text=text[:ECHOED]), Message(role="user", text=again)]
+        messages = [question, Message(role="agent", text=text[:MAX_ECHO_CHARS]), Message(role="user", text=again)]
         session.decide(f"answer to {function}", "unreadable", f"attempt {attempt + 1}: {problem}")
     session.notify("systemError", problem, title=f"LLM response cannot be used: {function}")
-    return found if len(missing) < len(keys) else {UNREADABLE: text}
+    return found if len(missing) < len(keys) else {UNPARSED_KEY: text}
 
 
 def _texts_so_far(said: str) -> str:
@@ -72,11 +72,11 @@ def cut_to_bytes(text: str, room: int) -> str:
     return text if len(raw) <= room else f"{raw[:room].decode('utf-8', 'ignore')} ... (cut)"
 
 
-def sentence_at(found: Mapping[str, Any], key: str) -> str:
+def bounded_text_at(found: Mapping[str, Any], key: str) -> str:
     """As `text_at`, in the length that later prompts show."""
-    return cut_to_bytes(text_at(found, key), LONGEST_SENTENCE)
+    return cut_to_bytes(text_at(found, key), MAX_TEXT_BYTES)
 
 
 def sentences_at(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
     """As `texts_at`, in the length that later prompts show."""
-    return tuple(cut_to_bytes(text, LONGEST_SENTENCE) for text in texts_at(found, key, most))
+    return tuple(cut_to_bytes(text, MAX_TEXT_BYTES) for text in texts_at(found, key, most))

@@ -12,17 +12,17 @@ Operation = Literal["maintenance", "analysis"]
 WORDS = {
     name: frozenset(words.split()) for name, words in read_texts(Path(__file__).with_name("commands.yaml")).items()
 }
-LONGEST_COMMAND = 200
+MAX_COMMAND_CHARS = 200
 """Characters."""
 
 
-def commanded(text: str) -> Operation | None:
+def parse_command(text: str) -> Operation | None:
     """The operation that the user orders from the memory itself; None where the user speaks to the agent.
 
     A verb alone or with what it is to be done to, or an operation, with or without a verb for doing it: "consolidate",
     "could you reflect on the memory?", "run memory maintenance"; not "evaluate the memory needs of quicksort".
     """
-    if len(text) > LONGEST_COMMAND:
+    if len(text) > MAX_COMMAND_CHARS:
         return None
     words = re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)
     words = [word.lower() for word in words]

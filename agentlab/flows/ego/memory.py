@@ -20,16 +20,16 @@ from agentlab.core.messages import Fact
 from agentlab.core.schemas import strict_object_schema
 from agentlab.core.scratch import temp_folder_for
 from agentlab.core.slot import Slot
-from agentlab.flows.ego.asking import ask_for_object, sentence_at
-from agentlab.flows.ego.commands import commanded
+from agentlab.flows.ego.asking import ask_for_object, bounded_text_at
+from agentlab.flows.ego.commands import parse_command
 from agentlab.flows.ego.short_term import (
-    SAID,
-    Shown,
+    USER_KINDS,
+    RenderedEntry,
+    fit_to_budget,
     kind_of,
     last_exchange,
     numbered_lines,
     shortened,
-    shown_within,
     tag,
 )
 from agentlab.flows.history_cursor import CURSOR
@@ -46,7 +46,7 @@ RECENT = 8
 """Long-term entries that are shown where no filter chooses."""
 KNOWN = 20
 """Long-term entries that are looked at: those that share the most words with what is asked, newer ones first."""
-MOST_SHORT_TERM = 500
+MAX_SHORT_TERM_ENTRIES = 500
 """Entries of short-term memory, of all chats in one folder; older ones are pruned when another chat begins."""
 
 
@@ -65,21 +65,21 @@ class EgoMemory:
 
     def catch_up(self, session: Session) -> None:
         """Note what was said without the agent, and begin anew where the session forgot what was said before."""
-        begins_anew, unseen = session.state(CURSOR).catch_up(session)
+        begins_anew, unseen = session.state(CURSOR).read_new_messages(session)
         if begins_anew:
-            self.short.remove(self.of_this_chat())
+            self.short.remove(self.current_chat_entries())
         for message in unseen:
             self.note(session, "ego", "user" if message.role == "user" else "response", message.text)
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
         """Put something into short-term memory; what the user says that is a command is stored as one."""
-        if kind == "user" and commanded(text):
+        if kind == "user" and parse_command(text):
             kind = "command"
         facts = {"kind": kind, "session": self.session_id}
         self.short.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
-    async def keep_for_good(self, session: Session, module: str, text: str) -> None:
+    async def add_long_term(self, session: Session, module: str, text: str) -> None:
         """Put something into long-term memory, with a summary and tags by the model."""
         found = await ask_for_object(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
         summary = text_at(found, "summary") or " ".join(text.split())[:200]
@@ -98,15 +98,15 @@ class EgoMemory:
         self._latest = moment
         return moment
 
-    def of_this_chat(self) -> list[Entry]:
+    def current_chat_entries(self) -> list[Entry]:
         """Short-term entries."""
         return [entry for entry in self.short.entries() if entry.facts.get("session") == self.session_id]
 
     def recent(self, session: Session) -> str:
         """What was said and done last, as far as short-term memory may take room in a prompt."""
-        return numbered_lines(shown_within(self.of_this_chat(), _room(session)))
+        return numbered_lines(fit_to_budget(self.current_chat_entries(), _room(session)))
 
-    def known(self, text: str, most: int = KNOWN, among: Sequence[Entry] | None = None) -> list[Entry]:
+    def search_long_term(self, text: str, most: int = KNOWN, among: Sequence[Entry] | None = None) -> list[Entry]:
         """The long-term entries that share the most words with `text`, of equals the newest, in their order."""
         entries = self.long.entries() if among is None else among
         wanted = _long_words(text)
@@ -123,10 +123,10 @@ class EgoMemory:
         filter, the newest of both as they are. Of the modules and kinds in the settings only, if there are any.
         """
         settings = session.settings
-        short = shown_within(_selected(self.of_this_chat()[:-1], settings), _room(session))
+        short = fit_to_budget(_selected(self.current_chat_entries()[:-1], settings), _room(session))
         stored = _selected(self.long.entries(), settings)
-        known = self.known(query, among=stored) if settings.relevance else stored[-RECENT:]
-        entries: list[Shown] = [*short, *((entry, shortened(entry)) for entry in known)]
+        known = self.search_long_term(query, among=stored) if settings.relevance else stored[-RECENT:]
+        entries: list[RenderedEntry] = [*short, *((entry, shortened(entry)) for entry in known)]
         if not entries or not settings.relevance:
             session.notify("subsystemMessage", f"{len(entries)} entries", title="memory: retrieved")
             return numbered_lines(entries) if entries else ""
@@ -138,7 +138,7 @@ class EgoMemory:
         chosen = sorted({*_named(found.get("relevant"), len(entries)), *last_exchange(short)})
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
         lines = numbered_lines(entries[at] for at in chosen) if chosen else ""
-        return "\n".join(part for part in (sentence_at(found, "summary"), lines) if part)
+        return "\n".join(part for part in (bounded_text_at(found, "summary"), lines) if part)
 
     async def maintain(self, session: Session) -> str:
         """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
@@ -178,14 +178,14 @@ def _open_memory(session: Session) -> EgoMemory:
     if earlier := short.entries():
         stored = session.load_conversation()
         said = Counter(message.text for message in stored if message.role == "user")
-        heard = [entry for entry in earlier if kind_of(entry) in SAID]
+        heard = [entry for entry in earlier if kind_of(entry) in USER_KINDS]
         last = next((entry for entry in reversed(heard) if entry.text in said), None)
         own = last.facts.get("session", "") if last is not None else ""
         # A fork does not know what was said after the turn where it leaves the conversation.
         if last is not None and Counter(entry.text for entry in heard if entry.facts.get("session", "") == own) <= said:
             memory.session_id = own
             session.state(CURSOR).position = len(stored)
-        short.remove(earlier[:-MOST_SHORT_TERM])
+        short.remove(earlier[:-MAX_SHORT_TERM_ENTRIES])
     return memory
 
 
@@ -195,7 +195,7 @@ MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 def facts(session: Session) -> list[Fact]:
     """All of long-term memory, then what short-term memory has of this chat; a line each, with module and kind."""
     memory = session.state(MEMORY)
-    named = {"long": memory.long.entries(), "short": memory.of_this_chat()}
+    named = {"long": memory.long.entries(), "short": memory.current_chat_entries()}
     return [
         Fact(id=f"{term}-{number}", text=f"{tag(entry)} {' '.join(entry.text.split())}", created=entry.time)
         for term, entries in named.items()

@@ -13,7 +13,7 @@ from agentlab.tools import tool
 
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 REFLECTION = strict_object_schema(dict.fromkeys(("insights", "lessons", "questions", "directives"), _LINES))
-NOTED = 2_000
+MAX_NOTE_CHARS = 2_000
 """Characters of a result or a response that short-term memory keeps."""
 NOTHING_LEARNED = "Nothing to learn from this."
 
@@ -42,13 +42,13 @@ async def reflect(session: Session, evaluation: str = "") -> dict[str, tuple[str
     """What a look at what happened teaches: insights, lessons, questions and directives, which are kept for good."""
     memory = session.state(MEMORY)
     recent = memory.recent(session)
-    known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.known(recent, 5))
+    known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.search_long_term(recent, 5))
     values = {"recent": recent, "known": known or "(nothing)", "evaluation": evaluation}
     found = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
     learned = {name: sentences_at(found, name, 3) for name in REFLECTION["required"]}
     if lines := _lines_of(learned):
-        memory.note(session, "reflection", "insight", lines[:NOTED])
-        await memory.keep_for_good(session, "reflection", lines)
+        memory.note(session, "reflection", "insight", lines[:MAX_NOTE_CHARS])
+        await memory.add_long_term(session, "reflection", lines)
     return learned
 
 

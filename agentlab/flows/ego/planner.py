@@ -9,13 +9,13 @@ from typing import Any
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool
 from agentlab.core.schemas import simplify_schema, strict_object_schema
-from agentlab.flows.ego.asking import ask_for_object, sentence_at, sentences_at
+from agentlab.flows.ego.asking import ask_for_object, bounded_text_at, sentences_at
 from agentlab.flows.json_replies import text_at
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_manual
 
 COMPLEXITIES = ("simple", "moderate", "complex")
-MOST_STEPS = 8
+MAX_STEPS = 8
 _TEXT = {"type": "string"}
 
 
@@ -54,7 +54,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
             "approach": _TEXT,
             "complexity": {"enum": list(COMPLEXITIES)},
             "success_criteria": {"type": "array", "items": _TEXT, "maxItems": 3},
-            "steps": {"type": "array", "items": steps, "maxItems": MOST_STEPS},
+            "steps": {"type": "array", "items": steps, "maxItems": MAX_STEPS},
         }
     )
     for attempt in range(1 + session.settings.max_replans):
@@ -98,7 +98,7 @@ def read_step(found: dict[str, Any]) -> PlannedStep:
         parameters = {"": parameters}
     return PlannedStep(
         tool=None if tool.lower() in ("", "none", "null") else tool,
-        purpose=sentence_at(found, "purpose"),
+        purpose=bounded_text_at(found, "purpose"),
         parameters=parameters if isinstance(parameters, dict) else {},
     )
 
@@ -108,8 +108,8 @@ def _strategy_in(found: dict[str, Any]) -> Strategy:
     written = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     complexity = str(found.get("complexity")).lower()
     return Strategy(
-        approach=sentence_at(found, "approach"),
+        approach=bounded_text_at(found, "approach"),
         complexity=complexity if complexity in COMPLEXITIES else "moderate",
         success_criteria=sentences_at(found, "success_criteria", 3),
-        steps=tuple(step for step in written if step.tool is not None)[:MOST_STEPS],
+        steps=tuple(step for step in written if step.tool is not None)[:MAX_STEPS],
     )

@@ -21,12 +21,12 @@ from agentlab.core.messages import ToolCall
 from agentlab.core.names import INVALID_CHOICE
 from agentlab.core.protocols import Tool
 from agentlab.core.schemas import strict_object_schema
-from agentlab.flows.ego.asking import UNREADABLE, ask_for_object, cut_to_bytes, sentence_at
+from agentlab.flows.ego.asking import UNPARSED_KEY, ask_for_object, bounded_text_at, cut_to_bytes
 from agentlab.flows.ego.memory import MEMORY
-from agentlab.flows.ego.own_tools import NOTED
+from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
-from agentlab.flows.ego.tool_choice import offered_tools
+from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.json_replies import number_at, text_at
 from agentlab.flows.tool_calls import run_tool
 from agentlab.session.session import Session
@@ -57,7 +57,7 @@ class Evaluation:
 
 
 @dataclass
-class StepTaken:
+class StepResult:
     planned: PlannedStep
     result: str
     failed: bool
@@ -69,16 +69,16 @@ class Execution:
     """A strategy that is being carried out, and what became of it."""
 
     message: str
-    wanted: str
+    tool_query: str
     """In whose words the tools are chosen, where there are too many."""
     strategy: Strategy
     tools: Sequence[Tool]
     """Those that were offered last."""
     lessons: Sequence[str]
     """Of earlier attempts."""
-    earlier: Sequence[StepTaken] = ()
+    earlier: Sequence[StepResult] = ()
     """The steps of earlier attempts: what they found is there for this one, too."""
-    steps: list[StepTaken] = field(default_factory=list)
+    steps: list[StepResult] = field(default_factory=list)
     limit_reached: bool = False
 
     @property
@@ -86,22 +86,22 @@ class Execution:
         return bool(self.steps) and all(step.failed for step in self.steps)
 
     @property
-    def judgement(self) -> Evaluation | None:
+    def last_evaluation(self) -> Evaluation | None:
         """The last evaluation; None where nothing was evaluated."""
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
-    def merit(self) -> tuple[bool, bool, float]:
+    def sort_key(self) -> tuple[bool, bool, float]:
         """The greater, the better: what has a result, then what was tried at least, then the score.
 
         A judgement that could not be read, or that was not made, is below all others.
         """
-        score = self.judgement.score if self.judgement is not None else None
+        score = self.last_evaluation.score if self.last_evaluation is not None else None
         has_result = any(not step.failed for step in self.steps)
         return has_result, bool(self.steps), -1.0 if score is None else score
 
     @property
-    def found(self) -> list[StepTaken]:
+    def successful_steps(self) -> list[StepResult]:
         """The steps that have a result, those of earlier attempts first."""
         return [step for step in (*self.earlier, *self.steps) if not step.failed]
 
@@ -138,9 +138,9 @@ async def execute_react(execution: Execution, session: Session) -> None:
             return
         session.decide("next step", INVALID_CHOICE if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
-        taken = StepTaken(step, *await _act(step, execution.tools, session))
+        taken = StepResult(step, *await _act(step, execution.tools, session))
         steps.append(taken)
-        session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:NOTED]}")
+        session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:MAX_NOTE_CHARS]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
             if is_simple and not planned and not taken.failed:
                 return
@@ -159,8 +159,8 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     strategy = execution.strategy
     steps = f"({strategy.outline()})" if strategy.steps else ""
     # A server may have changed its list since the last step.
-    so_far = [execution.wanted, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
-    execution.tools = offered_tools(session, "\n".join(so_far), [str(step.tool) for step in strategy.steps])
+    so_far = [execution.tool_query, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
+    execution.tools = select_tools(session, "\n".join(so_far), [str(step.tool) for step in strategy.steps])
     may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     found = await ask_for_object(
         session,
@@ -174,7 +174,7 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
         steps=execution.results(),
     )
     step = found.get("step")
-    if UNREADABLE in found or not (step is None or isinstance(step, dict)):
+    if UNPARSED_KEY in found or not (step is None or isinstance(step, dict)):
         # Not the same as wanting none: it is told, counts as a step, and the next prompt is another.
         return PlannedStep(tool=NO_STEP, purpose="the answer could not be read")
     return read_step(step or {})
@@ -210,5 +210,5 @@ async def _evaluate(execution: Execution, session: Session) -> Evaluation:
         score=number_at(found, "score", 0, 100),
         complete=found.get("complete") is True or text_at(found, "complete").lower() in ("true", "yes"),
         confidence=number_at(found, "confidence", 0, 1) or 0.0,
-        comment=sentence_at(found, "comment"),
+        comment=bounded_text_at(found, "comment"),
     )

@@ -15,10 +15,10 @@ from agentlab.knowledge.bm25 import Bm25Index
 from agentlab.session.session import BYTES_PER_TOKEN, Session
 from agentlab.tools.manual import tool_manual
 
-OWN = frozenset(tool if isinstance(tool, str) else tool.spec.name for tool in TOOLS)
+BUILT_IN_TOOLS = frozenset(tool if isinstance(tool, str) else tool.spec.name for tool in TOOLS)
 
 
-def offered_tools(session: Session, wanted: str, needed: Collection[str] = ()) -> tuple[Tool, ...]:
+def select_tools(session: Session, wanted: str, needed: Collection[str] = ()) -> tuple[Tool, ...]:
     """The tools that are there now, in their order; of more than fit the `needed` ones, the agent's own, then those
     whose words are nearest to `wanted` (BM25). What is left out is a decision in the trace.
     """
@@ -29,7 +29,9 @@ def offered_tools(session: Session, wanted: str, needed: Collection[str] = ()) -
         return tuple(tools)
     scores = Bm25Index.build([_words(tool.spec) for tool in tools]).scores(_apart(wanted))
     names = [tool.spec.name for tool in tools]
-    best = sorted(range(len(tools)), key=lambda at: (names[at] not in needed, names[at] not in OWN, -scores[at], at))
+    best = sorted(
+        range(len(tools)), key=lambda at: (names[at] not in needed, names[at] not in BUILT_IN_TOOLS, -scores[at], at)
+    )
     room, chosen = limit * BYTES_PER_TOKEN, set()
     for at in best:
         if sizes[at] <= room:

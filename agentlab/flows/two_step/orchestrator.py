@@ -29,7 +29,7 @@ from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
 from agentlab.core.protocols import RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
-from agentlab.flows.tool_calls import answer_to, refuse_call
+from agentlab.flows.tool_calls import refuse_call, tool_result_message
 from agentlab.flows.two_step.asking import ToolUse, get_next_action, run_call, use_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_names
@@ -37,7 +37,7 @@ from agentlab.tools.memory import fact_entry
 
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
-WRITES = (SAVE_MEMORY, UPDATE_MEMORY)
+MEMORY_WRITE_TOOLS = (SAVE_MEMORY, UPDATE_MEMORY)
 
 
 def _checked_folder(folder: str) -> str:
@@ -112,7 +112,7 @@ class PreparedTurn:
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
         """Put a message into the conversation, and store it at once."""
-        self.messages.append(_as_asked(Message(role=role, text=text, name=speaker)))
+        self.messages.append(_as_request_message(Message(role=role, text=text, name=speaker)))
         self.session.save_message(role, text, speaker=speaker)
 
     @property
@@ -120,12 +120,12 @@ class PreparedTurn:
         """The message that tells the facts, where there are any."""
         if not self.listed_facts:
             return []
-        return [_told(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
+        return [_context_message(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
     base = [Message(role="system", text=text) for text in profile.base_messages(session, turn)]
-    base += [_told(session, text) for text in profile.speaker(session, turn)]
+    base += [_context_message(session, text) for text in profile.speaker(session, turn)]
     prepared = await _prepare_turn(profile, turn, session)
     if session.settings.protocol == "native":
         text = await _reply_natively(prepared, base)
@@ -161,7 +161,7 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
     prepared = PreparedTurn(
         session,
-        list(map(_as_asked, earlier)),
+        list(map(_as_request_message, earlier)),
         _allowed_tools(profile, session),
         "\n".join(map(fact_entry, facts)),
         profile.facts_prompt(session, turn),
@@ -170,12 +170,12 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     return prepared
 
 
-def _told(session: Session, text: str) -> Message:
+def _context_message(session: Session, text: str) -> Message:
     """What is told beside the conversation, with words of others in it."""
     return Message(role=session.settings.context_in, text=text)
 
 
-def _as_asked(message: Message) -> Message:
+def _as_request_message(message: Message) -> Message:
     """A message of the history as a request holds it: what a tool brought is never an instruction to the model."""
     return replace(message, role="user") if message.role == "system" else message
 
@@ -184,7 +184,7 @@ def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
     """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
     names = None if session.has.has_dataset_tools else profile.allowed_tools
     allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
-    return allowed if profile.final_memory_step else _without(allowed, WRITES)
+    return allowed if profile.final_memory_step else _without(allowed, MEMORY_WRITE_TOOLS)
 
 
 def _without(tools: Sequence[ToolSpec], names: Sequence[str]) -> list[ToolSpec]:
@@ -204,7 +204,7 @@ async def _main_loop(turn: PreparedTurn) -> None:
             return
         use = await use_tool(session, turn.messages, tool, "tool_args")
         if use.names_unknown_fact:
-            known = _told(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
+            known = _context_message(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
             use = await use_tool(session, turn.messages, tool, "tool_args", known)
         turn.add("system", use.for_history())
         if use.failed:
@@ -215,7 +215,7 @@ async def _main_loop(turn: PreparedTurn) -> None:
 
 async def _final_memory(profile: Profile, turn: PreparedTurn) -> None:
     settings: TwoStepSettings = turn.session.settings
-    tools = [tool for tool in turn.tools if tool.name in WRITES]
+    tools = [tool for tool in turn.tools if tool.name in MEMORY_WRITE_TOOLS]
     is_native = settings.protocol == "native"
     if not (settings.final_memory and profile.final_memory_step) or (is_native and not tools):
         return
@@ -239,7 +239,7 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         if not use.failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
-        failures.append(_told(session, session.prompt("failed_before", error=use.result)))
+        failures.append(_context_message(session, session.prompt("failed_before", error=use.result)))
     turn.add("system", use.for_history())
 
 
@@ -247,7 +247,7 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
     """The model calls tools until it answers; `base` stands before the history in every request."""
     session = turn.session
     settings: TwoStepSettings = session.settings
-    tools = tuple(_without(turn.tools, WRITES) if settings.filter_memory_tools else turn.tools)
+    tools = tuple(_without(turn.tools, MEMORY_WRITE_TOOLS) if settings.filter_memory_tools else turn.tools)
     offered = tool_names(tools)
     calls_left = settings.max_tool_calls
     within: list[Message] = []
@@ -269,7 +269,7 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
                     result = uses[-1].result
                 else:
                     result = OVER_LIMIT
-                within.append(answer_to(call, result))
+                within.append(tool_result_message(call, result))
                 calls_left -= 1
     for use in uses:
         turn.add("system", use.for_history())
@@ -298,7 +298,7 @@ async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) 
         if not failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), failed[-1].result[:200])
-        answers = [answer_to(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
+        answers = [tool_result_message(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
         asked += [reply, *answers]
     for use in (*written, *failed):
         turn.add("system", use.for_history())

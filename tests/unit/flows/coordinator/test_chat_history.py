@@ -106,7 +106,7 @@ def test_what_would_orphan_a_call_or_a_result_is_refused():
     with pytest.raises(ValueError, match="no open tool call"):
         history.add_message("tool", "1", name="search", tool_call_id="b")
     assert [c.id for c in history.open_calls()] == ["a"]
-    history.answer_open_calls("Error: broken off")
+    history.close_open_calls("Error: broken off")
     assert paired(history.get_history())
     with pytest.raises(ValueError, match="same id"):
         history.add_message("miyori", "", tool_calls=(call("x"), call("x")))

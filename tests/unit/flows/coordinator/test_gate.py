@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentlab.data.datasets import load_dataset
-from agentlab.flows.coordinator.gate import tells_something
+from agentlab.flows.coordinator.gate import states_a_fact
 
 LANGUAGES = yaml.safe_load((Path(__file__).parents[3] / "data" / "gate_languages.yaml").read_text(encoding="utf-8"))
 
@@ -16,19 +16,19 @@ LANGUAGES = yaml.safe_load((Path(__file__).parents[3] / "data" / "gate_languages
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_is_told_is_kept_and_what_is_asked_is_not(language):
     texts = LANGUAGES[language]
-    assert [tells_something(text) for text in texts["tells"]] == [True, True]
-    assert [tells_something(text) for text in texts["asks"]] == [False, False]
+    assert [states_a_fact(text) for text in texts["tells"]] == [True, True]
+    assert [states_a_fact(text) for text in texts["asks"]] == [False, False]
 
 
 def test_what_is_told_beside_a_question_is_kept():
-    assert tells_something("I moved to Bergen. What is the weather like there?")
-    assert not tells_something("What is the time at the moment?")
-    assert not tells_something("")
+    assert states_a_fact("I moved to Bergen. What is the weather like there?")
+    assert not states_a_fact("What is the time at the moment?")
+    assert not states_a_fact("")
 
 
 def test_the_gate_is_right_about_most_turns_of_our_own_set():
     turns = [t for c in load_dataset(Path("datasets/memory")).conversations for t in c.turns]
     told = [(any(m.op != "none" for m in t.expected_memory), t.user) for t in turns if t.expected_memory is not None]
-    assert sum(tells_something(text) is keep for keep, text in told) / len(told) > 0.8
-    kept = [tells_something(text) for keep, text in told if keep]
+    assert sum(states_a_fact(text) is keep for keep, text in told) / len(told) > 0.8
+    kept = [states_a_fact(text) for keep, text in told if keep]
     assert sum(kept) / len(kept) > 0.95, "a fact that is let go is lost; an episode too many is not"

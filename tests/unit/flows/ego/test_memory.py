@@ -10,7 +10,7 @@ import pytest
 from agentlab.core.errors import ContextOverflow
 from agentlab.core.messages import UserTurn
 from agentlab.flows import ego
-from agentlab.flows.ego.commands import commanded
+from agentlab.flows.ego.commands import parse_command
 from agentlab.flows.ego.memory import MEMORY
 from support.layered_agent import USUAL, Tool, agent, entries, judge, plan, prompts, say, step
 
@@ -47,7 +47,7 @@ async def test_the_relevance_filter_sees_short_and_long_term_memory():
 
 
 async def test_a_long_message_is_told_from_a_command_at_once():
-    assert not commanded("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
+    assert not parse_command("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
 
 
 async def test_reflection_sees_what_fits_and_not_what_is_newest():

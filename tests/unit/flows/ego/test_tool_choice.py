@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.events import Decision, ToolRun
-from agentlab.flows.ego.tool_choice import offered_tools
+from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.tools.ask import question
 from support.layered_agent import Tool, agent, judge, plan, prompts, say, step
 
@@ -40,14 +40,14 @@ async def test_tools_that_fit_are_all_offered_in_their_order_and_nothing_is_deci
     await say(session, "Hello")
     assert chosen(session) == []
     names = [f"tool_{at}" for at in range(5)]
-    assert [tool.spec.name for tool in offered_tools(session, "anything")] == ["question", *names, "memoryMaintenance"]
+    assert [tool.spec.name for tool in select_tools(session, "anything")] == ["question", *names, "memoryMaintenance"]
 
 
 async def test_what_a_plan_needs_is_offered_whatever_its_words():
     session, _ = agent(*many(200))
 
     def names(*needed: str) -> list[str]:
-        return [tool.spec.name for tool in offered_tools(session, "hello", needed)]
+        return [tool.spec.name for tool in select_tools(session, "hello", needed)]
 
     assert "tool_177" in names("tool_177") and "tool_177" not in names()
 
@@ -75,5 +75,5 @@ async def test_a_tool_that_is_larger_than_all_room_is_left_out_and_the_turn_goes
     session, _ = agent(Tool("search", "never", parameters=huge), tool_tokens=limit, token_limit=100_000)
     (reply,) = await say(session, "Hello")
     assert reply.text == "It is a woodwind.\n\n# Oboe"
-    assert ("search" in [tool.spec.name for tool in offered_tools(session, "Hello")]) == offered
+    assert ("search" in [tool.spec.name for tool in select_tools(session, "Hello")]) == offered
     assert (chosen(session) == []) == offered
