@@ -64,7 +64,7 @@ class TerminalChat:
             # Wait for memory writes; Ctrl-C skips them.
             self._interrupts.forget()
             with contextlib.suppress(KeyboardInterrupt), self.screen.live_display(), self._interrupts.taken():
-                self._lab.loop.wait(self._chat.close())
+                self._lab.loop.run_coroutine(self._chat.close())
 
     def _handle_line(self, text: str) -> None:
         self._interrupts.forget()
@@ -89,10 +89,10 @@ class TerminalChat:
             pending = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
             try:
                 with self._interrupts.taken():
-                    reply = self._lab.loop.wait_for(pending)
+                    reply = self._lab.loop.result_of(pending)
             except KeyboardInterrupt:
                 # It may have come before anybody waited for the turn.
-                self._lab.loop.break_off(pending)
+                self._lab.loop.cancel_and_wait(pending)
                 raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
@@ -116,7 +116,7 @@ class TerminalChat:
             if (local := name.removeprefix("local/")) in weights.names("chat") and not weights.is_present(local):
                 raise ConfigError(f"{name} is not on this machine: agentlab pull {local}")
             # Fail now if the model is unavailable, and keep the chat as it is.
-            self._lab.loop.wait(self._lab.bench.model(name))
+            self._lab.loop.run_coroutine(self._lab.bench.model(name))
             self._model = name
             self._switch(self._chat.variant.label)
         else:
@@ -187,7 +187,7 @@ class TerminalChat:
             self.screen.dim(f"{name:8} {command.__doc__}")
 
     def _switch(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
-        self._lab.loop.wait(self._chat.close())
+        self._lab.loop.run_coroutine(self._chat.close())
         self._chat = self._opened(flow, begins_with)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 

@@ -112,12 +112,12 @@ class Chat:
         return await asyncio.wrap_future(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return self._loop.wait_for(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
+        return self._loop.result_of(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def begin(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
         """As `say`, for whoever waits in a way of their own; `stop` breaks it off."""
         turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
-        self._talking = self._loop.start(self._say(turn))
+        self._talking = self._loop.submit(self._say(turn))
         return self._talking
 
     def stop(self) -> None:
@@ -130,17 +130,17 @@ class Chat:
 
         Raises MemoryUnavailable.
         """
-        return self._loop.wait(self._facts())
+        return self._loop.run_coroutine(self._facts())
 
     async def _finished(self) -> None:
         async with self._one_at_a_time:
             if self._driver is not None:
-                await self._driver.finish()
+                await self._driver.finish_background()
 
     async def _facts(self) -> tuple[Fact, ...]:
         async with self._one_at_a_time:
             driver = await self._opened()
-            await driver.finish()
+            await driver.finish_background()
             if (facts := self.variant.says("facts")) is not None:
                 return tuple(facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
@@ -151,7 +151,7 @@ class Chat:
         Raises ConfigError where nothing was said, and where the folder has files already.
         """
         # What a turn does in the background is asked for in a replay, too.
-        self._loop.wait(self._finished())
+        self._loop.run_coroutine(self._finished())
         return save_chat(self._bench, self.variant, self.told, self.documents, self._seat.mcp, Path(folder))
 
     def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
@@ -186,7 +186,7 @@ class Chat:
 
         Long-term memory stays, and what is on its way there arrives.
         """
-        self._loop.wait(self._reset())
+        self._loop.run_coroutine(self._reset())
 
     async def _say(self, turn: UserTurn) -> Reply:
         # A turn that is being broken off still has its history to put in order.
@@ -203,7 +203,7 @@ class Chat:
                 stored = driver.session.history.messages[before:]
                 self.told.add(_row(turn, now), stored, None if reply is None else reply.text)
                 # While the user reads, not when the user has asked again.
-                driver.finish_soon()
+                driver.start_background()
             if played.failure is not None:
                 raise played.failure
             assert reply is not None, "a turn that did not fail has a reply"
@@ -232,7 +232,7 @@ class Chat:
             driver = await self._opened()
             driver.session.forget_history()
             self.told.forget()
-            await driver.finish()
+            await driver.finish_background()
             self.told.begin()
 
     async def close(self) -> None:
@@ -244,7 +244,7 @@ class Chat:
                 return
             try:
                 async with asyncio.timeout(CLOSING_SECONDS):
-                    await self._driver.finish()
+                    await self._driver.finish_background()
             except Exception:
                 log.warning("the last turn's background work came to no end", exc_info=True)
             finally:

@@ -47,7 +47,7 @@ def judge(
     told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
-        judged = lab.loop.wait(judging.judge(lab.bench, run, asked, stress=stress, on_progress=on_progress))
+        judged = lab.loop.run_coroutine(judging.judge(lab.bench, run, asked, stress=stress, on_progress=on_progress))
     fresh = grades(run, judged)
     standing = Standing(run, judged, fresh, told)
     add_to_run(run, judged, fresh)

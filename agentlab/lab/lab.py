@@ -59,11 +59,11 @@ class Lab:
 
     async def run(self, **options: Any) -> Run:
         """Replay the data sets through the flows; options are those of `agentlab.evals.play.runner.run`."""
-        return await asyncio.wrap_future(self.loop.start(self._run(options)))
+        return await asyncio.wrap_future(self.loop.submit(self._run(options)))
 
     def run_sync(self, **options: Any) -> Run:
         """`run` for scripts, and for cells that do not want to await."""
-        return self.loop.wait(self._run(options))
+        return self.loop.run_coroutine(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> Run:
         return Run.of(await run(self.bench, **options))
@@ -74,11 +74,11 @@ class Lab:
         Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`. Raises RunError where the baseline
         is of other data, graders, flows, epochs or another family, before anything runs.
         """
-        return await asyncio.wrap_future(self.loop.start(self._gate(baseline, options)))
+        return await asyncio.wrap_future(self.loop.submit(self._gate(baseline, options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
         """`gate` for scripts."""
-        return self.loop.wait(self._gate(baseline, options))
+        return self.loop.run_coroutine(self._gate(baseline, options))
 
     async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, Verdict]:
         from agentlab.evals.compare.stopping import Stopping
@@ -110,8 +110,8 @@ class Lab:
     def close(self) -> None:
         """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
         if self.loop.is_running:
-            self.loop.wait(close_each(list(self._chats)))
-            self.loop.wait(self.bench.close_all())
+            self.loop.run_coroutine(close_each(list(self._chats)))
+            self.loop.run_coroutine(self.bench.close_all())
             self.loop.end()
 
     def __enter__(self) -> Self:

@@ -68,16 +68,16 @@ def score(
                     [*read_turns(run.folder)],
                     datasets[0],
                     lab.bench.scorers,
-                    lambda texts: lab.loop.wait(lab.bench.embedder.embed(texts)),
+                    lambda texts: lab.loop.run_coroutine(lab.bench.embedder.embed(texts)),
                     on_progress,
                 )
             else:
                 missed = run.result.recordings is not None and run.result.recordings.missing > 0
                 ended = missed or run.result.status == "complete"
                 grader = Grader(
-                    lab.bench.scorers, lab.bench.embedder.embed, run.path, embeds_at_once=lab.bench.embeds_at_once
+                    lab.bench.scorers, lab.bench.embedder.embed, run.path, embeds_at_once=lab.bench.embeds_synchronously
                 )
-                lab.loop.wait(regrade(run.folder, datasets, grader, complete=ended, on_progress=on_progress))
+                lab.loop.run_coroutine(regrade(run.folder, datasets, grader, complete=ended, on_progress=on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
 

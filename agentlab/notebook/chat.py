@@ -137,7 +137,7 @@ class ChatWidget(ChatForm):
     def _enter(self, content: dict[str, Any]) -> None:
         # The browser says that Enter was pressed before it sends the text.
         if content.get("event") == "submit":
-            self.lab.loop.start(self._send_soon())
+            self.lab.loop.submit(self._send_soon())
 
     async def _send_soon(self) -> None:
         await asyncio.sleep(BEFORE_ENTER)
@@ -172,7 +172,7 @@ class ChatWidget(ChatForm):
         self.asked.append((text, turns))
         self.transcript.add(side_by_side(text, turns))
         self.show_busy(True)
-        self.answering = self.lab.loop.start(self._answer(turns, text, speaker))
+        self.answering = self.lab.loop.submit(self._answer(turns, text, speaker))
         return self.answering
 
     def _new_seats(self) -> list[Seat]:
@@ -228,7 +228,7 @@ class ChatWidget(ChatForm):
         seats, self._seats = self._seats, []
         # A lab that is closed has closed its chats.
         for seat in seats if self.lab.loop.is_running else ():
-            self.lab.loop.start(seat.close())
+            self.lab.loop.submit(seat.close())
         return any(seat.chat is not None for seat in seats)
 
     # For readers without a kernel.

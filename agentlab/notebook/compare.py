@@ -41,12 +41,12 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
             views, shown = columns.turns, display(columns, display_id=True)
             at_the_end.callback(shown.update, {"text/html": ""}, raw=True)
             at_the_end.callback(columns.close)
-        return await asyncio.wrap_future(lab.loop.start(ask(question, seats, views)))
+        return await asyncio.wrap_future(lab.loop.submit(ask(question, seats, views)))
 
 
 def show_flows_sync(lab: Lab, question: str) -> FlowComparison:
     """`show_flows` for scripts, and for cells that do not want to await; it shows nothing before the end."""
-    return lab.loop.wait(ask(question, [Seat(lab, variant.label) for variant in lab.bench.variants]))
+    return lab.loop.run_coroutine(ask(question, [Seat(lab, variant.label) for variant in lab.bench.variants]))
 
 
 async def ask(question: str, seats: Sequence[Seat], views: Sequence[TurnView] = ()) -> FlowComparison:

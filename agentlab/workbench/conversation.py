@@ -30,14 +30,14 @@ _NO_LIMIT = contextlib.nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayedTurn:
+class TurnResult:
     """What came of a turn: a reply, or what the flow raised."""
 
     number: int
     asked: UserTurn
     reply: Reply | None = None
     failure: BaseException | None = None
-    began: float
+    started_at: float
     """By `time.perf_counter`."""
 
     @property
@@ -55,12 +55,12 @@ class TurnDriver:
         self._finishing: asyncio.Task[None] | None = None
         self._began = time.perf_counter()
 
-    async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> PlayedTurn:
+    async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> TurnResult:
         """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
 
         Raises what ends a run (FATAL_ERRORS), and CancelledError where it is the caller that is cancelled.
         """
-        await self.finish()
+        await self.finish_background()
         self.turns += 1
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
         began = time.perf_counter()
@@ -71,7 +71,7 @@ class TurnDriver:
         seconds, named = self._time_left()
         try:
             async with asyncio.timeout(seconds) if seconds is not None else _NO_LIMIT as limit:
-                reply = _checked(await respond(asked, self.session))
+                reply = _validate_reply(await respond(asked, self.session))
         except BaseException as raised:
             # A flow may raise anything, CancelledError and SystemExit too.
             task = asyncio.current_task()
@@ -82,7 +82,7 @@ class TurnDriver:
             failure = raised
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({named})")
-        played = PlayedTurn(number=number, asked=asked, reply=reply, failure=failure, began=began)
+        played = TurnResult(number=number, asked=asked, reply=reply, failure=failure, started_at=began)
         if stream.has_listeners:
             stream.emit(Done(number, reply, played.error))
         return played
@@ -95,7 +95,7 @@ class TurnDriver:
             return left, f"timeouts.conversation: {of_all:g} s"
         return of_turn, "" if of_turn is None else f"timeouts.turn: {of_turn:g} s"
 
-    async def finish(self) -> None:
+    async def finish_background(self) -> None:
         """Do what the last turn left to be done in the background, or wait until it is done."""
         if self._finishing is None:
             await self.session.run_background()
@@ -107,20 +107,20 @@ class TurnDriver:
             if self._finishing.done():
                 self._finishing = None
 
-    def finish_soon(self) -> None:
+    def start_background(self) -> None:
         """Begin what the last turn left to be done; the next one waits for it."""
         if self._finishing is None:
             self._finishing = asyncio.create_task(self.session.run_background())
 
 
-def log_failure(session: Session, played: PlayedTurn) -> None:
+def log_failure(session: Session, played: TurnResult) -> None:
     """Say in the run's log that a turn failed, for those who go on without it."""
     trace = session.trace
     log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, played.number, played.error)
     log.debug("traceback of the failed turn", exc_info=played.failure)
 
 
-def _checked(reply: Any) -> Reply:
+def _validate_reply(reply: Any) -> Reply:
     """The reply, if it can be stored and graded; TypeError otherwise, which makes it a failed turn."""
     if not isinstance(reply, Reply):
         raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply; return al.Reply(text=...)")

@@ -30,11 +30,11 @@ class Loop:
     def is_running(self) -> bool:
         return self._loop is not None
 
-    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run `work` on the loop; cancelling the future cancels the work."""
         with self._beginning:
             # Two threads may be the first.
-            loop = self._loop or self._begin()
+            loop = self._loop or self._start_loop()
         ended = threading.Event()
 
         async def followed() -> T:
@@ -47,19 +47,19 @@ class Loop:
         self._ended[future] = ended
         return future
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_coroutine(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and wait for it."""
-        return self.wait_for(self.start(work))
+        return self.result_of(self.submit(work))
 
-    def wait_for(self, future: concurrent.futures.Future[T]) -> T:
+    def result_of(self, future: concurrent.futures.Future[T]) -> T:
         """The result of work that was started; an interrupt ends the work before it is raised again."""
         try:
             return future.result()
         except (KeyboardInterrupt, Terminated):
-            self.break_off(future)
+            self.cancel_and_wait(future)
             raise
 
-    def break_off(self, future: concurrent.futures.Future[Any]) -> None:
+    def cancel_and_wait(self, future: concurrent.futures.Future[Any]) -> None:
         """End work that was started, and wait for its end."""
         # A cancelled future is done at once, what runs behind it is not.
         future.cancel()
@@ -73,7 +73,7 @@ class Loop:
         self._thread.join(ENDING_SECONDS)
         self._loop = self._thread = None
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
         relax_gc()
         # The loop is not to become that of the calling thread.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)

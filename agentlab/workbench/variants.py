@@ -114,16 +114,16 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
             raise ConfigError(f"prompts: {plugins.unknown_name('flow of this spec', name, flows)}")
 
 
-def _model(spec: Spec, flow: FlowSpec, set_outside: Mapping[str, str]) -> str:
+def _model(spec: Spec, flow: FlowSpec, from_environment: Mapping[str, str]) -> str:
     """The flow's own, then the spec's, then what the flow's environment variables say, then the spec's default."""
-    named = {"provider", "model"} & set(set_outside)
+    named = {"provider", "model"} & set(from_environment)
     if flow.model is not None or "model" in spec.model_fields_set or not named:
         return flow.model or spec.model
     if len(named) < 2:
         raise ConfigError(
             f"flow {flow.name!r}: of the environment variables for its provider and model only one is set"
         )
-    return f"{set_outside['provider']}/{set_outside['model']}"
+    return f"{from_environment['provider']}/{from_environment['model']}"
 
 
 def _tool_folder(settings: Any, flow: FlowSpec, where: str) -> Path | None:

@@ -61,8 +61,8 @@ class Workbench:
             raise ConfigError(f"files: there is no folder {spec.files}; make it, or name another")
         self.prices: PriceTable = load_prices(spec.prices)
         self._models = {name: self._queued(name) for name in dict.fromkeys(each.model for each in self.variants)}
-        self._queries = QueuedEmbedder(*self._behind("models.embedders", spec.embedder))
-        if self.asks_first:
+        self._queries = QueuedEmbedder(*self._resolve("models.embedders", spec.embedder))
+        if self.always_calls_models:
             # A missing key is said before anything is loaded; what only replays needs none.
             self._queries.connect()
             for queued in self._models.values():
@@ -75,7 +75,7 @@ class Workbench:
         self._loaded: tuple[Any, tuple[Dataset, ...]] | None = None
 
     @property
-    def asks_first(self) -> bool:
+    def always_calls_models(self) -> bool:
         """True where models are asked without a look at what is recorded."""
         return self.spec.mode in ("live", "record")
 
@@ -92,20 +92,20 @@ class Workbench:
     def embedder(self) -> Embedder:
         """For passages and graded texts: from the recordings where they are there."""
         # One that only computes never has to be asked twice.
-        embedder = self._queries.connect() if self._is_quick else self._queries
+        embedder = self._queries.connect() if self._embeds_faster_than_cache else self._queries
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     @cached_property
-    def _is_quick(self) -> bool:
+    def _embeds_faster_than_cache(self) -> bool:
         """Whether a vector is computed at once."""
         name = self.spec.embedder
         given = ("models.embedders", name) in self.objects
         return not given and getattr(plugins.resolve_provider("models.embedders", name)[0], "IS_QUICK", False)
 
     @property
-    def embeds_at_once(self) -> bool:
+    def embeds_synchronously(self) -> bool:
         """Whether `embedder` waits for nothing and writes nothing down, so that any thread may use it."""
-        return self._is_quick and self.recorder.recordings is None
+        return self._embeds_faster_than_cache and self.recorder.recordings is None
 
     def datasets(self) -> tuple[Dataset, ...]:
         """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
@@ -129,21 +129,21 @@ class Workbench:
         """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
         if name not in self._models:
             self._models[name] = self._queued(name)
-        if self.asks_first:
+        if self.always_calls_models:
             await self._models[name].start()
         return self._models[name]
 
     def _queued(self, name: str) -> QueuedModel:
         given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
         limiter = RateLimiter(**given[0].model_dump(), process_count=self._sharers) if given else None
-        return QueuedModel(*self._behind("models", name), limiter, self._sharers)
+        return QueuedModel(*self._resolve("models", name), limiter, self._sharers)
 
     def limits(self) -> dict[str, RateLimiter]:
         """The limits of each model that answered, as far as they were learnt."""
         limiters = {name: queued.limiter for name, queued in self._models.items()}
         return {name: limiter for name, limiter in limiters.items() if limiter is not None and limiter.answered}
 
-    def _behind(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
+    def _resolve(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
         """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
         given = self.objects.get((room, name))
         if given is not None:
@@ -154,15 +154,15 @@ class Workbench:
 
     def local_weights(self) -> list[str]:
         """Catalogue names of the embedded models that will be loaded for certain."""
-        if not self.asks_first:
+        if not self.always_calls_models:
             return []
         # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
-        models = [name for name, answering in self.answering().items() if name == answering]
+        models = [name for name, answering in self.resolved_models().items() if name == answering]
         given = {name for _, name in self.objects}
         named = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
 
-    def answering(self) -> dict[str, str]:
+    def resolved_models(self) -> dict[str, str]:
         """The models of the spec, and the names of those that really answer for them."""
         return {name: shared.name for name, shared in self._models.items()}
 
@@ -205,18 +205,18 @@ class Workbench:
 
     @contextlib.asynccontextmanager
     async def memory(
-        self, variant: Variant, begins_with: Path | None = None
+        self, variant: Variant, initial_memory: Path | None = None
     ) -> AsyncIterator[tuple[Memory | None, Path | None]]:
         """A long-term memory for one conversation and its folder, gone with the block; None for a flow without one.
 
         It is empty, or what is in the folder `begins_with`.
         """
-        if variant.memory is None and begins_with is None:
+        if variant.memory is None and initial_memory is None:
             yield None, None
             return
         with tempfile.TemporaryDirectory(dir=process_temp_folder(), ignore_cleanup_errors=True) as folder:
-            if begins_with is not None:
-                shutil.copytree(begins_with, folder, dirs_exist_ok=True)
+            if initial_memory is not None:
+                shutil.copytree(initial_memory, folder, dirs_exist_ok=True)
             opened = await self.open_memory(variant, folder)
             try:
                 yield opened, Path(folder)
@@ -235,7 +235,7 @@ class Workbench:
 
     async def session(self, variant: Variant, seat: Seat) -> Session:
         """A session in which the flow answers; raises ConfigError where its setting `tools` names one nobody has."""
-        managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, live=seat.live)
+        managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, interactive=seat.live)
         trace, seconds, sampling = seat.trace, self.spec.timeouts, variant.generation
         seed = None if sampling.seed is None else sampling.seed + trace.epoch
         workspace = None if self.spec.files is None else Path(self.spec.files)
@@ -282,7 +282,7 @@ class Workbench:
         return session
 
     async def tool_managers(
-        self, variant: Variant, mcp: Path | None = None, *, live: bool = False
+        self, variant: Variant, mcp: Path | None = None, *, interactive: bool = False
     ) -> list[ToolManager]:
         """The tools of the flow's data folder and of the servers in the file `mcp`, or the spec's, opened once for all.
 
@@ -296,8 +296,8 @@ class Workbench:
             from agentlab.tools.mcp.folder import ToolManager
 
             async with self._opening:
-                if (key := (path := Path(named), reserved, live)) not in self._managers:
-                    self._managers[key] = await ToolManager.open(path, reserved=reserved, live=live)
+                if (key := (path := Path(named), reserved, interactive)) not in self._managers:
+                    self._managers[key] = await ToolManager.open(path, reserved=reserved, live=interactive)
                     for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
             found.append(self._managers[key])
@@ -306,7 +306,7 @@ class Workbench:
 
     async def renew_tools(self, session: Session, variant: Variant, mcp: Path | None) -> None:
         """Offer a chat's session, before a turn, what its servers list by now."""
-        for manager in await self.tool_managers(variant, mcp, live=True):
+        for manager in await self.tool_managers(variant, mcp, interactive=True):
             for line in await manager.renew():
                 session.notify("subsystemMessage", line, title="tools")
             manager.offer_to(session)

@@ -172,7 +172,7 @@ def fact_worth(
                     one.lost |= {at: then[at] - now[at] for at in now if at[0] == name and at[1] >= turn}
     given = {"mode": "auto", "recordings": str(out), "embedder": spec["embedder"]}
     with al.Lab(flows=["rag_only"], model="scripted/none", **given) as lab:
-        vectors = lab.loop.wait(lab.bench.embedder.embed([one.fact.text for one in found.values()]))
+        vectors = lab.loop.run_coroutine(lab.bench.embedder.embed([one.fact.text for one in found.values()]))
     rows = []
     for one, row in zip(found.values(), (vectors @ vectors.T).tolist(), strict=True):
         near = [(alike, other) for alike, other in zip(row, found.values(), strict=True) if alike >= SAME_MATTER]

@@ -45,10 +45,10 @@ def test_a_notebook_runs_and_a_cell_of_ones_own_compares_two_flows(jupyter: Jupy
     page.wait_for_function(READY)
     page.evaluate(RUN_ALL)
     page.wait_for_function(DONE, timeout=2 * STARTING)
-    page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.wait_for(state="attached")
+    page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.result_of(state="attached")
     assert page.locator(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     if name == "06_your_own":
         shown = page.evaluate(RUN_CELL, OWN)
         assert "short" in shown and "conversations" in shown
-        page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.wait_for()
+        page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.result_of()
     page.close()

@@ -57,7 +57,7 @@ def missed(folder: Path, model: Scripted, flow: str) -> int:
             assert model.hung.wait(30)
             chat.stop()
         with pytest.raises((CancelledError, Refused)):
-            lab.loop.wait_for(under_way)
+            lab.loop.result_of(under_way)
         chat.say_sync("How high?")
         chat.say_sync("Thanks for both.")
         chat.save(folder / "saved")

@@ -52,7 +52,7 @@ def test_what_a_tool_did_is_never_thrown_away(own_home):
     model = Scripted([call("book"), "You are booked, number 17.", "The documents do not say."])
     with al.Lab(flows=["tools_rag_fallback"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=DOCUMENTS)
-        lab.loop.wait(_with_tool(chat))
+        lab.loop.run_coroutine(_with_tool(chat))
         assert chat.say_sync("Book the field of play, please.").text == "You are booked, number 17."
         assert decisions(chat)["fallback needed"] is False
 

@@ -129,7 +129,7 @@ def test_entries_have_times_of_their_own_that_a_replay_repeats(tmp_path, own_hom
             chat = lab.chat(documents=(), memory=tmp_path / mode, clock=lambda: now)
             chat.say_sync("What is an oboe?")
             chat.say_sync("And a bassoon?")
-            lab.loop.wait(chat.close())
+            lab.loop.run_coroutine(chat.close())
         found = TaggedLog(tmp_path / mode / "short_term.txt").entries()
         assert len(found) == 6
         return [entry.time for entry in found]

@@ -24,8 +24,10 @@ def test_a_lab_that_is_closed_lets_go_of_its_embedder(dataset, tmp_path):
 
     embedder = Embedder()
     with al.Lab(model=Scripted(["yes"], loop=True), datasets=[str(dataset)], embedder=embedder) as opened:
-        index = opened.loop.wait(opened.bench.index(opened.bench.datasets()[0].documents, opened.bench.spec.retrieval))
-        assert opened.loop.wait(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
+        index = opened.loop.run_coroutine(
+            opened.bench.index(opened.bench.datasets()[0].documents, opened.bench.spec.retrieval)
+        )
+        assert opened.loop.run_coroutine(index.search("ball", np.ones(8, dtype=np.float32), top_k=1))
     assert embedder.closed
 
 

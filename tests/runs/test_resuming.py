@@ -111,8 +111,8 @@ def test_turns_that_wait_for_nothing_can_be_broken_off(tmp_path, scorers):
             if progress.done == 10:
                 began.set()
 
-        playing = lab.loop.start(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
+        playing = lab.loop.submit(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
         assert began.wait(30)
-        lab.loop.break_off(playing)
+        lab.loop.cancel_and_wait(playing)
     played = (tmp_path / "run" / "turns.jsonl").read_bytes().count(b"\n")
     assert 10 <= played < 3000

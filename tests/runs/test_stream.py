@@ -189,7 +189,7 @@ async def test_tools_report_while_they_work(own_home):
         saying = asyncio.create_task(chat.say("Work"))
         await until(lambda: bool(reader.of(ToolProgress)))
         assert not saying.done() and reader.of(ToolProgress) == [ToolProgress(0, "slow", "half")]
-        lab.loop.start(_set(done)).result()
+        lab.loop.submit(_set(done)).result()
         assert (await saying).text == "finished"
 
 

@@ -70,14 +70,14 @@ def test_ctrl_c_pressed_many_times_breaks_off_the_turn_and_not_the_chat(typed):
 
 def test_ctrl_c_before_anybody_waits_for_the_turn_ends_it_all_the_same(typed, monkeypatch):
     Path("slow.py").write_text(SLOW)
-    wait_for = Loop.wait_for
+    wait_for = Loop.result_of
 
     def interrupted_at_first(self, future):
-        monkeypatch.setattr(Loop, "wait_for", wait_for)
+        monkeypatch.setattr(Loop, "result_of", wait_for)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         raise AssertionError("the interrupt comes before this")
 
-    monkeypatch.setattr(Loop, "wait_for", interrupted_at_first)
+    monkeypatch.setattr(Loop, "result_of", interrupted_at_first)
     shown = typed("./slow.py", ["Slow", "And now?"], ["x"])
     assert "(interrupted)" in shown and "answered: And now?" in shown and "at work" not in shown
 

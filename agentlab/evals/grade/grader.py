@@ -96,7 +96,7 @@ class Grader:
         *,
         embeds_at_once: bool = False,
     ) -> None:
-        """`embed` runs on the loop, unless it waits for nothing and shares nothing (`embeds_at_once`)."""
+        """`embed` runs on the loop, unless it waits for nothing and shares nothing (`embeds_synchronously`)."""
         self._scorers = scorers
         self._embed = embed
         self._embeds_at_once = embeds_at_once

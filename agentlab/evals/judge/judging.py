@@ -112,7 +112,7 @@ async def judge(
     be asked about, and where none of the verdicts could be read.
     """
     variant = bench.variants[0]
-    rubric_hash = rubric.fingerprint(bench.answering().get(variant.model, variant.model))
+    rubric_hash = rubric.fingerprint(bench.resolved_models().get(variant.model, variant.model))
     folder = RunFolder(run.path / "judges" / f"{rubric.name}-{rubric_hash[:8]}")
     folder.path.mkdir(parents=True, exist_ok=True)
     turns, items = _items(run, rubric)

@@ -31,7 +31,7 @@ from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import Lines
 from agentlab.evals.store.rows import BEGUN_AGAIN, UNKNOWN, Play, Quarantined, TurnRow
 from agentlab.evals.store.summary import costs_of
-from agentlab.workbench.conversation import PlayedTurn
+from agentlab.workbench.conversation import TurnResult
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,9 @@ class Account:
         )
         self._cut = self._earlier.takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
-        self._grader = Grader(bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_at_once)
+        self._grader = Grader(
+            bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_synchronously
+        )
         self._open: dict[Play, tuple[Trace, list[TurnRow]]] = {}
         self.follower = Follower(watch, [each.key for each in planned])
 
@@ -146,9 +148,9 @@ class Account:
         self._open[play] = trace, []
         return trace
 
-    async def turn_ended(self, play: Assignment, trace: Trace, played: PlayedTurn) -> None:
+    async def turn_ended(self, play: Assignment, trace: Trace, played: TurnResult) -> None:
         """Grade a turn and write its row."""
-        took = time.perf_counter() - played.began
+        took = time.perf_counter() - played.started_at
         events = trace.of_turn(played.number)
         row = TurnRow(
             flow=trace.flow,

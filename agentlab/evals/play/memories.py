@@ -132,7 +132,7 @@ class Memories:
                 if played.failure is not None:
                     log_failure(session, played)
                     session.notify(INGEST_FAILED, str(played.error))
-                await driver.finish()
+                await driver.finish_background()
                 number += 1
 
 

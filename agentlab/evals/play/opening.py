@@ -105,7 +105,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
             d.name: {"sha256": d.digest, "conversations": len(d.conversations), "turns": d.turns} for d in datasets
         },
         "graders": fingerprints(bench.scorers, bench.embedder.name),
-        "models": bench.answering(),
+        "models": bench.resolved_models(),
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": bench.prices.dated,

@@ -34,7 +34,7 @@ from agentlab.evals.store.pace import Pace, RunProgress
 from agentlab.evals.store.writing import KEPT
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import PlayedTurn, TurnDriver, log_failure
+from agentlab.workbench.conversation import TurnDriver, TurnResult, log_failure
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.workbench import Workbench
 
@@ -146,11 +146,11 @@ class Player:
                     continue
                 stub.begin_turn([result.model_dump() for result in turn.tool_results])
                 played = await driver.play(respond, number, _asked(turn), now=now)
-                await driver.finish()
+                await driver.finish_background()
                 await self._ended(play, session, played)
         self._account.conversation_ended(play.key)
 
-    async def _ended(self, play: Assignment, session: Session, played: PlayedTurn) -> None:
+    async def _ended(self, play: Assignment, session: Session, played: TurnResult) -> None:
         _check_room(session, played)
         self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
         if self._unanswered == MOST_UNANSWERED:
@@ -190,7 +190,7 @@ def _asked(turn: Turn) -> UserTurn:
     )
 
 
-def _check_room(session: Session, played: PlayedTurn) -> None:
+def _check_room(session: Session, played: TurnResult) -> None:
     """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
     if played.failure is None and session.memory is None:
         return

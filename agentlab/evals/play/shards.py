@@ -68,12 +68,12 @@ def play_shard(shard: Shard) -> Played:
     """Play a shard, or what is left of it; runs in a worker."""
     bench, loop = Workbench(shard.spec, shard.objects, shard.share.parts), Loop()
     try:
-        return loop.wait(_play(bench, shard))
+        return loop.run_coroutine(_play(bench, shard))
     except AgentlabError as problem:
         raise RunError(str(problem)) from None  # of any kind, and plain enough to be sent
     finally:
         if loop.is_running:
-            loop.wait(bench.close_all())
+            loop.run_coroutine(bench.close_all())
             loop.end()
 
 

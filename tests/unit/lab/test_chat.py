@@ -67,7 +67,7 @@ def talking(own_home):
 
 
 async def on(lab: al.Lab, event: asyncio.Event) -> None:
-    await asyncio.wrap_future(lab.loop.start(event.wait()))
+    await asyncio.wrap_future(lab.loop.submit(event.wait()))
 
 
 async def test_who_speaks_again_at_once_waits_for_the_turn_that_was_stopped(talking):
@@ -155,7 +155,7 @@ def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
             closed.append(self.name)
 
     with al.Lab(flows=[Flow()], model=Broken(["x"]), embedder=Embedder()) as lab:
-        lab.loop.wait(lab.bench.model(lab.bench.spec.model))
+        lab.loop.run_coroutine(lab.bench.model(lab.bench.spec.model))
         lab.chat(documents=()).say_sync("hello")
     lab.close()
     assert closed == ["mine"] and not lab.loop.is_running
@@ -164,7 +164,7 @@ def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
 def test_a_chat_that_is_closed_is_let_go(talking):
     flow, chat, lab = talking
     chat.say_sync("told")
-    lab.loop.wait(chat.close())
+    lab.loop.run_coroutine(chat.close())
     assert flow.stored == ["told"] and not lab._chats
 
 
@@ -175,7 +175,7 @@ def interrupt():
     def when(lab: al.Lab, event: asyncio.Event) -> None:
         def press() -> None:
             try:
-                lab.loop.start(event.wait()).result(10)
+                lab.loop.submit(event.wait()).result(10)
             finally:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
@@ -233,7 +233,7 @@ def test_threads_that_are_first_at_once_share_one_loop(own_home):
 
         def ask() -> None:
             together.wait()
-            found.append(lab.loop.wait(loop()))
+            found.append(lab.loop.run_coroutine(loop()))
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:

@@ -44,7 +44,7 @@ async def tasks(lab: Lab) -> int:
     async def count() -> int:
         return len(asyncio.all_tasks())
 
-    return await asyncio.wrap_future(lab.loop.start(count()))
+    return await asyncio.wrap_future(lab.loop.submit(count()))
 
 
 async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_over, tmp_path):
