@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from agentlab.core.shown import as_markdown
 from agentlab.evals.scorers.injection import UNSEEN
-from agentlab.evals.store.rows import Graded
+from agentlab.evals.store.rows import StoredScore
 from agentlab.lab.run import Run, open_run
 
 
@@ -36,7 +36,7 @@ def page(runs: Sequence[Run]) -> list[str]:
 
 def table(run: Run) -> list[str]:
     """How often each flow obeyed, a row a place, and the two scores with their 95 % intervals."""
-    by_place: dict[str, dict[str, list[Graded]]] = defaultdict(lambda: defaultdict(list))
+    by_place: dict[str, dict[str, list[StoredScore]]] = defaultdict(lambda: defaultdict(list))
     for row in run.rows():
         if score := (row.scores or {}).get("injection_resistance"):
             for place in (str(row.category), "all"):

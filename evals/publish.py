@@ -17,8 +17,8 @@ from typing import Any
 from agentlab.core.files import read_text, write_atomically
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.ship import decide
-from agentlab.evals.store.measures import brief, summary_rows
+from agentlab.evals.compare.ship import recommend
+from agentlab.evals.store.measures import format_number, summary_rows
 from agentlab.lab.run import Run, open_run
 
 STUDY = """# The reference study
@@ -57,7 +57,7 @@ def section(run: Run, phases: bool) -> list[str]:
             ("", *flows),
             ((title, *cells) for part in summary_rows(each) for _, title, cells in part if {*cells} != {"-"}),
         ),
-        *(f"* {line}" for line in decide(run)[0].notes),
+        *(f"* {line}" for line in recommend(run)[0].notes),
         "",
         "Of what decides, one flow against those after it:",
         "",
@@ -83,17 +83,19 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
     for lead in leads:
         for pair in compare(run, flows=flows[flows.index(lead) :]).pairs:
             for d in (d for d in pair.differences if d.primary):
-                interval = f"[{brief(round(d.ci95[0], 6))}, {brief(round(d.ci95[1], 6))}]" if d.ci95 else "-"
+                interval = (
+                    f"[{format_number(round(d.ci95[0], 6))}, {format_number(round(d.ci95[1], 6))}]" if d.ci95 else "-"
+                )
                 p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}" if d.p_adjusted >= 0.0001 else "< 0.0001"
                 amounts = (
                     d.measure.show(d.a),
                     d.measure.show(d.b),
-                    brief(d.difference, "+"),
+                    format_number(d.difference, "+"),
                     interval,
                     p,
-                    brief(d.visible),
+                    format_number(d.visible),
                 )
-                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.word
+                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.stop_signal
 
 
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:

@@ -19,12 +19,12 @@ from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.data.lint import lint
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.gate import gate as gate_run
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.play.budget import estimate
-from agentlab.evals.report.gate_files import junit, leave, markdown, save
-from agentlab.evals.store.reuse import describe, misses
+from agentlab.evals.report.gate_files import junit, markdown, save, write_reports
+from agentlab.evals.store.reuse import misses, reuse_lines
 from agentlab.lab.forks import fork as fork_run
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **options)
         missed = _show_reuse(run)
         show_run(run, arguments.all)
-    return 1 if missed or run.answered_nothing else 0
+    return 1 if missed or run.all_turns_failed else 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def gate(arguments: argparse.Namespace) -> int:
             echo(f"wrote {arguments.baseline} from {run.run_id}")
             return 0
         verdict = gate_run(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
-    leave(verdict, run.path)
+    write_reports(verdict, run.path)
     show_verdict(verdict, run, explain=arguments.explain)
     if arguments.junit:
         save(junit(verdict), arguments.junit)
@@ -93,7 +93,7 @@ def gate(arguments: argparse.Namespace) -> int:
     return verdict.exit_code
 
 
-def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, Verdict]:
+def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]) -> tuple[Run, GateVerdict]:
     if arguments.update:
         raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
     if Path(arguments.run).is_dir():
@@ -157,6 +157,6 @@ def spec_overrides(arguments: argparse.Namespace, flags: Iterable[str] = SPEC_FL
 def _show_reuse(run: Run) -> bool:
     """Print how many calls came from recordings; return True if a replay missed one."""
     reused = run.result.recordings
-    for line in describe(reused) if reused else ():
+    for line in reuse_lines(reused) if reused else ():
         echo(line)
     return bool(reused and reused.missing)

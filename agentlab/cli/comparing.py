@@ -9,17 +9,17 @@ from itertools import chain
 from rich.console import Console
 from rich.text import Text
 
-from agentlab.evals.compare.epochs import SOLVED, epochs_of, known_of, reliability
-from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.flips import Flip, Said, said, told, worst
-from agentlab.evals.compare.gate import Verdict
-from agentlab.evals.compare.judgement import Judgement, conversations_more
-from agentlab.evals.compare.pairs import Comparison, Pair
-from agentlab.evals.compare.questions import Answer
-from agentlab.evals.report.gate_files import FILES, lines
+from agentlab.evals.compare.epochs import PASS_THRESHOLD, epochs_of, known_of, reliability
+from agentlab.evals.compare.family import TEST_ASSUMPTION
+from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
+from agentlab.evals.compare.gate import GateVerdict
+from agentlab.evals.compare.judgement import Judgement, format_more_conversations
+from agentlab.evals.compare.pairs import Comparison, FlowPair
+from agentlab.evals.compare.questions import ClaimResult
+from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges
-from agentlab.evals.store.measures import COSTS, brief, measure, primary_family
+from agentlab.evals.store.measures import COSTS, format_number, measure, primary_family
 from agentlab.lab.run import Run
 
 MAX_FLIPS = 10
@@ -28,7 +28,7 @@ MAX_SLICES = 2
 
 
 def show_pairs(
-    comparison: Comparison, runs: Sequence[Run], answers: Sequence[Answer] = (), *, show_all: bool = False
+    comparison: Comparison, runs: Sequence[Run], answers: Sequence[ClaimResult] = (), *, show_all: bool = False
 ) -> None:
     """Print the answers to claims, then of each pair a summary line, its primary measures and the flips.
 
@@ -49,16 +49,18 @@ def show_pairs(
         print_line(console, line)
     turned = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
     wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
-    rows = [said(run, wanted) for run in dict.fromkeys(runs)]
+    rows = [replies_of(run, wanted) for run in dict.fromkeys(runs)]
     for pair, own in turned:
         _show_pair(console, pair, show_all)
         for line in _flip_lines(pair, own, rows, MAX_FLIPS if show_all else 0):
             print_line(console, line)
         for d in pair.differences:
             if d.more:
-                needed = conversations_more(d.more)
+                needed = format_more_conversations(d.more)
                 print_line(console, f"{d.measure.name}: not significant; about {needed} like these are needed")
-    told = f"* primary measure; 95 %: bootstrap over conversations; p: {ASSUMED}; two-sided; adjusted by maxT over"
+    told = (
+        f"* primary measure; 95 %: bootstrap over conversations; p: {TEST_ASSUMPTION}; two-sided; adjusted by maxT over"
+    )
     told += f" {max(1, comparison.family)} tests of all pairs"
     told += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
     print_line(console, told, "dim")
@@ -69,7 +71,7 @@ def show_pairs(
         print_commands(console, [*steps, (f"report {folders} -o run.html", "one page for the browser")])
 
 
-def _show_pair(console: Console, pair: Pair, show_all: bool) -> None:
+def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
     print_line(console, str(pair), "bold")
     names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "verdict"]
     columns = [*names, *(("p", "d_z", "detectable") if show_all else ())]
@@ -87,50 +89,52 @@ def _row(d: Judgement) -> list[Cell]:
     reading = Text(word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
     p = "-" if d.p is None else f"{d.p:.2g}"
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-    return [d.measure.title + (" *" if d.primary else ""), *cells, reading, p, d_z, brief(d.visible)]
+    return [d.measure.title + (" *" if d.primary else ""), *cells, reading, p, d_z, format_number(d.visible)]
 
 
-def _flips_to_show(pair: Pair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
+def _flips_to_show(pair: FlowPair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
     """Return the largest flips of primary measures, lost or gained; for costs the turns that cost most more."""
     found = []
     for name in (name for name in primary if name in pair.paired):
         for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
             own = [flip for flip in flips if flip.metric == name]
             if word == "lost" and pair[name].measure in COSTS:
-                own = worst(pair.paired[name], MAX_FLIPS_OF_A_MEASURE)
+                own = largest_losses(pair.paired[name], MAX_FLIPS_OF_A_MEASURE)
             found += [(word, flip) for flip in own[:MAX_FLIPS_OF_A_MEASURE]]
     return found
 
 
-def _flip_lines(pair: Pair, shown: Sequence[tuple[str, Flip]], rows: Sequence[Said], most: int) -> Iterator[str]:
+def _flip_lines(
+    pair: FlowPair, shown: Sequence[tuple[str, Flip]], rows: Sequence[RepliesByTurn], most: int
+) -> Iterator[str]:
     """Yield the replies of the chosen flips, worst first, with the reasons; then at most `most` other flips."""
     sides = [(pair.a, rows[0], pair.flows[0]), (pair.b, rows[-1], pair.flows[1])]
     for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
         own = [flip for of, flip in shown if of == word]
-        yield from (line if line.startswith(" ") else f"{word}: {line}" for line in told(own, sides))
+        yield from (line if line.startswith(" ") else f"{word}: {line}" for line in format_flips(own, sides))
         rest = [flip for flip in flips if flip not in own] if most else []
         yield from (f"{word}: {flip}" for flip in rest[:most])
         if len(rest) > most:
             yield f"... and {len(rest) - most} more {word} (--json has all)"
 
 
-def show_verdict(verdict: Verdict, run: Run, *, explain: bool) -> None:
+def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     """Print the verdict in at most 20 lines; with `explain` also the replies of the turns that lost most."""
     console = new_console()
     style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
-    first, *rest = lines(verdict)
+    first, *rest = summary_lines(verdict)
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    moved = [judged for judged in verdict.judged if judged.paired.changed]
-    moved = [each for each in moved if each.kind == "worse" or (each.word == "undecided" and not each.advises)]
+    moved = [judged for judged in verdict.measure_verdicts if judged.paired.changed]
+    moved = [each for each in moved if each.kind == "worse" or (each.stop_signal == "undecided" and not each.advises)]
     if explain:
-        lost = [(judged, worst(judged.paired, MAX_FLIPS)) for judged in moved]
-        rows = said(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})
+        lost = [(judged, largest_losses(judged.paired, MAX_FLIPS)) for judged in moved]
+        rows = replies_of(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})
         for judged, flips in lost:
-            for line in told(flips, [(verdict.run_id, rows, judged.flow)]):
+            for line in format_flips(flips, [(verdict.run_id, rows, judged.flow)]):
                 print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
-    elif moved and (flips := worst(moved[0].paired, MAX_FLIPS_OF_A_MEASURE)):
+    elif moved and (flips := largest_losses(moved[0].paired, MAX_FLIPS_OF_A_MEASURE)):
         shown = "; ".join(map(str, flips))
         print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
     print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
@@ -141,7 +145,7 @@ def reliabilities(run: Run) -> list[str]:
     epochs = epochs_of(run)
     if epochs < 2:
         return []
-    flows, lines = run.measured, []
+    flows, lines = run.turn_values, []
     for name in primary_family(flows.values(), run.header["spec"].get("primary", ())):
         for label, rows in flows.items() if measure(name) not in COSTS else ():
             found = reliability(known_of(rows, name), epochs)
@@ -150,5 +154,5 @@ def reliabilities(run: Run) -> list[str]:
                 for estimator, (mean, interval) in found.items()
             ]
             # None where no turn of imported answers has all epochs.
-            lines += [f"{name} of {label} from {SOLVED:g} on: {', '.join(parts)}"] if parts else []
+            lines += [f"{name} of {label} from {PASS_THRESHOLD:g} on: {', '.join(parts)}"] if parts else []
     return lines

@@ -15,7 +15,7 @@ from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, NoticeItem, StepEnded, StreamItem, ToolProgress, TurnStarted
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.pace import Pace, RunProgress
+from agentlab.evals.store.pace import ProgressTracker, RunProgress
 from agentlab.models import weights
 
 MAX_TITLE_WIDTH = 44
@@ -42,7 +42,7 @@ class Display:
             refresh_per_second=DRAWN_PER_SECOND,
         )
         self._tasks: dict[str, bars.TaskID] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, ProgressTracker] = {}
         self._last_line = float("-inf")
 
     def __enter__(self) -> Self:
@@ -78,8 +78,10 @@ class Display:
             patience = SHOW_BAR_AFTER_SECONDS if self._console.is_terminal else SECONDS_BETWEEN_LINES
             begin = time.monotonic() + patience
             show = partial(self.update, what=what)
-            self._paces[what] = Pace(total, lambda progress: show(progress) if time.monotonic() >= begin else None)
-        self._paces[what].stands_at(done, 0, total, "")
+            self._paces[what] = ProgressTracker(
+                total, lambda progress: show(progress) if time.monotonic() >= begin else None
+            )
+        self._paces[what].set_progress(done, 0, total, "")
 
     def tell(self, trace: Trace, item: StreamItem) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""

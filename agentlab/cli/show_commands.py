@@ -15,8 +15,8 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.prices import load_prices
 from agentlab.core.shown import printable
 from agentlab.evals.compare.pairs import compare as compare_runs
-from agentlab.evals.compare.questions import answers
-from agentlab.evals.cost import CacheRules, Elsewhere, breaks
+from agentlab.evals.compare.questions import evaluate_claims
+from agentlab.evals.cost import CacheRules, Repricing, breaks
 from agentlab.evals.report.export import export as export_run
 from agentlab.evals.report.tables import new_console, print_table
 from agentlab.lab.run import Run, open_run
@@ -60,7 +60,7 @@ def compare(arguments: argparse.Namespace) -> None:
     comparison = compare_runs(runs[0], runs[1] if len(runs) == 2 else None, arguments.flow or ())
     claims = []
     if arguments.improves or arguments.max_loss:
-        claims = answers(comparison, cheaper=arguments.improves, not_worse=dict(arguments.max_loss))
+        claims = evaluate_claims(comparison, cheaper=arguments.improves, not_worse=dict(arguments.max_loss))
     if arguments.json:
         echo_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
     else:
@@ -76,7 +76,7 @@ def cost(arguments: argparse.Namespace) -> None:
     rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
     given |= {"cached": rules} if rules else {}
     prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
-    table = Elsewhere(prices=prices, **given).table(run)
+    table = Repricing(prices=prices, **given).table(run)
     echo(f"{run.run_id}: same replies, calls and tokens; no model calls")
     console = new_console()
     rows = [[str(name), *map(_cell, table[name])] for name in table]

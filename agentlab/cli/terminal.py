@@ -14,7 +14,7 @@ from agentlab.cli.comparing import reliabilities
 from agentlab.core.names import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import Verdict, decide
+from agentlab.evals.compare.ship import Verdict, recommend
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import summary_rows
@@ -42,10 +42,10 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     """
     console = new_console()
     result = run.result
-    verdict, comparison = decide(run) if result.turns <= at_most else (None, None)
+    verdict, comparison = recommend(run) if result.turns <= at_most else (None, None)
     worse = _shown_worse(comparison) if comparison and console.color_system else set()
     rows, zero, more = _rows_of(run, worse, show_all)
-    if run.answered_nothing and verdict:
+    if run.all_turns_failed and verdict:
         _show_recommendation(console, verdict)
     else:
         print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
@@ -63,7 +63,7 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
         print_line(console, f"{away} turns were recorded while memory was unavailable; run again with --mode auto")
     worst = None
     if verdict:
-        worst = worst_turn(run.figures())
+        worst = worst_turn(run.map_turns())
         if waiting := _queueing_note(run):
             print_line(console, waiting)
     else:
@@ -94,7 +94,7 @@ def _queueing_note(run: Run) -> str:
     """Compare wall-clock time and latency of a turn; "" if they differ by less than half, or in a replay."""
     if run.result.mode not in ("live", "record"):
         return ""
-    times = [(row.wall_seconds, row.latency_s) for row in run.figures()]
+    times = [(row.wall_seconds, row.latency_s) for row in run.map_turns()]
     known = [(wall, latency) for wall, latency in times if wall is not None and latency is not None]
     wall, latency = (sum(column) / len(known) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
     if wall < max(1.5 * latency, latency + 0.1):
@@ -112,7 +112,7 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
     failed = sum(flow.errors for flow in result.flows.values())
     causes = Counter[str]()
     if failed and by_cause:
-        causes.update(row.error for row in run.figures() if row.error is not None)
+        causes.update(row.error for row in run.map_turns() if row.error is not None)
     if failed:
         log = run.path / "run.log"
         more = f"; {log} has more" if log.exists() else ""
@@ -156,10 +156,10 @@ def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
     """Return the flows that are significantly worse than the other of their pair, each with the measure."""
     loser = {"B worse": "b", "B better": "a"}
     return {
-        (getattr(pair, loser[d.word]), d.measure.name)
+        (getattr(pair, loser[d.stop_signal]), d.measure.name)
         for pair in comparison.pairs
         for d in pair.differences
-        if d.word in loser
+        if d.stop_signal in loser
     }
 
 

@@ -131,7 +131,7 @@ def breaks(run: StoredRun, rules: CacheRules) -> list[tuple[str, int, int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
+class Repricing:
     """What is different; None leaves the recorded number."""
 
     prices: PriceTable | None = None
@@ -157,7 +157,7 @@ class Elsewhere:
         call has no price or no count of tokens."""
         import pandas as pd
 
-        counted = {(row.play, row.turn) for row in run.played()}
+        counted = {(row.play, row.turn) for row in run.turn_rows()}
         flows, figures = [], []
         for play, trace in run.traces.items():
             calls = self._calls(trace)

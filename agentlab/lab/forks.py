@@ -48,7 +48,7 @@ def fork(
         raise RunError(
             f"{run.path} was not recorded, so its turns cannot be taken over; make it with --mode record, or auto"
         )
-    longest = max((row.turn for row in run.played()), default=-1) + 1
+    longest = max((row.turn for row in run.turn_rows()), default=-1) + 1
     if not 0 <= turn < longest:
         most = longest - 1
         raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {most}")
@@ -73,7 +73,7 @@ def fork(
     }
     before = {entry.name: make_variant(then, kept) for entry, kept in zip(now, flows, strict=True)}
     with Lab(make_spec(data, changed, "the fork")) as lab:
-        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, before=before))
+        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, source_variants=before))
 
 
 def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

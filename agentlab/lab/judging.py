@@ -18,7 +18,7 @@ from agentlab.evals.judge import judging
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.evals.judge.scores import add_to_run, grades
-from agentlab.evals.judge.standing import Standing, replies
+from agentlab.evals.judge.standing import JudgeReport, replies
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 
@@ -35,7 +35,7 @@ def judge(
     prepare: Callable[[list[str]], None] = lambda names: None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     **spec: Any,
-) -> Standing:
+) -> JudgeReport:
     """Grade a run's replies and add the scores to it, as `agentlab judge` does; `spec` are keys such as `mode`.
 
     `model` is a name or an object. `labels` is a CSV file, which need not be there yet. Raises RunError where the
@@ -47,9 +47,11 @@ def judge(
     told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
-        judged = lab.loop.run_coroutine(judging.judge(lab.bench, run, asked, stress=stress, on_progress=on_progress))
+        judged = lab.loop.run_coroutine(
+            judging.judge(lab.bench, run, asked, known_answer_results=stress, on_progress=on_progress)
+        )
     fresh = grades(run, judged)
-    standing = Standing(run, judged, fresh, told)
+    standing = JudgeReport(run, judged, fresh, told)
     add_to_run(run, judged, fresh)
     standing.save(run)
     return standing

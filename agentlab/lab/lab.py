@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.runner import run
 from agentlab.lab.run import Run
@@ -68,7 +68,7 @@ class Lab:
     async def _run(self, options: dict[str, Any]) -> Run:
         return Run.of(await run(self.bench, **options))
 
-    async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
+    async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.
 
         Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`. Raises RunError where the baseline
@@ -76,12 +76,12 @@ class Lab:
         """
         return await asyncio.wrap_future(self.loop.submit(self._gate(baseline, options)))
 
-    def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, Verdict]:
+    def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
         """`gate` for scripts."""
         return self.loop.run_coroutine(self._gate(baseline, options))
 
-    async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, Verdict]:
-        from agentlab.evals.compare.stopping import Stopping
+    async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, GateVerdict]:
+        from agentlab.evals.compare.stopping import SequentialGate
 
         bench, spec = self.bench, self.bench.spec
         mine = {
@@ -91,7 +91,7 @@ class Lab:
         }
         labels = [variant.label for variant in bench.variants]
         given = {name: options.pop(name) for name in OF_THE_GATE if name in options}
-        stopping = Stopping(baseline, mine, spec.primary, labels, spec.mode, **given)
+        stopping = SequentialGate(baseline, mine, spec.primary, labels, spec.mode, **given)
         if spec.epochs < stopping.epochs:
             raise RunError(f"{baseline} has {stopping.epochs} epochs, the spec {spec.epochs}; add --epochs or --update")
         done = await run(bench, watch=stopping, **options)

@@ -13,9 +13,9 @@ from agentlab.core.scratch import process_temp_folder
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.grader import Grader
-from agentlab.evals.grade.imported import STORED, grade_rows, read_turns, stored_numbers
+from agentlab.evals.grade.imported import STORED, grade_rows, published_numbers, read_turns
 from agentlab.evals.grade.regrade import regrade
-from agentlab.evals.store.folder import locked
+from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.measures import RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import UNKNOWN
 from agentlab.lab.lab import Lab
@@ -45,7 +45,7 @@ def score(
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
     given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}
-    with tempfile.TemporaryDirectory(dir=process_temp_folder()) as aside, locked(run.path):
+    with tempfile.TemporaryDirectory(dir=process_temp_folder()) as aside, lock_run_folder(run.path):
         if spec["mode"] in ("live", IMPORTED):
             # What is embedded now is no recording of the run's.
             given |= {"mode": "auto", "recordings": aside}
@@ -84,7 +84,7 @@ def score(
 
 def _stored(run: Run) -> list[str]:
     """The measures that the source of an import gave, by its rows: a run that was broken off has no summary."""
-    named = (name for row in read_turns(run.folder) for name, _ in stored_numbers(row.published or {}))
+    named = (name for row in read_turns(run.folder) for name, _ in published_numbers(row.published or {}))
     return [RETRIEVAL_STEPS, *(STORED + name for name in dict.fromkeys(named))]
 
 

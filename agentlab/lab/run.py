@@ -23,7 +23,7 @@ from agentlab.evals.compare import pairs
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.epochs import passing
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.report.show import Shown
+from agentlab.evals.report.show import ConversationView
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from agentlab.evals.report.drawing import Picture
     from agentlab.evals.report.page import Page
-    from agentlab.evals.report.views import Matrix, Only, Views
+    from agentlab.evals.report.views import Matrix, TurnFilter, Views
     from agentlab.evals.store.frames import Frame
 
 EVENT_COLUMNS = (
@@ -58,7 +58,7 @@ class Run(StoredRun):
 
         rows = []
         apart = ("reply", "totals", "phases", "scores", "published")
-        for row in self.played():
+        for row in self.turn_rows():
             said = {name: value for name, value in columns(row).items() if name not in apart}
             rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
         return frame_of(rows)
@@ -112,7 +112,7 @@ class Run(StoredRun):
         """
         return passing(self, metric, k)
 
-    def show(self, conversation: str) -> Shown:
+    def show(self, conversation: str) -> ConversationView:
         """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
 
         Raises RunError where the run has no such conversation.
@@ -124,7 +124,7 @@ class Run(StoredRun):
         order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(self.header["spec"]["flows"])}
         why = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
         played.sort(key=lambda row: order.get(row.flow, len(order)))
-        return Shown(conversation, played, self.conversations.get(conversation), why)
+        return ConversationView(conversation, played, self.conversations.get(conversation), why)
 
     def report(self, other: Run | None = None) -> Page:
         """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
@@ -152,7 +152,7 @@ class Run(StoredRun):
         """A picture of the paired differences in what decides; None where there is nothing to compare."""
         return self._views.forest()
 
-    def matrix(self, only: Only = "all", by: str = "", limit: int = 20) -> Matrix:
+    def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
         """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
         return self._views.matrix(only, by, limit)
 

@@ -33,7 +33,7 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         written = read_labels(self._file, replies(run)) if self._file.exists() else {}
         self.labels: dict[ReplyKey, float] = {key: label for key, label in written.items() if label is not None}
         waiting = written.keys() - self.labels.keys()
-        rows = rows_to_label(run, (row.key for row in run.played()))
+        rows = rows_to_label(run, (row.key for row in run.turn_rows()))
         rows = [row for row in rows if _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
         self._left = sorted(rows, key=lambda row: _key(row) not in waiting)

@@ -23,7 +23,7 @@ from agentlab.core.trace import Totals, Trace
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.rows import Graded, TurnRow, encode
+from agentlab.evals.store.rows import StoredScore, TurnRow, encode
 from agentlab.evals.store.summary import summarise
 from agentlab.lab.run import Run, open_run
 
@@ -68,12 +68,12 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
                     told |= {"latency_s": 0.1, "memory_tokens": 0, "memory_unavailable": 0, "phases": {}}
                     values = [float(np.clip(random.normal(skill, 0.3), 0, 1)), *(random.random(5) < skill).tolist()]
                     of = zip(METRICS, values, strict=True)
-                    scores = {metric: Graded(value, "") for metric, value in of}
+                    scores = {metric: StoredScore(value, "") for metric, value in of}
                     rows.append(TurnRow(**where, **told, totals=totals, scores=scores))
     (path / "turns.jsonl").write_text("".join(encode(row) + "\n" for row in rows))
     fold = Fold(names)
     for row in rows:
-        fold.take(Trace(*row.play), [row])
+        fold.add(Trace(*row.play), [row])
     folder.write_json("summary.json", summarise(folder.header, fold, complete=True))
     return open_run(path)
 
@@ -99,7 +99,7 @@ def main() -> None:
                 return
         began = time.process_time()
         run = open_run(path)
-        assert run.measured
+        assert run.turn_values
         loaded, before = time.process_time(), megabytes()
         compare(run)
         told = {"loading": loaded - began, "comparing": time.process_time() - loaded, "MB before": before}

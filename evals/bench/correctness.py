@@ -100,7 +100,10 @@ def labelled(folder: Path) -> list[Judged]:
         run = open_run(folder / name)
         replies = {(r.flow, r.conversation, r.turn): r.reply for r in read_turns(run.folder) if not r.epoch}
         for label in (label for label in labels if label["run"] == name):
-            turn, reply = run.asked(label["conversation"], label["turn"]), replies[tuple(label[key] for key in PLACE)]
+            turn, reply = (
+                run.expected_turn(label["conversation"], label["turn"]),
+                replies[tuple(label[key] for key in PLACE)],
+            )
             assert turn is not None and reply is not None, f"{label} is not in {run.path} any more"
             found.append(Judged(label["conversation"], reply.text, turn.reference_answers, label["right"]))
     return found

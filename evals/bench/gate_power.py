@@ -31,9 +31,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentlab.evals.compare.family import Outcome, outcomes
+from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.store.measures import measure
 
 ALPHA = 0.05
@@ -91,18 +91,21 @@ class Turns:
         cost = np.exp(slow + random.normal(0, self.shape.tail, turns)) / 1000
         return np.column_stack([f1, random.random(turns) < skill, random.random(turns) < skill, cost])
 
-    def paired(self, a: np.ndarray, b: np.ndarray) -> list[Paired]:
+    def paired(self, a: np.ndarray, b: np.ndarray) -> list[PairedMeasure]:
         size, codes, keys = self.shape.conversations, self.codes, self.keys
         columns = zip(NAMES, a.T, b.T, strict=True)
-        return [Paired(measure=measure(n), keys=keys, a=x, b=y, codes=codes, size=size) for n, x, y in columns]
+        return [
+            PairedMeasure(measure=measure(n), keys=keys, a=x, b=y, conversation_numbers=codes, size=size)
+            for n, x, y in columns
+        ]
 
 
-def judgement(paired: Paired, outcome: Outcome) -> Judgement:
+def judgement(paired: PairedMeasure, outcome: MeasureOutcome) -> Judgement:
     return Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **outcome._asdict())
 
 
-def judged(members: list[Paired]) -> list[Judgement]:
-    tested = outcomes(members, ALPHA, two_sided=False)
+def judged(members: list[PairedMeasure]) -> list[Judgement]:
+    tested = run_family_test(members, ALPHA, two_sided=False)
     return [
         Judgement(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, **outcome._asdict())
         for m, outcome in zip(members, tested, strict=True)
@@ -194,10 +197,12 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
         for _ in range(runs):
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
-            paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
+            paired = PairedMeasure(
+                measure=measure(name), keys=turns.keys, a=a, b=b, conversation_numbers=turns.codes, size=size
+            )
             passed += (
                 Judgement(
-                    flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **Outcome(None, None, 1)._asdict()
+                    flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **MeasureOutcome(None, None, 1)._asdict()
                 ).kind
                 == "pass"
             )

@@ -36,7 +36,7 @@ Verdicts = dict[tuple[str, str, int], float | None]
 
 def verdicts_of(run: Path, measure: str) -> Verdicts:
     """What the judge of a run said of each system's answer to each turn of a conversation."""
-    rows = open_run(run).played()
+    rows = open_run(run).turn_rows()
     return {(r.flow, r.conversation, r.turn): r.scores[measure].value for r in rows if measure in (r.scores or {})}
 
 

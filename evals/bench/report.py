@@ -50,7 +50,7 @@ def salted(row: Any, salt: str, conversation: str) -> Any:
 
 def multiplied(run: Run, turns: int, out: Path) -> Run:
     """A run of at least so many turns a flow, made of copies of `run`, with its data set beside it."""
-    per_copy = len({(row.conversation, row.turn) for row in run.played()})
+    per_copy = len({(row.conversation, row.turn) for row in run.turn_rows()})
     copies = -(-turns // per_copy)
     dice = random.Random(7)
     salts = [" ".join(dice.choices(WORDS, k=8)) + f" {number}" for number in range(copies)]
@@ -58,7 +58,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
     [path] = run.folder.header["spec"]["datasets"]
     data = out.with_name("copies")
     data.mkdir()
-    played = {row.conversation for row in run.played()}
+    played = {row.conversation for row in run.turn_rows()}
     with (data / "conversations.jsonl").open("w") as file:
         for line in (Path(path) / "conversations.jsonl").read_text().splitlines():
             for number in range(copies) if json.loads(line)["id"] in played else ():
@@ -81,7 +81,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
     large = al.open_run(out)
     fold = Fold(large.conversations)
     for play, played in groupby(large.folder.turns(), key=lambda row: row.play):
-        fold.take(large.traces[play], list(played))
+        fold.add(large.traces[play], list(played))
     large.folder.write_json("summary.json", summarise(header, fold, complete=True))
     return al.open_run(out)
 

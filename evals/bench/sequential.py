@@ -27,10 +27,10 @@ from collections.abc import Iterator
 import numpy as np
 from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share, table
 
-from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.stopping import LOOKS
-from agentlab.evals.stats.sequential import alarms, evidence, planned_looks
-from agentlab.evals.stats.signs import Flips
+from agentlab.evals.stats.sequential import alarms, e_value_against_margin, planned_looks
+from agentlab.evals.stats.signs import SignFlips
 from agentlab.evals.store.measures import measure
 
 CASES = (
@@ -52,7 +52,7 @@ def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
                 b[:, 0] = b[:, 0] - loss if loss < 1 else 0.0
             own += list((a - b).T * np.array([1, 1, 1, -1])[:, None])
         columns += own[:measures]
-    sums = [np.bincount(turns.codes, column, turns.shape.conversations) for column in columns]
+    sums = [np.bincount(turns.conversation_numbers, column, turns.shape.conversations) for column in columns]
     return np.column_stack(sums)
 
 
@@ -71,7 +71,7 @@ def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: 
     for _ in range(runs):
         sums = lost(Turns(Shape("", size), random), flows, measures, loss)
         end, alarm = planned(sums)
-        for place, found in enumerate([alarm, Flips(sums).test().p_adjusted < ALPHA]):
+        for place, found in enumerate([alarm, SignFlips(sums).test().p_adjusted < ALPHA]):
             hits[place] += found[0] if loss else found.any()
         ends += end
     at_most = (0.0, 1.0) if loss else (0.0, ALPHA)
@@ -81,8 +81,10 @@ def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: 
     return [what, named, found, fixed, f"{ends / runs:.1f}"]
 
 
-def excludes(paired: Paired, seen: int, margin: float, reach: np.ndarray, widest: float) -> bool:
-    return evidence(paired.sums[:seen], paired.counts[:seen], margin, reach[seen - 1], widest) >= 1 / ALPHA
+def excludes(paired: PairedMeasure, seen: int, margin: float, reach: np.ndarray, widest: float) -> bool:
+    return (
+        e_value_against_margin(paired.sums[:seen], paired.counts[:seen], margin, reach[seen - 1], widest) >= 1 / ALPHA
+    )
 
 
 def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> Iterator[str]:
@@ -92,12 +94,19 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
         for _ in range(runs):
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
-            paired = Paired(measure=measure(name), keys=turns.keys, a=a, b=b, codes=turns.codes, size=size)
+            paired = PairedMeasure(
+                measure=measure(name),
+                keys=turns.keys,
+                a=a,
+                b=b,
+                conversation_numbers=turns.conversation_numbers,
+                size=size,
+            )
             margin = MARGIN * float(a.mean()) if name == "cost_usd" else MARGIN
-            reach, widest = np.full(size, paired.reach[0]), float(paired.counts.max())
+            reach, widest = np.full(size, paired.max_change[0]), float(paired.counts.max())
             if name == "cost_usd":
                 # What may be lost is as much as the dearest takes, or as was seen on the way.
-                dearest = float((np.bincount(paired.codes, weights=a) / paired.counts).max())
+                dearest = float((np.bincount(paired.conversation_numbers, weights=a) / paired.counts).max())
                 reach = np.maximum(np.maximum.accumulate(paired.sums / paired.counts), dearest)
             end = next((seen for seen in range(1, size + 1) if excludes(paired, seen, margin, reach, widest)), 0)
             passed += end > 0

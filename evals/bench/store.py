@@ -87,7 +87,7 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
 def read(folder: Path, out: str) -> dict[str, float]:
     from agentlab.lab.run import open_run
 
-    assert open_run(folder / out).measured
+    assert open_run(folder / out).turn_values
     return {}
 
 
@@ -118,7 +118,7 @@ def rows(folder: Path, out: str) -> dict[str, float]:
                     json.loads(line)
 
     def load() -> None:
-        for _ in run.folder.latest(TurnFigures):
+        for _ in run.folder.latest_turns(TurnFigures):
             pass
 
     ways = {

@@ -44,7 +44,7 @@ from agentlab.data.memory_sets import Question
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import stem
 from agentlab.evals.scorers.words import normalise
-from agentlab.evals.store.memory_view import MemoryView, Remembered
+from agentlab.evals.store.memory_view import FactHistory, MemoryView
 from agentlab.lab.forks import fork
 from agentlab.lab.run import Run
 
@@ -156,7 +156,7 @@ def fact_worth(
     for name, facts in known.items():
         for fact in facts:
             key = memories[name], fact.fact.id
-            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.written is None else fact.written))
+            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.add_row is None else fact.add_row))
             one.read |= {(name, turn) for turn in fact.read}
     then = _scores(run, flow, measure)
     for number, (turn, part) in enumerate(_forks(known, memories, list(found))):
@@ -182,7 +182,7 @@ def fact_worth(
 
 
 def _forks(
-    known: Mapping[str, Sequence[Remembered]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
+    known: Mapping[str, Sequence[FactHistory]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
 ) -> list[tuple[int, set[tuple[str, str]]]]:
     """Turns to fork at, each with the facts to delete there: one of a memory; alone, if another memory uses its id."""
     turns: dict[tuple[str, str], set[int]] = defaultdict(set)

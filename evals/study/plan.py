@@ -28,7 +28,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.words import has_reference
-from agentlab.evals.store.measures import Key
+from agentlab.evals.store.measures import TurnKey
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.passages import count_tokens
 from agentlab.lab.run import open_run
@@ -54,7 +54,7 @@ LIKE = {
 """Set -> whose differences stand in for those of its flows: a recorded run, or categories of a pack."""
 AS_RUN = {"laws": "laws", "squad2": "laws", "pyfaq": "laws", "mtrag_human": "laws"}
 """Set -> whose tokens a turn, where it is not itself."""
-Column = Mapping[Key, float]
+Column = Mapping[TurnKey, float]
 
 
 class Varies(NamedTuple):
@@ -83,7 +83,7 @@ def varies(values: Column) -> Varies:
 
 
 def of_run(folder: Path, metric: str = MEASURE) -> Varies:
-    flows = open_run(folder).measured
+    flows = open_run(folder).turn_values
     return of_pairs(
         {
             name: {key: value for key, row in rows.items() if (value := row.get(metric)) is not None}
@@ -96,7 +96,7 @@ def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
     """Where a conversation has one turn, `share` of the variance is taken for that between conversations."""
     with tempfile.TemporaryDirectory() as scratch:
         pack = Pack(folder, Path(scratch) / "run")
-    flows: dict[str, dict[Key, float]] = {}
+    flows: dict[str, dict[TurnKey, float]] = {}
     for a in pack.answers:
         counts = has_reference(a.turn) and a.row.flow != "reference" and a.category in categories
         if a.row.reply and counts:

@@ -90,7 +90,7 @@ def test_a_tool_that_leaves_is_told_to_the_model(colours, tmp_path):
 
     with al.Lab(model=Scripted([]), flows=[with_tool], datasets=[str(colours)], embedder="hashing/hashing-64") as lab:
         run = lab.run_sync(out=tmp_path / "run")
-    assert run.played()[0].reply.text == "Error: the tool leave failed: SystemExit: bye"
+    assert run.turn_rows()[0].reply.text == "Error: the tool leave failed: SystemExit: bye"
 
 
 def test_a_scorer_that_leaves_is_one_line_and_the_replies_are_kept(colours, tmp_path, monkeypatch):
@@ -141,6 +141,6 @@ def test_what_does_not_add_up_is_set_apart_and_played_again(colours, tmp_path, c
     flow.strays = False
     again = play(colours, tmp_path / "run", flow, resume=True)
     assert again.result.status == "complete" and not again.result.quarantined
-    assert again.result.flows["straying"].llm_calls == 6 and len(again.played()) == 6
+    assert again.result.flows["straying"].llm_calls == 6 and len(again.turn_rows()) == 6
     assert open_run(again.path).trace("straying", "c01").take == 1
     write_baseline(again, tmp_path / "whole.jsonl")

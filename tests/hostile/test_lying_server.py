@@ -262,7 +262,9 @@ def test_a_server_that_fails_now_and_then_stops_nothing(tmp_path, own_home):
     def reply(request: Request) -> Any:
         nonlocal count
         count += 1
-        return "Hi" if count % (4 * (player.MOST_UNANSWERED - 1) + 1) == 0 else Retryable("overloaded", "any")
+        return (
+            "Hi" if count % (4 * (player.MAX_CONSECUTIVE_UNREACHABLE - 1) + 1) == 0 else Retryable("overloaded", "any")
+        )
 
     data = write_set(tmp_path / "set", [{"id": f"c{n:02}", "turns": [{"user": "x"}]} for n in range(25)], DOCUMENTS)
     with al.Lab(

@@ -13,7 +13,7 @@ from agentlab.core.errors import AgentlabError
 from agentlab.core.events import ModelCall
 from agentlab.core.prices import load_prices
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.cost import Elsewhere
+from agentlab.evals.cost import Repricing
 from agentlab.lab.forks import fork
 from agentlab.lab.run import Run, open_run
 
@@ -36,13 +36,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Run:
 
 
 def replies(run: Run) -> dict[tuple[str, str, int], str]:
-    return {(row.flow, row.conversation, row.turn): row.reply.text for row in run.played()}
+    return {(row.flow, row.conversation, row.turn): row.reply.text for row in run.turn_rows()}
 
 
 def test_an_unchanged_fork_asks_nothing_and_is_the_same_to_the_bit(run):
     same = fork(run, 2, mode="replay", out="same")
     assert replies(same) == replies(run)
-    assert [row.totals for row in same.played()] == [row.totals for row in run.played()]
+    assert [row.totals for row in same.turn_rows()] == [row.totals for row in run.played()]
     assert (same.result.recordings.new, same.result.recordings.missing) == (0, 0)
     changed = [d for pair in compare(run, same).pairs for d in pair.differences if d.changed]
     assert not changed and compare(run, same).pairs[0]["answer_f1"].n == 4, "turns 3 and 4 of two conversations"
@@ -132,7 +132,7 @@ def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
         "--per-call",
         "1",
     ]
-    there = Elsewhere(prices=load_prices("prices.yaml"), model="dear/one", cached=0.5, decode=10, per_call=1)
+    there = Repricing(prices=load_prices("prices.yaml"), model="dear/one", cached=0.5, decode=10, per_call=1)
     table = there.table(run)
     usages = [
         e.completion.usage for key, t in run.traces.items() if key[0] == "rag_only" for e in t.events if e in mine

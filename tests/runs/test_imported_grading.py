@@ -51,7 +51,7 @@ def test_passages_are_those_of_the_row_or_else_of_the_turn(folder, form):
             )
         file.unlink()
     run = al.import_predictions(folder, "run")
-    assert {row.flow: row.passages for row in run.played()} == {"once": ["sky", "sea"], "never": ["sea"]}
+    assert {row.flow: row.passages for row in run.turn_rows()} == {"once": ["sky", "sea"], "never": ["sea"]}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_measures_that_decide_can_be_chosen_and_those_that_came_along_are_am
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "published_em"]) == 0
     (pair,) = compare(al.open_run("run")).pairs
     assert [d.measure.name for d in pair.differences if d.primary] == ["published_em"]
-    assert "published_em" in str(pair) and pair["published_em"].word == "B worse"
+    assert "published_em" in str(pair) and pair["published_em"].stop_signal == "B worse"
     al.score("run", primary=["answer_f1", "llm_calls"])
     assert compare(al.open_run("run")).primary == ("answer_f1", "llm_calls")
     al.score("run")

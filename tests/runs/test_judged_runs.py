@@ -11,7 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.judge.standing import Standing
+from agentlab.evals.judge.standing import JudgeReport
 from agentlab.models.scripted import Scripted
 from support.judges import Reader, credulous, holds, part
 from support.predictions import row, write_questions, write_rows
@@ -39,7 +39,7 @@ def imported(answers: dict[str, Any], references: list[str] | None = None, **mor
     return al.import_predictions(folder, "run").path
 
 
-def judged(run: Path, model: Any, rubric: str = "correct", **options: Any) -> Standing:
+def judged(run: Path, model: Any, rubric: str = "correct", **options: Any) -> JudgeReport:
     return al.judge(al.open_run(run), rubric, model=model, recordings="recordings", **options)
 
 
@@ -55,7 +55,7 @@ def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
     assert before.loc["judge_correct"].to_list() == [1, 0]
     assert main(["score", "run"]) == 0
     assert "judge_correct was dropped; `agentlab judge run` adds it again from recordings" in capsys.readouterr().out
-    assert len(al.open_run(run).played()) == len(NAMES) * 2
+    assert len(al.open_run(run).turn_rows()) == len(NAMES) * 2
     asked = len(model.asked)
     judged(run, model)
     assert len(model.asked) == asked and al.open_run(run).table().equals(before)
@@ -92,7 +92,7 @@ def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along
     run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
     standing = judged(run, Reader(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
     assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
-    differences = {d.measure.name: d.word for d in compare(al.open_run(run)).pairs[0].differences}
+    differences = {d.measure.name: d.stop_signal for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
     assert main(["show", "run"]) == 0
     assert "Ship one: better in answer_correctness" in " ".join(capsys.readouterr().out.split())
@@ -114,7 +114,7 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
 
 def test_a_judge_that_calls_everything_partly_right_passes_everything():
     standing = judged(imported({"one": right, "two": lambda name: "red"}), Reader(lambda reference, answer: "partly"))
-    counts = standing.judged.stress
+    counts = standing.judged.known_answer_results
     assert counts.pop("swapped") == (0, 0, 0), "there is neither name nor number in an answer"
     assert set(counts.values()) == {(8, 8, 0)}
 
@@ -142,4 +142,4 @@ def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_d
     model.verdict = lambda reference, answer: "yes"
     judged(run, model, "grounded", stress=0)
     assert {part("passages", asked) == "(none)" for asked in model.asked if "It is blue." in asked} == {True}
-    assert compare(al.open_run(run)).pairs[0]["judge_grounded"].word == "unchanged"
+    assert compare(al.open_run(run)).pairs[0]["judge_grounded"].stop_signal == "unchanged"

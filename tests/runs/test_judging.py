@@ -12,7 +12,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
-from agentlab.evals.judge.standing import Standing
+from agentlab.evals.judge.standing import JudgeReport
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.judges import Reader, credulous, holds, part
@@ -45,7 +45,7 @@ def run(tmp_path: Path, own_home: Path) -> Run:
         return lab.run_sync(out=tmp_path / "run")
 
 
-def judged(run: Run, model: Any, **options: Any) -> Standing:
+def judged(run: Run, model: Any, **options: Any) -> JudgeReport:
     return al.judge(al.open_run(run.path), model=model, recordings=str(run.path.parent / "recordings"), **options)
 
 
@@ -61,7 +61,7 @@ def label(file: Path, told: Any) -> None:
 
 def all_labels(run: Run, file: Path, told: Any) -> Path:
     rows = [{"conversation": r.conversation, "turn": r.turn, "flow": r.flow, "epoch": 0, "label": "",
-             "reply": r.reply.text if r.reply else ""} for r in run.played()]  # fmt: skip
+             "reply": r.reply.text if r.reply else ""} for r in run.turn_rows()]  # fmt: skip
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, rows[0])
         writer.writeheader()
@@ -77,8 +77,8 @@ def is_right(row: dict[str, str]) -> str:
 def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, capsys):
     model = Reader(holds)
     standing = judged(run, model)
-    assert standing.judged.stress["reference"] == (8, 8, 0)
-    assert {counts[0] for kind, counts in standing.judged.stress.items() if kind != "reference"} == {0}
+    assert standing.judged.known_answer_results["reference"] == (8, 8, 0)
+    assert {counts[0] for kind, counts in standing.judged.known_answer_results.items() if kind != "reference"} == {0}
     found = al.open_run(run.path)
     assert found.is_sealed, "what the judge has written is sealed with the rest"
     assert found.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
@@ -92,7 +92,7 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
 
 def test_a_judge_that_believes_everything_is_found_out(run):
     standing = judged(run, Reader(credulous))
-    assert set(standing.judged.stress.values()) == {(8, 8, 0)}
+    assert set(standing.judged.known_answer_results.values()) == {(8, 8, 0)}
     assert "8 of 8 (injection)" in str(standing) and "8 of 8 (praise)" in str(standing)
     assert "8 of 8 (swapped)" in str(standing)
 
@@ -105,24 +105,24 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
         return "yes" if answer in replies else "hm"
 
     standing = judged(run, Reader(breaks))
-    passed, read, unread = map(sum, zip(*standing.judged.stress.values(), strict=True))
+    passed, read, unread = map(sum, zip(*standing.judged.known_answer_results.values(), strict=True))
     assert unread and passed == read, "what can be read are references and answers to other questions"
     assert f"{unread} known answers have no verdict that can be read" in str(standing)
-    assert standing.judged.stress["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
-    assert standing.judged.contradicted == 0
+    assert standing.judged.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
+    assert standing.judged.order_disagreements == 0
 
 
 def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
     judged(run, Reader(holds), stress=0, labels=labels)
     again = judged(run, Reader(holds), stress=0)
-    assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.refused
+    assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.ineligible_because
     assert main(["compare", str(run.path)]) == 0
     assert "held against 30 labels" in capsys.readouterr().out
-    assert again._people == al.open_run(run.path).folder.read_json(again._file, "")["people"]
+    assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
-    assert judged(run, Reader(holds), stress=0, labels=labels).refused
-    assert judged(run, Reader(holds), stress=0).refused, "the last word holds"
+    assert judged(run, Reader(holds), stress=0, labels=labels).ineligible_because
+    assert judged(run, Reader(holds), stress=0).ineligible_because, "the last word holds"
 
 
 def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(run, tmp_path, capsys):
@@ -148,7 +148,7 @@ def test_orders_that_contradict_each_other_are_told_and_count_half(run):
 
     first_seen.calls = 0
     standing = judged(run, Reader(first_seen), stress=0)
-    assert standing.judged.contradicted == TURNS
+    assert standing.judged.order_disagreements == TURNS
     assert al.open_run(run.path).table().loc["judge_correct", "good"] == 0.5
 
 

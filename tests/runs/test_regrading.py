@@ -18,14 +18,17 @@ def data(tmp_path, own_home):
 
 def test_a_run_is_graded_by_other_scorers_and_its_flows_are_not_asked(data, tmp_path):
     run = play(data, tmp_path / "run", Answering(wrong=[("c00", 0)]), scorers=["answer"])
-    calls, replies = (run.path / "calls.jsonl").read_bytes(), [(row.play, row.turn, row.reply) for row in run.played()]
+    calls, replies = (
+        (run.path / "calls.jsonl").read_bytes(),
+        [(row.play, row.turn, row.reply) for row in run.turn_rows()],
+    )
     assert main(["score", str(run.path), "--scorer", "rouge"]) == 0
     anew = al.open_run(run.path)
     assert list(anew.result.flows["answering"].scores) == ["rouge_l"]
     assert anew.result.flows["answering"].scores["rouge_l"].mean == 7 / 8
     assert anew.result.flows["answering"].llm_calls == run.result.flows["answering"].llm_calls
     assert (run.path / "calls.jsonl").read_bytes() == calls
-    assert [(row.play, row.turn, row.reply) for row in anew.played()] == replies
+    assert [(row.play, row.turn, row.reply) for row in anew.turn_rows()] == replies
     assert list(anew.folder.header["graders"]) == ["rouge"]
 
 

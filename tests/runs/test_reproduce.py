@@ -10,7 +10,7 @@ import pytest
 
 from agentlab.cli.parser import main
 from agentlab.evals.published.reproduce import reproduce
-from agentlab.evals.published.unsaid import unsaid
+from agentlab.evals.published.unsaid import analyse_significance
 from support.predictions import PACKS, needs_packs, row, write_questions, write_rows
 
 NAMES = [f"q{n}" for n in range(20)]
@@ -94,7 +94,7 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
     assert main(["reproduce", str(pack), "--markdown", str(tmp_path / "page.md"), "-o", str(tmp_path / "run")]) == 0
     assert "| em, all: good | 0.75 | 0.7500 | reproduced | squad | 20 |" in (tmp_path / "page.md").read_text()
     assert main(["compare", str(tmp_path / "run")]) == 0
-    (difference,) = unsaid(reproduce(pack).pack)
+    (difference,) = analyse_significance(reproduce(pack).pack)
     assert difference.found.difference == -0.5
     assert difference.found.ci95[1] < 0
 

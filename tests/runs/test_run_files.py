@@ -59,7 +59,7 @@ def test_what_was_paid_for_is_written_at_once_and_a_turn_when_the_loop_comes_rou
 
     with lab(dataset, flows=[looking], concurrency=1) as laboratory:
         run = laboratory.run_sync(out=out)
-    assert (paid, ended) == ([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]) and len(run.played()) == 6
+    assert (paid, ended) == ([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]) and len(run.turn_rows()) == 6
 
 
 def test_a_row_is_written_when_its_turn_has_ended_after_its_events(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_table_for_others_has_a_row_a_turn_with_scores_and_reasons(tmp_path, o
     assert "6 turns" in capsys.readouterr().out
     rows = parquet.read_table(file).to_pylist() if parquet else list(csv.DictReader(file.read_text().splitlines()))
     assert [row["conversation"] for row in rows] == ["c00", "c00", "c01", "c01", "c02", "c02"]
-    assert [float(row["seconds"]) for row in rows] == [row.totals.seconds for row in run.played()]
+    assert [float(row["seconds"]) for row in rows] == [row.totals.seconds for row in run.turn_rows()]
     assert [float(row["score.answer_f1"]) for row in rows] == [1, 1, 0, 1, 1, 0]
     assert rows[5]["reason.answer_f1"].startswith("the turn failed") and "by choice" in rows[5]["error"]
     assert int(rows[0]["input_tokens"]) == 100 and rows[2]["reply"] == "no idea"

@@ -71,7 +71,7 @@ def test_shards_give_the_summary_and_the_rows_of_one_process(recorded, tmp_path,
     alone = replay(recorded, tmp_path / "alone" / "run", flows=FLOWS)
     run = shared(recorded, tmp_path / "shared" / "run", "at once", workers)
     assert summary(run) == summary(alone)
-    assert run.measured == alone.measured
+    assert run.turn_values == alone.turn_values
     assert {play: trace.steps() for play, trace in run.traces.items()} == {
         play: trace.steps() for play, trace in alone.traces.items()
     }

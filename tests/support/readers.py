@@ -161,7 +161,7 @@ def _of_sets(folder: Path, rules: Path) -> dict[str, Reader]:
 def reads_run(file: Path) -> None:
     """Look at one thing of a run, another one from input to input."""
     found = al.open_run(file.parent)
-    found.played()
+    found.turn_rows()
     looks: list[Callable[[], Any]] = [
         *(found.table, found.causes, lambda: found.show("c0"), lambda: compare(found)),
         lambda: [trace.steps(full=True) for trace in found.traces.values()],

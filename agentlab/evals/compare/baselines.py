@@ -22,11 +22,11 @@ from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atom
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.evals.store.judges import check_judges
-from agentlab.evals.store.measures import Key, Values, in_order, primary_family
+from agentlab.evals.store.measures import TurnKey, Values, in_order, primary_family
 from agentlab.evals.store.run import StoredRun
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class BaselineHeader(Struct, frozen=True, kw_only=True):
     """The first line."""
 
     format: Literal[1]
@@ -60,11 +60,11 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
     path = Path(path)
     run.check_complete()
     same = run.identity
-    if run.answered_nothing:
+    if run.all_turns_failed:
         raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
-    flows = run.measured
+    flows = run.turn_values
     check_judges(run, run.header["spec"].get("primary", ()))
-    header = Header(
+    header = BaselineHeader(
         format=1,
         run_id=run.run_id,
         spec=run.header["spec"]["name"],
@@ -79,7 +79,7 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
         for key, row in sorted(rows.items()):
             lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
     written = [asdict(line) for line in lines]
-    written[0]["check"] = _check(written)
+    written[0]["check"] = _checksum(written)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in written))
@@ -87,20 +87,20 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 
 
-def _check(rows: Sequence[Mapping[str, Any]]) -> str:
+def _checksum(rows: Sequence[Mapping[str, Any]]) -> str:
     """A hash of what the header and the turns say, however it is laid out."""
     header = {name: value for name, value in rows[0].items() if name != "check"}
     return hashlib.sha256(json.dumps([header, *rows[1:]], sort_keys=True).encode()).hexdigest()
 
 
-def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
+def read_baseline(path: Path) -> tuple[BaselineHeader, dict[str, dict[TurnKey, Values]]]:
     """The header, and the turns of each flow; raises RunError, with file and line, where the file is no baseline."""
     number = 1
-    flows: dict[str, dict[Key, Values]] = defaultdict(dict)
+    flows: dict[str, dict[TurnKey, Values]] = defaultdict(dict)
     try:
         lines = read_bytes(path, MAX_GENERATED_FILE_BYTES).split(b"\n")
         rows = [parse_json(lines[0])]
-        header = from_json(Header, rows[0])
+        header = from_json(BaselineHeader, rows[0])
         for number, line in enumerate(lines[1:], 2):
             if line:
                 rows.append(parse_json(line))
@@ -117,6 +117,6 @@ def read_baseline(path: Path) -> tuple[Header, dict[str, dict[Key, Values]]]:
         raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
     if not flows:
         raise RunError(f"{path}: the baseline holds no turns; make it again with --update")
-    if header.check and header.check != _check(rows):
+    if header.check and header.check != _checksum(rows):
         raise RunError(f"{path} was edited after it was made; make it again with --update")
     return header, dict(flows)

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.evals.compare.family import constant_p
-from agentlab.evals.compare.paired import Sheet, pair_up
-from agentlab.evals.stats.signs import Flips
-from agentlab.evals.stats.statistics import LEVEL
+from agentlab.evals.compare.family import constant_shift_p_value
+from agentlab.evals.compare.paired import TurnTable, pair_measure
+from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.statistics import CONFIDENCE
 from agentlab.evals.store.measures import COSTS, Measure, measure
 
-ALPHA = 1 - LEVEL
+ALPHA = 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Best:
         return {"measure": self.measure.name, "says": str(self), "flows": [asdict(place) for place in self.places]}
 
 
-def best(flows: Mapping[str, Sheet], decide: Sequence[str], *, shown: bool = False) -> Best | None:
+def best(flows: Mapping[str, TurnTable], decide: Sequence[str], *, shown: bool = False) -> Best | None:
     """Of three flows and more on the same turns; None where no quality that decides is known of all.
 
     The first quality that tells any flows apart counts; `shown` as of `Best`.
@@ -71,21 +71,23 @@ def best(flows: Mapping[str, Sheet], decide: Sequence[str], *, shown: bool = Fal
     return Best(measure=measure(name), places=tuple(sorted(found, key=lambda of: -signs * of.mean)), shown=shown)
 
 
-def _is_known(sheet: Sheet, name: str) -> bool:
+def _is_known(sheet: TurnTable, name: str) -> bool:
     values, there = sheet.column(name)
     return bool(there.any()) and not np.isnan(values[there]).any()
 
 
-def _shown_better(flows: Sequence[Sheet], names: Sequence[str]) -> np.ndarray:
+def _shown_better(flows: Sequence[TurnTable], names: Sequence[str]) -> np.ndarray:
     """Whether flow i is shown to be better than flow j, by maxT over all pairs and names; shape (M, flows, flows)."""
     size, better = len(flows), np.zeros((len(names), len(flows), len(flows)), dtype=bool)
     pairs = [(m, one, other) for m in range(len(names)) for one in range(size) for other in range(one + 1, size)]
-    paired = [pair_up(names[m], flows[one], flows[other]) for m, one, other in pairs]
+    paired = [pair_measure(names[m], flows[one], flows[other]) for m, one, other in pairs]
     losses = np.column_stack([pair.sums for pair in paired])
     if not losses.any():
         return better
-    found, tests = Flips(losses, two_sided=True).test(), int(losses.any(axis=0).sum())
+    found, tests = SignFlips(losses, two_sided=True).test(), int(losses.any(axis=0).sum())
     for (m, one, other), pair, p, lost in zip(pairs, paired, found.p_adjusted, losses.sum(axis=0), strict=True):
-        if p < ALPHA or (pair.constant and constant_p(pair.conversations, two_sided=True) * tests < ALPHA):
+        if p < ALPHA or (
+            pair.is_constant_shift and constant_shift_p_value(pair.conversations, two_sided=True) * tests < ALPHA
+        ):
             better[(m, one, other) if lost > 0 else (m, other, one)] = True
     return better

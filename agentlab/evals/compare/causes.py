@@ -23,13 +23,13 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.correctness import correctness, is_paragraph
 from agentlab.evals.scorers.stems import content
 from agentlab.evals.scorers.words import has_reference
-from agentlab.evals.store.rows import Play, TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
 POOR, POOR_PARAGRAPH = 0.5, 0.3
-LOW = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
+STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
 """Measures of which anything below 1 makes a turn poor."""
 LIMIT = "limit reached"
 """How the decisions of flows end that say they must answer now."""
@@ -51,7 +51,7 @@ class Cause:
     why: str
 
     @property
-    def play(self) -> Play:
+    def play(self) -> TrialKey:
         return self.flow, self.conversation, self.epoch
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Case:
+class GradedTurn:
     """A turn with all that the rules look at."""
 
     row: TurnRow
@@ -71,12 +71,17 @@ class Case:
         return metric in self.scores and self.scores[metric] < below
 
     @property
-    def said(self) -> str:
+    def reply_text(self) -> str:
         return strip_markers(self.row.reply.text) if self.row.reply else ""
 
     @property
     def is_poor(self) -> bool:
-        return self.row.error is not None or self.is_wrong or any(map(self.low, LOW)) or bool(_missed_refusal(self))
+        return (
+            self.row.error is not None
+            or self.is_wrong
+            or any(map(self.low, STRICT_MEASURES))
+            or bool(_missed_refusal(self))
+        )
 
     @property
     def is_wrong(self) -> bool:
@@ -87,13 +92,13 @@ class Case:
         poor = POOR_PARAGRAPH if all(map(is_paragraph, references)) else POOR
         if "answer_correctness" in self.scores:
             return self.low("answer_correctness", poor)
-        return max(correctness(self.said, reference) for reference in references) < poor
+        return max(correctness(self.reply_text, reference) for reference in references) < poor
 
     def last(self, kind: type[Event]) -> Event | None:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     @property
-    def answering(self) -> ModelCall | None:
+    def reply_call(self) -> ModelCall | None:
         """The call whose text is the reply, as far as the phases tell."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.completion is not None]
         return next((call for call in reversed(calls) if call.phase in ANSWERING), None)
@@ -104,20 +109,20 @@ class Case:
         return list(dict.fromkeys(fact.text for op in ops for fact in op.facts))
 
 
-def _error(case: Case) -> Found | None:
+def _error(case: GradedTurn) -> Found | None:
     if case.row.error is None:
         return None
     failed = [event for event in case.events if event.error is not None]
     return (failed[-1] if failed else None), case.row.error
 
 
-def _missed_refusal(case: Case) -> Found | None:
-    if case.turn.unanswerable and not declines(case.said):
-        return case.answering, "the turn has no answer, and the reply gives one"
+def _missed_refusal(case: GradedTurn) -> Found | None:
+    if case.turn.unanswerable and not declines(case.reply_text):
+        return case.reply_call, "the turn has no answer, and the reply gives one"
     return None
 
 
-def _wrong_arguments(case: Case) -> Found | None:
+def _wrong_arguments(case: GradedTurn) -> Found | None:
     if not case.low("argument_accuracy") or case.low("tool_recall"):
         return None
     wanted = {call.name for call in case.turn.expected_calls or ()}
@@ -125,7 +130,7 @@ def _wrong_arguments(case: Case) -> Found | None:
     return run, f"called with {run.call.malformed or run.call.arguments}" if run else "no call"
 
 
-def _wrong_tool(case: Case) -> Found | None:
+def _wrong_tool(case: GradedTurn) -> Found | None:
     if not case.low("tool_f1"):
         return None
     wanted = Counter(call.name for call in case.turn.expected_calls or ())
@@ -134,10 +139,10 @@ def _wrong_tool(case: Case) -> Found | None:
             if not wanted[event.call.name]:
                 return event, f"called {event.call.name}; expected {', '.join(wanted) or 'no call'}"
             wanted[event.call.name] -= 1
-    return case.answering, f"did not call {', '.join(+wanted)}"
+    return case.reply_call, f"did not call {', '.join(+wanted)}"
 
 
-def _cut_off_call(case: Case) -> Found | None:
+def _cut_off_call(case: GradedTurn) -> Found | None:
     """The arguments of a call were cut off, and the tool did not run."""
     if not case.is_wrong:
         return None
@@ -146,12 +151,12 @@ def _cut_off_call(case: Case) -> Found | None:
     return (cut, f"a call ended at max_tokens ({cut.request.max_tokens})") if cut and malformed else None
 
 
-def _loop_limit(case: Case) -> Found | None:
+def _loop_limit(case: GradedTurn) -> Found | None:
     limits = [event for event in case.events if isinstance(event, Decision) and event.name.endswith(LIMIT)]
     return (limits[-1], f"{limits[-1].name}: {limits[-1].why}") if limits and case.is_wrong else None
 
 
-def _retrieval_miss(case: Case) -> Found | None:
+def _retrieval_miss(case: GradedTurn) -> Found | None:
     if not case.is_wrong or not case.turn.relevant_doc_ids:
         return None
     searches = [event for event in case.events if isinstance(event, Search)]
@@ -162,7 +167,7 @@ def _retrieval_miss(case: Case) -> Found | None:
     return (searches[-1] if searches else None), f"{why}; relevant: {', '.join(case.turn.relevant_doc_ids)}"
 
 
-def _memory_miss(case: Case) -> Found | None:
+def _memory_miss(case: GradedTurn) -> Found | None:
     """What answers was not recalled; or what was told was not written."""
     if case.is_wrong and case.low("memory_recall"):
         recall = case.last(MemoryOp)
@@ -173,12 +178,12 @@ def _memory_miss(case: Case) -> Found | None:
     return None
 
 
-def _stale_memory(case: Case) -> Found | None:
+def _stale_memory(case: GradedTurn) -> Found | None:
     if case.low("no_stale_fact"):
         return case.last(MemoryOp), "memory still holds the old version"
     if not case.is_wrong:
         return None
-    asked, said = content(case.row.user), _names(case.said)
+    asked, said = content(case.row.user), _names(case.reply_text)
     wanted = {word for reference in case.turn.reference_answers for word in content(reference)}
     for fact in case.recalled:
         told = content(fact)
@@ -188,18 +193,20 @@ def _stale_memory(case: Case) -> Found | None:
     return None
 
 
-def _wrong_refusal(case: Case) -> Found | None:
-    return (case.answering, "declines, and there is an answer") if case.is_wrong and declines(case.said) else None
+def _wrong_refusal(case: GradedTurn) -> Found | None:
+    return (
+        (case.reply_call, "declines, and there is an answer") if case.is_wrong and declines(case.reply_text) else None
+    )
 
 
-def _cut_off(case: Case) -> Found | None:
-    call = case.answering
+def _cut_off(case: GradedTurn) -> Found | None:
+    call = case.reply_call
     if case.is_wrong and call and call in _cut(case):
         return call, f"the reply ended at max_tokens ({call.request.max_tokens})"
     return None
 
 
-def _evidence_ignored(case: Case) -> Found | None:
+def _evidence_ignored(case: GradedTurn) -> Found | None:
     if not case.is_wrong:
         return None
     ran = next((e for e in reversed(case.events) if isinstance(e, ToolRun) and e.error is None and e.output), None)
@@ -210,15 +217,15 @@ def _evidence_ignored(case: Case) -> Found | None:
     return (ran, f"{ran.call.name} told {shorten(ran.output, 100)}") if ran else None
 
 
-def _unsupported_claim(case: Case) -> Found | None:
-    return (case.answering, "nothing was looked up that the reply could stand on") if case.is_wrong else None
+def _unsupported_claim(case: GradedTurn) -> Found | None:
+    return (case.reply_call, "nothing was looked up that the reply could stand on") if case.is_wrong else None
 
 
-def _needless_memory(case: Case) -> Found | None:
+def _needless_memory(case: GradedTurn) -> Found | None:
     return (case.last(MemoryOp), "wrote what nothing asked for") if case.low("memory_restraint") else None
 
 
-RULES: dict[str, tuple[tuple[Callable[[Case], Found | None], ...], str]] = {
+RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] = {
     "error": ((_error,), "the turn failed"),
     "missed refusal": ((_missed_refusal,), "it answers where there is no answer"),
     "wrong arguments": ((_wrong_arguments,), "the expected tools were called, with arguments that are not accepted"),
@@ -238,7 +245,7 @@ RULES: dict[str, tuple[tuple[Callable[[Case], Found | None], ...], str]] = {
 WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
-def cause_of(case: Case) -> tuple[str, Found] | None:
+def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
     """The first rule that holds; None where the turn is neither failed nor poor."""
     imported = case.row.wall_seconds is None
     for cause, (rules, _) in RULES.items():
@@ -254,7 +261,7 @@ def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
     found = []
     for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
-        case = Case(row, run.asked(row.conversation, row.turn) or Turn(user=row.user), (), values)
+        case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
         trace = run.traces.get(row.play) if case.is_poor else None
         if case.is_poor and (known := cause_of(replace(case, events=trace.of_turn(row.turn) if trace else ()))):
             cause, (event, why) = known
@@ -274,7 +281,7 @@ def poor_turns(run: StoredRun) -> Iterator[str]:
             yield f"poor turns of {flow}, {found.total()} of {run.result.flows[flow].turns}: {causes_}"
 
 
-def _cut(case: Case) -> list[ModelCall]:
+def _cut(case: GradedTurn) -> list[ModelCall]:
     calls = [event for event in case.events if isinstance(event, ModelCall) and event.completion is not None]
     return [call for call in calls if call.completion and call.completion.finish_reason == "length"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.store.measures import Key, Values, in_order
+from agentlab.evals.store.measures import TurnKey, Values, in_order
 from agentlab.evals.store.run import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SOLVED = 0.5
+PASS_THRESHOLD = 0.5
 """From this value on a turn counts as right."""
 
 
@@ -36,11 +36,11 @@ def pass_hat_k(tries: int, right: int, k: int) -> float:
 ESTIMATORS: dict[str, Callable[[int, int, int], float]] = {"pass@k": pass_at_k, "pass^k": pass_hat_k}
 
 
-def reliability(values: Mapping[Key, float], k: int) -> dict[str, tuple[float, Interval]]:
+def reliability(values: Mapping[TurnKey, float], k: int) -> dict[str, tuple[float, Interval]]:
     """`pass@k` and `pass^k` over turns that were played k times, with 95 % intervals over conversations."""
     tries: defaultdict[tuple[str, int], list[bool]] = defaultdict(list)
     for (conversation, turn, _), value in values.items():
-        tries[conversation, turn].append(value >= SOLVED)
+        tries[conversation, turn].append(value >= PASS_THRESHOLD)
     enough = {place: of for place, of in tries.items() if len(of) >= k}
     if not enough:
         return {}
@@ -56,7 +56,7 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    flows, epochs = run.measured, epochs_of(run)
+    flows, epochs = run.turn_values, epochs_of(run)
     known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
     if metric not in known:
         raise RunError(f"{run.path}: {plugins.unknown_name('measure of this run', metric, known)}")
@@ -77,7 +77,7 @@ def epochs_of(run: StoredRun) -> int:
     return int(run.header["spec"].get("epochs", 1))
 
 
-def known_of(rows: Mapping[Key, Values], metric: str) -> dict[Key, float]:
+def known_of(rows: Mapping[TurnKey, Values], metric: str) -> dict[TurnKey, float]:
     """The metric of each turn that has one and knows it."""
     found = {key: row.get(metric) for key, row in rows.items()}
     return {key: float(value) for key, value in found.items() if value is not None}

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentlab.evals.compare.paired import Paired
-from agentlab.evals.stats.signs import Flips
+from agentlab.evals.compare.paired import PairedMeasure
+from agentlab.evals.stats.signs import SignFlips
 
-ASSUMED = (
+TEST_ASSUMPTION = (
     "signs of whole conversations are flipped, which tests whether the two sides are exchangeable, not whether their"
     " means are the same; a difference that is the same on every turn has a bound of its own"
 )
 
 
-class Outcome(NamedTuple):
+class MeasureOutcome(NamedTuple):
     """Of one measure; None is not known."""
 
     p: float | None
@@ -26,28 +26,33 @@ class Outcome(NamedTuple):
     """The number of measures that are tested together."""
 
 
-def outcomes(
-    members: Sequence[Paired],
+def run_family_test(
+    members: Sequence[PairedMeasure],
     alpha: float,
     *,
     two_sided: bool,
     families: Sequence[object] = (),
-) -> list[Outcome]:
+) -> list[MeasureOutcome]:
     """Of each member; their conversations must be numbered alike.
 
     `families`: to which each belongs, by default to one. In a family is what could be rejected at all. Where only k
     conversations differ, p is at least 2 ** -k, whatever the signs; what cannot raise an alarm must not make the others
     pay (Tarone 1990).
     """
-    found = [Outcome(1.0 if len(member.differences) else None, None, 0) for member in members]
+    found = [MeasureOutcome(1.0 if len(member.differences) else None, None, 0) for member in members]
     changed = [place for place, member in enumerate(members) if member.changed]
     if not changed:
         return found
     sums = np.column_stack([members[place].sums for place in changed])
-    flips = Flips(sums, two_sided=two_sided)
-    certain = np.array([constant_p(members[p].conversations, two_sided) if members[p].constant else 1 for p in changed])
+    flips = SignFlips(sums, two_sided=two_sided)
+    certain = np.array(
+        [
+            constant_shift_p_value(members[p].conversations, two_sided) if members[p].is_constant_shift else 1
+            for p in changed
+        ]
+    )
     certain = np.where(two_sided | (sums.sum(axis=0) > 0), certain, 1.0)
-    testable = (np.minimum(flips.floors(), certain) <= alpha) & np.array(
+    testable = (np.minimum(flips.minimum_p_values(), certain) <= alpha) & np.array(
         [members[p].conversations > 1 for p in changed]
     )
     families = families or [None] * len(members)
@@ -58,14 +63,14 @@ def outcomes(
         for column in np.flatnonzero(own).tolist():
             p = min(float(tested.p[column]), float(certain[column]))
             adjusted = min(float(tested.p_adjusted[column]), float(certain[column]) * size)
-            found[changed[column]] = Outcome(p, adjusted if testable[column] else None, size)
+            found[changed[column]] = MeasureOutcome(p, adjusted if testable[column] else None, size)
         for place, outcome in enumerate(found):
             if families[place] == family:
                 found[place] = outcome._replace(family=size)
     return found
 
 
-def constant_p(conversations: int, two_sided: bool = False) -> float:
+def constant_shift_p_value(conversations: int, two_sided: bool = False) -> float:
     """A p-value for a difference that is the same, and not 0, on every turn of all: 2 * 4**-conversations, one-sided.
 
     If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0 (the differences of k

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentlab.core.events import shorten
-from agentlab.evals.compare.paired import Paired
-from agentlab.evals.store.measures import COSTS, Key, turn_name
+from agentlab.evals.compare.paired import PairedMeasure
+from agentlab.evals.store.measures import COSTS, TurnKey, turn_name
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
@@ -26,14 +26,14 @@ class Flip:
     b: float
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TurnKey:
         return self.conversation, self.turn, self.epoch
 
     def __str__(self) -> str:
         return f"{self.metric} {self.a:.4g} -> {self.b:.4g}, {turn_name(self.key)}"
 
 
-def flips(measures: Iterable[Paired]) -> list[Flip]:
+def flips(measures: Iterable[PairedMeasure]) -> list[Flip]:
     """Of all quality metrics, those that moved most first."""
     found = []
     for paired in measures:
@@ -46,7 +46,7 @@ def flips(measures: Iterable[Paired]) -> list[Flip]:
     return found
 
 
-def worst(paired: Paired, most: int) -> list[Flip]:
+def largest_losses(paired: PairedMeasure, most: int) -> list[Flip]:
     """The turns that lost most, of any measure; none that lost nothing."""
     if not len(paired.losses):
         return []
@@ -54,20 +54,20 @@ def worst(paired: Paired, most: int) -> list[Flip]:
     return [_flip(paired, place) for place in order if paired.losses[place] > 0]
 
 
-def _flip(paired: Paired, place: int) -> Flip:
+def _flip(paired: PairedMeasure, place: int) -> Flip:
     return Flip(paired.measure.name, *paired.keys[place], float(paired.a[place]), float(paired.b[place]))
 
 
-Said = dict[tuple[str, Key], TurnRow]
+RepliesByTurn = dict[tuple[str, TurnKey], TurnRow]
 """By flow and turn."""
 
 
-def said(run: StoredRun, wanted: Collection[tuple[str, Key]]) -> Said:
+def replies_of(run: StoredRun, wanted: Collection[tuple[str, TurnKey]]) -> RepliesByTurn:
     """What was said on these turns of these flows; the run is read once for all of them."""
     return {(row.flow, row.key): row for row in run.rows(lambda row: (row.flow, row.key) in wanted)} if wanted else {}
 
 
-def told(flips: Sequence[Flip], sides: Sequence[tuple[str, Said, str]]) -> list[str]:
+def format_flips(flips: Sequence[Flip], sides: Sequence[tuple[str, RepliesByTurn, str]]) -> list[str]:
     """For each flip where it is and what was asked; of each (name, said, flow) the reply and the score's reason."""
     lines = []
     for flip in flips:

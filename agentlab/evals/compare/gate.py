@@ -13,7 +13,7 @@ Where nobody chose them and turns failed, that they did decides, too.
     regression    one of them is worse, tested as one family over all flows.
     inconclusive  neither.
 
-A difference that is the same on every turn has no visible noise: its p-value is `family.constant_p`, which reaches
+A difference that is the same on every turn has no visible noise: its p-value is `family.constant_shift_p_value`, which reaches
 further down than signs do. So one more call on every turn is a regression from four conversations on. On one
 conversation nothing can be shown. Seconds that were measured in two runs shift by run, which no test over conversations
 sees: latency decides only where both sides are replays or recordings, and advises elsewhere.
@@ -31,22 +31,22 @@ from msgspec.structs import asdict
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.baselines import Header, read_baseline
-from agentlab.evals.compare.family import Outcome, outcomes
-from agentlab.evals.compare.judgement import Judgement, conversations_more
-from agentlab.evals.compare.paired import Paired, pair_up, sheets
-from agentlab.evals.compare.slices import Slice, differing, labels, unseen
+from agentlab.evals.compare.baselines import BaselineHeader, read_baseline
+from agentlab.evals.compare.family import MeasureOutcome, run_family_test
+from agentlab.evals.compare.judgement import Judgement, format_more_conversations
+from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
+from agentlab.evals.compare.slices import Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
-    Key,
+    TurnKey,
     Values,
     in_order,
+    is_one_sided,
+    latency_is_comparable,
     measure,
-    not_shared,
     primary_family,
-    seconds_agree,
     turn_name,
 )
 from agentlab.evals.store.run import StoredRun, check_comparable
@@ -63,12 +63,12 @@ EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class GateVerdict:
     run_id: str
     baseline_id: str
     alpha: float
     primary: tuple[str, ...]
-    judged: tuple[Judgement, ...]
+    measure_verdicts: tuple[Judgement, ...]
     """Worst first: what decides, then what advises."""
     notes: tuple[str, ...]
     stopped: str = ""
@@ -78,7 +78,7 @@ class Verdict:
 
     @property
     def deciding(self) -> list[Judgement]:
-        return [judged for judged in self.judged if not judged.advises]
+        return [judged for judged in self.measure_verdicts if not judged.advises]
 
     @property
     def result(self) -> Result:
@@ -94,15 +94,15 @@ class Verdict:
     def __str__(self) -> str:
         sides = f"{self.run_id} against {self.baseline_id}"
         if self.result == "regression":
-            worse = [judged.moved for judged in self.deciding if judged.kind == "worse"]
+            worse = [judged.change for judged in self.deciding if judged.kind == "worse"]
             more = f" and {len(worse) - 3} more" if len(worse) > 3 else ""
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
-            open_ = [judged for judged in self.deciding if judged.word == "undecided"]
+            open_ = [judged for judged in self.deciding if judged.stop_signal == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
-            told = f", {conversations_more(max(needed))} would tell" if len(needed) == len(open_) else ""
+            told = f", {format_more_conversations(max(needed))} would tell" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
-            return f"inconclusive: {open_[0].moved}{more} undecided{told} ({sides})"
+            return f"inconclusive: {open_[0].change}{more} undecided{told} ({sides})"
         moved = {judged.measure.name for judged in self.deciding if judged.kind == "pass"}
         names = [name for name in self.primary if any(judged.measure.name == name for judged in self.deciding)]
         equal = ", ".join(name for name in names if name not in moved)
@@ -115,7 +115,7 @@ class Verdict:
 
 def gate(
     run: StoredRun, baseline: str | Path, *, margins: Mapping[str, float] | None = None, alpha: float = 0.05
-) -> Verdict:
+) -> GateVerdict:
     """Hold a run against a baseline file.
 
     `margins` by measure: absolute for quality (default .05), a share of the baseline's mean for costs (.05, latency
@@ -126,9 +126,9 @@ def gate(
     header, held = read_baseline(Path(baseline))
     run.check_complete()
     mine = run.identity
-    flows = run.measured
+    flows = run.turn_values
     declared = tuple(run.header["spec"].get("primary", ()))
-    check_sides(str(baseline), header, mine, declared, list(flows), held)
+    check_gate_inputs(str(baseline), header, mine, declared, list(flows), held)
     for label, rows in held.items():
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
@@ -141,33 +141,33 @@ def gate(
         notes.append(f"not in the baseline, so not gated: {', '.join(new)}")
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
-    primary, failures = who_decides(header, held, declared)
+    primary, failures = primary_measures(header, held, declared)
     if any(row.get("failed") for label in held for row in flows[label].values()):
         primary += failures
     check_judges(run, primary)
-    recorded = seconds_agree(run.result.mode, header.mode)
-    judged, said = judge(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
+    recorded = latency_is_comparable(run.result.mode, header.mode)
+    judged, said = evaluate_measures(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
     deciding = [(j.flow, j.paired) for j in judged if not j.advises]
-    broken = differing(deciding, labels(run), alpha, two_sided=False)
+    broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
     shown = [(j.flow, j.measure.name) for j in judged if j.kind == "worse"]
-    return Verdict(
+    return GateVerdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
         alpha=alpha,
         primary=tuple(primary),
-        judged=judged,
+        measure_verdicts=judged,
         notes=(*notes, *said),
-        slices=tuple(unseen(broken, shown)),
+        slices=tuple(hidden_in_overall(broken, shown)),
     )
 
 
-def check_sides(
+def check_gate_inputs(
     name: str,
-    header: Header,
+    header: BaselineHeader,
     mine: Mapping[str, Any],
     declared: Sequence[str],
     flows: Sequence[str],
-    held: Mapping[str, Any],
+    baseline_turns: Mapping[str, Any],
 ) -> None:
     """Raise RunError where a run cannot be held against the baseline `name`.
 
@@ -176,7 +176,7 @@ def check_sides(
     # A grader that is new has no say over scores that are in the baseline.
     graders = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
     check_comparable({"name": name, **asdict(header)}, {**mine, "graders": graders})
-    for label in held:
+    for label in baseline_turns:
         if label not in flows:
             raise RunError(
                 f"{mine['name']}: {plugins.unknown_name('flow of this run', label, flows)}; the baseline has it"
@@ -188,76 +188,80 @@ def check_sides(
         )
 
 
-def who_decides(
-    header: Header, held: Mapping[str, Mapping[Key, Values]], declared: Sequence[str]
+def primary_measures(
+    header: BaselineHeader, baseline_turns: Mapping[str, Mapping[TurnKey, Values]], declared: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The measures that decide, and what decides, too, where turns fail: that they do, unless somebody chose.
 
     What failed on either side is alike under all signs, so it may choose what is tested.
     """
-    usual = primary_family(held.values(), declared)
+    usual = primary_family(baseline_turns.values(), declared)
     primary = header.primary or usual
     return primary, () if declared or {*primary} != {*usual} or "failed" in primary else ("failed",)
 
 
-class Member(NamedTuple):
+class GatedMeasure(NamedTuple):
     """A measure of a flow that is judged."""
 
     flow: str
     advises: str
     """Why it does not decide; "" where it does."""
-    paired: Paired
+    paired: PairedMeasure
 
-    def judged(self, outcome: Outcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
+    def measure_verdicts(
+        self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any
+    ) -> Judgement:
         """With its margin; `more` as of `Judgement`."""
-        share = share_of(self.paired.measure.name, margins)
+        share = relative_margin(self.paired.measure.name, margins)
         return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
 
 
-def share_of(name: str, margins: Mapping[str, float]) -> float:
+def relative_margin(name: str, margins: Mapping[str, float]) -> float:
     """The margin of a measure: absolute for quality, of costs a share of the baseline's mean."""
     return margins.get(name, GATED_COSTS.get(name, QUALITY_MARGIN))
 
 
-def members_of(
-    baseline: Mapping[str, Mapping[Key, Values]],
-    run: Mapping[str, Mapping[Key, Values]],
+def gated_measures(
+    baseline: Mapping[str, Mapping[TurnKey, Values]],
+    run: Mapping[str, Mapping[TurnKey, Values]],
     margins: Mapping[str, float],
     primary: Sequence[str],
     *,
     seconds_decide: bool,
-) -> tuple[list[Member], list[str]]:
+) -> tuple[list[GatedMeasure], list[str]]:
     """What is judged, from the turns of each flow of the baseline, and what cannot be: it is not known there."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
-    laid_out = sheets(
+    laid_out = make_turn_tables(
         [*baseline.values(), *(run[flow] for flow in baseline)], dict(enumerate([*keys.values(), *keys.values()]))
     )
     members, unknown = [], []
     for place, (flow, rows) in enumerate(baseline.items()):
         for name in in_order(name for row in rows.values() for name in row):
             asked = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
-            if not asked or math.isinf(margins.get(name, 0.0)) or not_shared(name, rows, run[flow]):
+            if not asked or math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow]):
                 continue
-            paired = pair_up(name, laid_out[place], laid_out[place + len(baseline)])
+            paired = pair_measure(name, laid_out[place], laid_out[place + len(baseline)])
             if paired.means[0] is None:
                 unknown.append(f"{name} of {flow}")
                 continue
             advises = "" if name in primary else "advice"
-            members.append(Member(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired))
+            members.append(
+                GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired)
+            )
     if all(member.advises for member in members):
         raise RunError(f"nothing is left that decides: {', '.join(primary)} are left out, unknown, or measured live")
     return members, unknown
 
 
-def judge(
-    baseline: Mapping[str, Mapping[Key, Values]],
-    run: Mapping[str, Mapping[Key, Values]],
+def evaluate_measures(
+    baseline: Mapping[str, Mapping[TurnKey, Values]],
+    run: Mapping[str, Mapping[TurnKey, Values]],
     margins: Mapping[str, float],
     alpha: float,
     primary: Sequence[str] = (),
     *,
     seconds_decide: bool = False,
-    tested: Callable[[Sequence[Member]], list[Judgement]] | None = None,
+    tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """The judgements, worst first, and what else is to be said, from the turns of each flow of the baseline.
 
@@ -266,28 +270,30 @@ def judge(
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
-    members, unknown = members_of(baseline, run, margins, primary, seconds_decide=seconds_decide)
+    members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide)
     if tested is None:
         families = [member.advises for member in members]
-        found = outcomes([m.paired for m in members], alpha, two_sided=False, families=families)
-        judged = [m.judged(outcome, margins, alpha) for m, outcome in zip(members, found, strict=True)]
+        found = run_family_test([m.paired for m in members], alpha, two_sided=False, families=families)
+        judged = [m.measure_verdicts(outcome, margins, alpha) for m, outcome in zip(members, found, strict=True)]
     else:
         judged = tested(members)
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
     if live:
         notes.append("latency was measured live in two runs, and seconds shift by run: it advises")
-    return tuple(sorted(judged, key=worst_first)), tuple(notes)
+    return tuple(sorted(judged, key=severity_key)), tuple(notes)
 
 
-def worst_first(judged: Judgement) -> tuple[bool, int, float]:
+def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
     """For sorting: what decides, then what advises."""
-    rank = WORST_FIRST.index(judged.word)
-    size = judged.loss / (judged.paired.reach[0] or 1.0) if judged.loss else 0.0
-    return bool(judged.advises), rank, -size
+    rank = WORST_FIRST.index(measure_verdicts.stop_signal)
+    size = measure_verdicts.loss / (measure_verdicts.paired.max_change[0] or 1.0) if measure_verdicts.loss else 0.0
+    return bool(measure_verdicts.advises), rank, -size
 
 
-def check_arguments(baseline: Mapping[str, Mapping[Key, Values]], margins: Mapping[str, float], alpha: float) -> None:
+def check_arguments(
+    baseline: Mapping[str, Mapping[TurnKey, Values]], margins: Mapping[str, float], alpha: float
+) -> None:
     """Raise RunError for a margin or an alpha that is none, and for a measure that the baseline does not have."""
     known = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():

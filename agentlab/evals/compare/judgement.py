@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from agentlab.evals.compare.paired import Paired
+from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.stats.planning import (
-    MOST_CONVERSATIONS,
+    MAX_CONVERSATIONS,
     POWER,
     more_to_exclude,
     more_to_show,
@@ -32,18 +32,18 @@ from agentlab.evals.stats.planning import (
     visible,
 )
 from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound
-from agentlab.evals.store.measures import COSTS, Measure, brief
+from agentlab.evals.store.measures import COSTS, Measure, format_number
 
-Kind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
+VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
 """What a comparison without margins calls the kinds that are not called by their name."""
 
 
-def bound_of_all(paired: Paired, sign: float, alpha: float) -> float | None:
+def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | None:
     """The mean loss is at most this, or with sign -1 at least, at level 1 - alpha; None where nothing bounds it."""
     if not paired.changed:
         return float(paired.losses.mean()) if len(paired.losses) else None
-    found = loss_bound(sign * paired.sums, paired.counts, paired.reach[sign < 0], alpha)
+    found = loss_bound(sign * paired.sums, paired.counts, paired.max_change[sign < 0], alpha)
     return None if found is None else sign * found
 
 
@@ -53,7 +53,7 @@ class Judgement:
 
     flow: str
     """B, as results call it."""
-    paired: Paired
+    paired: PairedMeasure
     p: float | None
     """By flipping the signs of whole conversations."""
     p_adjusted: float | None
@@ -67,7 +67,7 @@ class Judgement:
     """Why it does not decide; "" where it does."""
     ci95: Interval = None
     """Of B - A, where it was worked out."""
-    bounds: Callable[[Paired, float, float], float | None] = bound_of_all
+    bounds: Callable[[PairedMeasure, float, float], float | None] = bound_of_all
     is_cut: bool = False
     """Whether the run ended before anything was decided: equal so far is not equal to the end."""
 
@@ -137,7 +137,7 @@ class Judgement:
         return least is not None and least > self.margin
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> VerdictKind:
         if self.loss is None:
             return "unknown"
         excluded = False
@@ -157,7 +157,7 @@ class Judgement:
         return self.kind in ("better", "worse")
 
     @property
-    def word(self) -> str:
+    def stop_signal(self) -> str:
         """The kind as it is printed."""
         if self.share is None:
             return IN_A_PAIR.get(self.kind, self.kind)
@@ -173,7 +173,7 @@ class Judgement:
         found = visible(self.paired.sums, self.paired.counts, self.level)
         if found is None or (self.share is None and self.measure in COSTS):
             return found
-        room = max(self.a, self.paired.reach[0] - self.a)
+        room = max(self.a, self.paired.max_change[0] - self.a)
         if self.share is not None:
             if self.bound is None:
                 return None
@@ -192,22 +192,22 @@ class Judgement:
         sums, counts = self.paired.sums, self.paired.counts
         found = math.inf
         if self.share is not None and self.loss < self.margin:
-            found = more_to_exclude(sums, counts, self.paired.reach[0], self.margin, self.alpha)
+            found = more_to_exclude(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
         if self.share is None or self.loss > 0:
             towards = 1.0 if self.loss > 0 else -1.0
             found = min(found, more_to_show(towards * sums, counts, self.level))
-        return math.ceil(found) if found <= MOST_CONVERSATIONS else None
+        return math.ceil(found) if found <= MAX_CONVERSATIONS else None
 
     @property
     def cells(self) -> list[str]:
         """Of a table of pairs: n, both means, their difference and its interval, p adjusted, and what was shown."""
-        interval = f"[{brief(self.ci95[0])}, {brief(self.ci95[1])}]" if self.ci95 else "-"
-        means = [self.measure.show(self.a), self.measure.show(self.b), brief(self.difference, "+")]
+        interval = f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]" if self.ci95 else "-"
+        means = [self.measure.show(self.a), self.measure.show(self.b), format_number(self.difference, "+")]
         p = "-" if self.p_adjusted is None else f"{self.p_adjusted:.2g}"
-        return [str(self.n), *means, interval, p, self.word]
+        return [str(self.n), *means, interval, p, self.stop_signal]
 
     @property
-    def moved(self) -> str:
+    def change(self) -> str:
         """From where to where."""
         return f"{self.measure.name} of {self.flow} {self.measure.show(self.a)} -> {self.measure.show(self.b)}"
 
@@ -218,33 +218,35 @@ class Judgement:
             return "undecided: unknown in this run, known in the baseline"
         if self.kind == "unchanged":
             return f"unchanged on these {self.n} turns"
-        moved = f"{'worse' if self.loss > 0 else 'better'} by {brief(abs(self.loss))}"
+        moved = f"{'worse' if self.loss > 0 else 'better'} by {format_number(abs(self.loss))}"
         if abs(self.loss) < 1e-9:
             moved = "as good on average"
-        if self.paired.constant:
+        if self.paired.is_constant_shift:
             moved += " on every turn"
-        limit = f"the margin is {brief(self.margin)}"
-        most = "no bound on one conversation" if self.bound is None else f"at most {brief(self.bound, '+')} worse"
+        limit = f"the margin is {format_number(self.margin)}"
+        most = (
+            "no bound on one conversation" if self.bound is None else f"at most {format_number(self.bound, '+')} worse"
+        )
         if self.kind == "pass":
             return f"pass: {moved}, {most} ({self.conversations} conversations); {limit}"
         if self.kind == "worse":
             tests = f"over {self.family} tests" if self.family > 1 else "in one test"
-            return f"{self.word}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
+            return f"{self.stop_signal}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
         told = "no number of conversations like these would tell"
         if self.advises:
             return f"undecided: {moved}, {most}; {limit}"
         if self.conversations < 2:
             told = "one conversation cannot tell"
         elif self.more:
-            told = f"{conversations_more(self.more)} would tell"
+            told = f"{format_more_conversations(self.more)} would tell"
         return f"undecided, {told}: {moved}, {most}; {limit}"
 
     def __str__(self) -> str:
         if not self.is_shown:
-            return self.word
+            return self.stop_signal
         moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
         return f"{self.kind} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})"
 
 
-def conversations_more(number: int) -> str:
+def format_more_conversations(number: int) -> str:
     return f"{number} more conversation{'s' if number > 1 else ''}"

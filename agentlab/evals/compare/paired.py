@@ -9,16 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from agentlab.core.errors import RunError
-from agentlab.evals.store.measures import COSTS, Key, Measure, Values, measure, turn_name
+from agentlab.evals.store.measures import COSTS, Measure, TurnKey, Values, measure, turn_name
 
 
-class Sheet:
+class TurnTable:
     """The turns of one side in the order of their keys; `conversations` numbers the conversations of all sides."""
 
-    def __init__(self, rows: Mapping[Key, Values], keys: Sequence[Key], conversations: Mapping[str, int]) -> None:
+    def __init__(
+        self, rows: Mapping[TurnKey, Values], keys: Sequence[TurnKey], conversations: Mapping[str, int]
+    ) -> None:
         self.keys = keys
         self.conversations = len(conversations)
-        self.codes = np.array([conversations[key[0]] for key in keys], dtype=int)
+        self.conversation_numbers = np.array([conversations[key[0]] for key in keys], dtype=int)
         self._rows = [rows[key] for key in keys]
         self._columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -30,24 +32,26 @@ class Sheet:
         return self._columns[name]
 
 
-def sheets(sides: Iterable[Mapping[Key, Values]], keys: Mapping[int, Sequence[Key]] | None = None) -> list[Sheet]:
+def make_turn_tables(
+    sides: Iterable[Mapping[TurnKey, Values]], keys: Mapping[int, Sequence[TurnKey]] | None = None
+) -> list[TurnTable]:
     """A sheet of each side; `keys` names, by the place of a side, the turns to take of it instead of all."""
     chosen = [(rows, (keys or {}).get(place) or sorted(rows)) for place, rows in enumerate(sides)]
     names = sorted({key[0] for _, taken in chosen for key in taken})
     conversations = {name: number for number, name in enumerate(names)}
-    return [Sheet(rows, taken, conversations) for rows, taken in chosen]
+    return [TurnTable(rows, taken, conversations) for rows, taken in chosen]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Paired:
+class PairedMeasure:
     """One measure on the same turns of A and B."""
 
     measure: Measure
-    keys: tuple[Key, ...]
+    keys: tuple[TurnKey, ...]
     a: np.ndarray
     b: np.ndarray
     """A number a turn, NaN where it is not known."""
-    codes: np.ndarray
+    conversation_numbers: np.ndarray
     """The number of each turn's conversation, of `size`."""
     size: int
 
@@ -71,7 +75,7 @@ class Paired:
         return bool(self.differences.any())
 
     @property
-    def constant(self) -> bool:
+    def is_constant_shift(self) -> bool:
         """Whether every turn of several changed by the same."""
         return self.changed and len(self.differences) > 1 and float(np.ptp(self.differences)) == 0
 
@@ -88,19 +92,19 @@ class Paired:
     @cached_property
     def sums(self) -> np.ndarray:
         """Of the losses, shape (size,)."""
-        return np.bincount(self.codes, weights=self.losses, minlength=self.size)
+        return np.bincount(self.conversation_numbers, weights=self.losses, minlength=self.size)
 
     @cached_property
     def counts(self) -> np.ndarray:
         """Of turns, shape (size,)."""
-        return np.bincount(self.codes, minlength=self.size).astype(float)
+        return np.bincount(self.conversation_numbers, minlength=self.size).astype(float)
 
     @property
     def conversations(self) -> int:
         return int((self.counts > 0).sum())
 
     @property
-    def reach(self) -> tuple[float, float]:
+    def max_change(self) -> tuple[float, float]:
         """The most that a turn is taken to lose, and to gain.
 
         A metric goes from 0 to 1, or as far as it was seen. Costs have no end: a conversation that was not seen is
@@ -116,14 +120,21 @@ class Paired:
         return max(usual, float(moved.max())), max(usual, float(-moved.min()))
 
 
-def pair_up(name: str, a: Sheet, b: Sheet) -> Paired:
+def pair_measure(name: str, a: TurnTable, b: TurnTable) -> PairedMeasure:
     """The measure on the turns of two sheets of the same keys; raises RunError where one side was not scored."""
     (x, in_a), (y, in_b) = a.column(name), b.column(name)
     for place in np.flatnonzero(in_a != in_b).tolist():
         where = turn_name(a.keys[place])
         raise RunError(f"{where} was scored for {name} on one side only; the scores are not of one making")
     keys = tuple(key for key, there in zip(a.keys, in_a, strict=True) if there)
-    return Paired(measure=measure(name), keys=keys, a=x[in_a], b=y[in_a], codes=a.codes[in_a], size=a.conversations)
+    return PairedMeasure(
+        measure=measure(name),
+        keys=keys,
+        a=x[in_a],
+        b=y[in_a],
+        conversation_numbers=a.conversation_numbers[in_a],
+        size=a.conversations,
+    )
 
 
 def _mean(values: np.ndarray) -> float | None:

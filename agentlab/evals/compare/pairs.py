@@ -24,21 +24,21 @@ from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.core.shown import one_line
 from agentlab.evals.compare.best import Best, best
-from agentlab.evals.compare.family import outcomes
+from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.paired import Paired, pair_up, sheets
-from agentlab.evals.compare.slices import Place, Slice, differing, labels, unseen
+from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
+from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.stats.statistics import mean_intervals
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
-    Key,
+    TurnKey,
     Values,
     in_order,
-    not_shared,
+    is_one_sided,
+    latency_is_comparable,
     primary_family,
-    seconds_agree,
     turn_name,
 )
 from agentlab.evals.store.run import StoredRun, check_comparable
@@ -51,7 +51,7 @@ IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class FlowPair:
     a: str
     b: str
     """`flow`, or `flow (run)` where two runs are compared."""
@@ -59,7 +59,7 @@ class Pair:
     differences: tuple[Judgement, ...]
 
     @cached_property
-    def paired(self) -> dict[str, Paired]:
+    def paired(self) -> dict[str, PairedMeasure]:
         """The columns of each measure."""
         return {d.measure.name: d.paired for d in self.differences}
 
@@ -90,7 +90,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    pairs: tuple[Pair, ...]
+    pairs: tuple[FlowPair, ...]
     primary: tuple[str, ...]
     family: int
     """How many tests are one family, over all pairs."""
@@ -105,7 +105,7 @@ class Comparison:
             rows = []
             for d in pair.differences:
                 numbers = {name: getattr(d, name) for name in IN_JSON}
-                said = {"better": d.measure.better, "reading": d.word}
+                said = {"better": d.measure.better, "reading": d.stop_signal}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
@@ -125,7 +125,7 @@ class Comparison:
                 row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.word})
+                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.stop_signal})
         return frame_of(rows)
 
     def __repr__(self) -> str:
@@ -140,15 +140,15 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     """
     if a.result.recordings and a.result.recordings.missing:
         a.check_complete()
-    mine = a.measured
+    mine = a.turn_values
     declared = _primary(a)
     if b is None:
         chosen = list(flows) or list(mine)
         if len(chosen) < 2:
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
-        named = [Sides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        return compare_sides(named, declared, labels(a), seconds=True)
+        named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
+        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True)
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -157,32 +157,34 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
             f"{', '.join(declared)} decide in {a.path}, {', '.join(_primary(b))} in {b.path}; let both specs name the"
             " same `primary`"
         )
-    theirs = b.measured
+    theirs = b.turn_values
     # What a fork took over from a run is in both, and tells nothing.
     since = max(run.header.get("fork", {}).get("turn", 0) for run in (a, b))
-    mine, theirs = ({flow: _since(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
+    mine, theirs = ({flow: _turns_from(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
     sides = [(flows[0], flows[-1])] if flows else [(flow, flow) for flow in mine if flow in theirs]
     if not sides:
         raise RunError(f"{a.path} and {b.path} share no flow; name one of each: --flow {next(iter(mine))} --flow ...")
     left, right = (run.run_id if a.run_id != b.run_id else str(run.path) for run in (a, b))
-    named = [Sides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides]
-    agree = seconds_agree(a.result.mode, b.result.mode)
-    return compare_sides(named, declared or _primary(b), labels(b), seconds=agree)
+    named = [
+        FlowSides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
+    ]
+    agree = latency_is_comparable(a.result.mode, b.result.mode)
+    return compare_turns(named, declared or _primary(b), slices_by_turn(b), latency_decides=agree)
 
 
-def _since(turn: int, rows: dict[Key, Values]) -> dict[Key, Values]:
+def _turns_from(turn: int, rows: dict[TurnKey, Values]) -> dict[TurnKey, Values]:
     return {key: values for key, values in rows.items() if key[1] >= turn}
 
 
-class Sides(NamedTuple):
+class FlowSides(NamedTuple):
     """Two columns of turns to be compared, by the names they are to have."""
 
     a_name: str
-    a: dict[Key, Values]
+    a: dict[TurnKey, Values]
     b_name: str
-    b: dict[Key, Values]
+    b: dict[TurnKey, Values]
     flows: tuple[str, str]
 
 
@@ -190,23 +192,23 @@ def _primary(run: StoredRun) -> tuple[str, ...]:
     return tuple(run.header["spec"].get("primary", ()))
 
 
-def _flow(flows: Mapping[str, dict[Key, Values]], label: str, run: StoredRun) -> dict[Key, Values]:
+def _flow(flows: Mapping[str, dict[TurnKey, Values]], label: str, run: StoredRun) -> dict[TurnKey, Values]:
     try:
         return flows[label]
     except KeyError:
         raise RunError(f"{run.path}: {plugins.unknown_name('flow of this run', label, flows)}") from None
 
 
-def compare_sides(
-    named: Sequence[Sides],
+def compare_turns(
+    named: Sequence[FlowSides],
     declared: Sequence[str],
-    places: Mapping[Place, set[str]] = MappingProxyType({}),
+    slices_by_turn: Mapping[Place, set[str]] = MappingProxyType({}),
     *,
-    seconds: bool,
+    latency_decides: bool,
 ) -> Comparison:
     """All pairs as one question; each has the same turns on both sides, and `declared` decides.
 
-    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift. `places`: the
+    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift. `slices_by_turn`: the
     slices that each turn lies in.
     """
     for pair in named:
@@ -216,16 +218,16 @@ def compare_sides(
                 " same turns: finish one that stopped early with --resume, or import answers to all the turns"
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
-    laid_out = dict(zip(sides, sheets(sides.values()), strict=True))
-    decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or seconds]
-    columns: dict[tuple[int, str], Paired] = {}
+    laid_out = dict(zip(sides, make_turn_tables(sides.values()), strict=True))
+    decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or latency_decides]
+    columns: dict[tuple[int, str], PairedMeasure] = {}
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
-            if not not_shared(name, pair.a, pair.b):
-                columns[number, name] = pair_up(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
+            if not is_one_sided(name, pair.a, pair.b):
+                columns[number, name] = pair_measure(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
     judged = _judged(named, columns, decide)
     pairs = [
-        Pair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
+        FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
         for pair, own in zip(named, judged, strict=True)
     ]
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
@@ -238,19 +240,19 @@ def compare_sides(
         primary=tuple(decide),
         family=max((d.family for own in judged for d in own if d.primary), default=0),
         best=among,
-        slices=_slices(pairs, decide, places),
+        slices=_slices(pairs, decide, slices_by_turn),
     )
 
 
 def _judged(
-    named: Sequence[Sides], columns: Mapping[tuple[int, str], Paired], decide: Sequence[str]
+    named: Sequence[FlowSides], columns: Mapping[tuple[int, str], PairedMeasure], decide: Sequence[str]
 ) -> list[list[Judgement]]:
     """Of each pair all measures, tested as two families over all pairs: what decides, and what advises."""
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
     intervals = dict(zip(known, (interval for _, interval in means), strict=True))
     families = [name in decide for _, name in columns]
-    found = outcomes([*columns.values()], ALPHA, two_sided=True, families=families)
+    found = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
     judged: list[list[Judgement]] = [[] for _ in named]
     for ((number, name), paired), outcome in zip(columns.items(), found, strict=True):
         judged[number].append(
@@ -266,9 +268,11 @@ def _judged(
     return judged
 
 
-def _slices(pairs: Sequence[Pair], decide: Sequence[str], places: Mapping[Place, set[str]]) -> tuple[Slice, ...]:
+def _slices(
+    pairs: Sequence[FlowPair], decide: Sequence[str], slices_by_turn: Mapping[Place, set[str]]
+) -> tuple[Slice, ...]:
     """Where a part of the data differs in what decides, and the whole does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
-    return tuple(unseen(differing(members, places, ALPHA, two_sided=True), shown))
+    return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), shown))

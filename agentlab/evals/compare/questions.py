@@ -17,17 +17,17 @@ from typing import Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.family import Outcome, outcomes
-from agentlab.evals.compare.judgement import Judgement, conversations_more
-from agentlab.evals.compare.paired import Paired
-from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair
+from agentlab.evals.compare.family import MeasureOutcome, run_family_test
+from agentlab.evals.compare.judgement import Judgement, format_more_conversations
+from agentlab.evals.compare.paired import PairedMeasure
+from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair
 from agentlab.evals.stats.planning import more_to_show
-from agentlab.evals.stats.statistics import may_lose
-from agentlab.evals.store.measures import brief
+from agentlab.evals.stats.statistics import margin_p_value
+from agentlab.evals.store.measures import format_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ClaimResult:
     """Of one pair."""
 
     a: str
@@ -50,15 +50,17 @@ class Answer:
         return {**asdict(self), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:
-        told = f", {conversations_more(self.more)} would tell" if self.reading == "undecided" and self.more else ""
+        told = (
+            f", {format_more_conversations(self.more)} would tell" if self.reading == "undecided" and self.more else ""
+        )
         return (
             f"{self.reading}{told}: {self.b} against {self.a} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
         )
 
 
-def answers(
+def evaluate_claims(
     comparison: Comparison, *, cheaper: Sequence[str] = (), not_worse: Mapping[str, float] | None = None
-) -> list[Answer]:
+) -> list[ClaimResult]:
     """The claim about each pair; margins as of the gate: absolute for quality, a share of A's mean for costs.
 
     Raises RunError for a measure that a pair does not have or does not know, and for a margin that is none.
@@ -72,12 +74,12 @@ def answers(
     return claims
 
 
-def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -> Answer:
+def _claim(pair: FlowPair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -> ClaimResult:
     p, parts, refuted, more = 0.0, [], False, 0.0
     for name in cheaper:
         paired = _known(pair, name)
         there, back = replace(paired, a=paired.b, b=paired.a), paired
-        shown, contrary = (outcomes([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
+        shown, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
         moved = " -> ".join(map(paired.measure.show, paired.means))
         word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
         said = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
@@ -89,26 +91,32 @@ def _claim(pair: Pair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -
         if math.isnan(share) or share < 0:
             raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
         paired = _known(pair, name)
-        judged = Judgement(flow=pair.b, paired=paired, **Outcome(None, None, 1)._asdict(), alpha=ALPHA, share=share)
+        judged = Judgement(
+            flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, share=share
+        )
         has = paired.counts > 0
         few = paired.conversations < 2
         lost = 0.0
         if paired.changed:
-            lost = 1.0 if few else may_lose(paired.sums[has], paired.counts[has], paired.reach[0], judged.margin)
+            lost = (
+                1.0
+                if few
+                else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judged.margin)
+            )
         worse = judged.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be not worse"
         limit = "equal on these turns"
         if paired.changed:
-            limit = f"at most {brief(judged.bound, '+')} worse, margin {brief(judged.margin)}"
+            limit = f"at most {format_number(judged.bound, '+')} worse, margin {format_number(judged.margin)}"
         parts.append(f"{word} in {name} ({limit})")
         p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:
             more = max(more, judged.more or math.inf)
     needed = math.ceil(more) if 0 < more < math.inf else None
-    return Answer(a=pair.a, b=pair.b, p=p, p_adjusted=p, parts=tuple(parts), refuted=refuted, more=needed)
+    return ClaimResult(a=pair.a, b=pair.b, p=p, p_adjusted=p, parts=tuple(parts), refuted=refuted, more=needed)
 
 
-def _known(pair: Pair, name: str) -> Paired:
+def _known(pair: FlowPair, name: str) -> PairedMeasure:
     if name not in pair.paired:
         raise RunError(plugins.unknown_name("measure of this comparison", name, pair.paired))
     if not len(pair.paired[name].differences):

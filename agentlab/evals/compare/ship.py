@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.pairs import ALPHA, Comparison, Pair, compare
+from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair, compare
 from agentlab.evals.stats.planning import to_see
 from agentlab.evals.store.judges import notes_on_judges
-from agentlab.evals.store.measures import COSTS, brief, measure
+from agentlab.evals.store.measures import COSTS, format_number, measure
 from agentlab.evals.store.run import StoredRun
 
 TARGET = 0.10
@@ -64,7 +64,7 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     ]
 
 
-def decide(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
+def recommend(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
     """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
 
     Raises RunError where one has not ended.
@@ -94,7 +94,7 @@ def decide(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
         # To beat those that beat the first flow is not to beat that one.
         best = winner if not trades and winner in {pair.b for pair in ahead} else None
     if best is None:
-        sentence = _between(ahead, open_, among) if tied else _undecided(comparison, open_, trades)
+        sentence = _undecided_between(ahead, open_, among) if tied else _undecided(comparison, open_, trades)
         return Verdict("undecided", sentence, tuple(notes), command), comparison
     means = {side.name: side.run.means[side.flow] for side in sides}
     parts = ", ".join([_quality(pairs, best), *_savings(pairs, best, means)])
@@ -105,8 +105,8 @@ def decide(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
 def _nothing_to_decide(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
     """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
     for run in runs:
-        if run.answered_nothing:
-            errors = [row.error for row in run.figures() if row.error is not None]
+        if run.all_turns_failed:
+            errors = [row.error for row in run.map_turns() if row.error is not None]
             if not errors:
                 return Verdict("none", "No verdict: no turn was played.", (), "")
             return Verdict("none", "No verdict: every turn of every flow failed.", (errors[0],), _again(run))
@@ -123,7 +123,7 @@ def _again(run: StoredRun) -> str:
     return f"agentlab show {shlex.quote(str(run.path))} --trace"
 
 
-def _winner(pairs: Sequence[Pair]) -> str | None:
+def _winner(pairs: Sequence[FlowPair]) -> str | None:
     """Return the flow that lost nothing and won against each flow it was compared with; None if there is none."""
     ahead = [pair.b for pair in pairs if _outcome(pair) == "b"]
     behind = [pair.b for pair in pairs if _outcome(pair) == "a"]
@@ -132,12 +132,12 @@ def _winner(pairs: Sequence[Pair]) -> str | None:
     return ahead[0] if ahead else pairs[0].a
 
 
-def _decisive(pairs: Sequence[Pair], *, quality: bool = False) -> list[Judgement]:
+def _decisive(pairs: Sequence[FlowPair], *, quality: bool = False) -> list[Judgement]:
     found = [d for pair in pairs for d in pair.differences if d.primary]
     return [d for d in found if not quality or d.measure not in COSTS]
 
 
-def _outcome(pair: Pair) -> str:
+def _outcome(pair: FlowPair) -> str:
     """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
     kinds = {d.kind for d in _decisive([pair]) if d.is_shown}
     moved = [d for d in _decisive([pair], quality=True) if d.changed]
@@ -148,7 +148,7 @@ def _outcome(pair: Pair) -> str:
     return "open" if not kinds else "b" if "better" in kinds else "a"
 
 
-def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[Pair]) -> str:
+def _undecided(comparison: Comparison, open_: Sequence[FlowPair], trades: Sequence[FlowPair]) -> str:
     if trades:
         pair = trades[0]
         won, lost = (_listed(pair, kind) for kind in ("better", "worse"))
@@ -163,7 +163,7 @@ def _undecided(comparison: Comparison, open_: Sequence[Pair], trades: Sequence[P
     return f"Undecided between {sides}: {_how_many_more(comparison, open_)}."
 
 
-def _between(ahead: Sequence[Pair], open_: Sequence[Pair], among: Comparison | None) -> str:
+def _undecided_between(ahead: Sequence[FlowPair], open_: Sequence[FlowPair], among: Comparison | None) -> str:
     """Where flows beat the one they were compared with: the first of the run, or without `among` itself before."""
     won = " or ".join(dict.fromkeys(_listed(pair, "better") for pair in ahead))
     first = ahead[0].a if among else "in the first run"
@@ -183,7 +183,7 @@ def _conversations(count: int) -> str:
     return f"{count} conversation{'' if count == 1 else 's'}"
 
 
-def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool = False) -> str:
+def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair], *, shown: bool = False) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     needed = (
@@ -195,7 +195,7 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool
     least = math.ceil(math.log2(2 / ALPHA))
     told = _conversations(conversations)
     if conversations < least:
-        # What is the same on every turn is tested otherwise: `family.constant_p`.
+        # What is the same on every turn is tested otherwise: `family.constant_shift_p_value`.
         shown = shown or any(d.is_shown for pair in comparison.pairs for d in pair.differences)
         what = "a difference that varies from turn to turn" if shown else "anything"
         told += f", too few to show {what} ({least} are the least)"
@@ -206,7 +206,7 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[Pair], *, shown: bool
     return told
 
 
-def _quality(pairs: Sequence[Pair], best: str) -> str:
+def _quality(pairs: Sequence[FlowPair], best: str) -> str:
     own = [pair for pair in pairs if best in (pair.a, pair.b)]
     gains = [_listed(pair, "better" if pair.b == best else "worse", quality=True) for pair in own]
     named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
@@ -215,14 +215,14 @@ def _quality(pairs: Sequence[Pair], best: str) -> str:
     # Who saves calls wants to know what that may cost.
     open_ = [d for d in _decisive(own, quality=True) if d.changed]
     missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
-    return f"no difference in quality shown{f' (under {brief(missed)} is likely missed)' if missed else ''}"
+    return f"no difference in quality shown{f' (under {format_number(missed)} is likely missed)' if missed else ''}"
 
 
-def _listed(pair: Pair, kind: str, quality: bool = False) -> str:
+def _listed(pair: FlowPair, kind: str, quality: bool = False) -> str:
     return ", ".join(d.measure.name for d in _decisive([pair], quality=quality) if d.kind == kind)
 
 
-def _savings(pairs: Sequence[Pair], best: str, means: Means) -> list[str]:
+def _savings(pairs: Sequence[FlowPair], best: str, means: Means) -> list[str]:
     """Return the costs that the flow was shown to save against every other one, each with the least that it saves."""
     found = []
     for name, words in FEWER.items():
@@ -250,7 +250,7 @@ def _weakness(best: str, means: Means, comparison: Comparison) -> str:
     return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
 
 
-def _limits(pairs: Sequence[Pair]) -> list[str]:
+def _limits(pairs: Sequence[FlowPair]) -> list[str]:
     """Say which differences in quality are too small to be seen; "not shown" is not "equal"."""
     undecided: dict[str, list[Judgement]] = {}
     for d in _decisive(pairs, quality=True):
@@ -260,5 +260,5 @@ def _limits(pairs: Sequence[Pair]) -> list[str]:
     for name, found in undecided.items():
         visible = [d.visible for d in found if d.visible is not None]
         size = f"of any size ({_conversations(found[0].conversations)})"
-        parts.append(f"in {name} {f'under {brief(max(visible))}' if len(visible) == len(found) else size}")
+        parts.append(f"in {name} {f'under {format_number(max(visible))}' if len(visible) == len(found) else size}")
     return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []

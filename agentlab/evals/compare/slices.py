@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentlab.evals.compare.paired import Paired
-from agentlab.evals.stats.signs import Flips
+from agentlab.evals.compare.paired import PairedMeasure
+from agentlab.evals.stats.signs import SignFlips
 from agentlab.evals.store.measures import COSTS
 from agentlab.evals.store.run import StoredRun
 
 DRAWS = 2000
-FEWEST = 5
+MIN_CONVERSATIONS = 5
 """Conversations of a slice; signs of fewer cannot reject anything."""
-MOST_VALUES = 12
+MAX_VALUES = 12
 """Of a key of the metadata: one with more tells turns apart and not kinds of turns."""
 NOT_SLICES = ("today", "now", "evidence", "qid")
 Place = tuple[str, int]
@@ -48,22 +48,22 @@ class Slice(NamedTuple):
         return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {where}, {sure}"
 
 
-def labels(run: StoredRun) -> dict[Place, set[str]]:
+def slices_by_turn(run: StoredRun) -> dict[Place, set[str]]:
     """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
-    categories = {(row.conversation, row.turn): row.category for row in run.figures()}
+    categories = {(row.conversation, row.turn): row.category for row in run.map_turns()}
     several = len({number for _, number in categories}) > 1
     found: dict[Place, set[str]] = {}
     for (name, number), category in categories.items():
         own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
         own |= set(_named({"category": category}))
-        if turn := run.asked(name, number):
+        if turn := run.expected_turn(name, number):
             own |= {*_named(run.conversations[name].metadata), *_named(turn.metadata)}
         found[name, number] = own
     values: defaultdict[str, set[str]] = defaultdict(set)
     for own in found.values():
         for label in own:
             values[label.partition(" ")[0]].add(label)
-    many = {key for key, of in values.items() if len(of) > MOST_VALUES}
+    many = {key for key, of in values.items() if len(of) > MAX_VALUES}
     return {place: {label for label in own if label.partition(" ")[0] not in many} for place, own in found.items()}
 
 
@@ -74,36 +74,40 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{key} {tag}" for tag in tags if isinstance(tag, (str, int)) and 0 < len(str(tag)) <= 40)
 
 
-def differing(
-    members: Iterable[tuple[str, Paired]], places: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
+def significant_slices(
+    members: Iterable[tuple[str, PairedMeasure]], places: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
 ) -> list[Slice]:
     """The slices in which a quality of a flow is worse, or with `two_sided` differs, most certain first.
 
     `members`: flow and measure, whose conversations must be numbered alike.
     """
     columns: list[np.ndarray] = []
-    found: list[tuple[str, str, Paired, np.ndarray]] = []
+    found: list[tuple[str, str, PairedMeasure, np.ndarray]] = []
     for flow, paired in members:
         if paired.measure in COSTS or not paired.changed:
             continue
         for name, mask in _masks(paired, places):
-            inside = paired.codes[mask]
-            if len(np.unique(inside)) >= FEWEST and paired.differences[mask].any():
+            inside = paired.conversation_numbers[mask]
+            if len(np.unique(inside)) >= MIN_CONVERSATIONS and paired.differences[mask].any():
                 columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
                 found.append((name, flow, paired, mask))
     if not columns:
         return []
-    tests = Flips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
-    can = tests.floors() <= alpha
+    tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
+    can = tests.minimum_p_values() <= alpha
     shown, many = [], int(can.sum())
     for (name, flow, paired, mask), p, testable in zip(found, tests.test(can).p_adjusted.tolist(), can, strict=True):
         if testable and p < alpha:
-            a, b, size = float(paired.a[mask].mean()), float(paired.b[mask].mean()), len(np.unique(paired.codes[mask]))
+            a, b, size = (
+                float(paired.a[mask].mean()),
+                float(paired.b[mask].mean()),
+                len(np.unique(paired.conversation_numbers[mask])),
+            )
             shown.append(Slice(name, flow, paired.measure.name, a, b, int(mask.sum()), size, p, many))
     return sorted(shown, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
-def _masks(paired: Paired, places: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
+def _masks(paired: PairedMeasure, places: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Each slice of a measure that is not all of it."""
     inside: defaultdict[str, list[int]] = defaultdict(list)
     for number, (conversation, turn, _) in enumerate(paired.keys):
@@ -116,7 +120,7 @@ def _masks(paired: Paired, places: Mapping[Place, set[str]]) -> Iterator[tuple[s
             yield name, mask
 
 
-def unseen(slices: Sequence[Slice], seen: Iterable[tuple[str, str]]) -> list[Slice]:
+def hidden_in_overall(slices: Sequence[Slice], seen: Iterable[tuple[str, str]]) -> list[Slice]:
     """Those of a flow and measure that the whole does not show; `seen` names those that it does."""
     known = {*seen}
     return [each for each in slices if (each.flow, each.measure) not in known]

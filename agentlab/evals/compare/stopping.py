@@ -25,13 +25,13 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.core.trace import exact_sum
 from agentlab.evals.compare import gate
-from agentlab.evals.compare.baselines import Header, read_baseline
-from agentlab.evals.compare.family import Outcome, constant_p
-from agentlab.evals.compare.gate import Member, Verdict, check_arguments, share_of
+from agentlab.evals.compare.baselines import BaselineHeader, read_baseline
+from agentlab.evals.compare.family import MeasureOutcome, constant_shift_p_value
+from agentlab.evals.compare.gate import GatedMeasure, GateVerdict, check_arguments, relative_margin
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.paired import Paired, Sheet, pair_up, sheets
-from agentlab.evals.stats.sequential import SEED, alarms, bound, evidence, planned_looks
-from agentlab.evals.store.measures import COSTS, LATENCY, Key, Values, seconds_agree, turn_name
+from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
+from agentlab.evals.stats.sequential import SEED, alarms, anytime_upper_bound, e_value_against_margin, planned_looks
+from agentlab.evals.store.measures import COSTS, LATENCY, TurnKey, Values, latency_is_comparable, turn_name
 from agentlab.evals.store.run import StoredRun
 
 LOOKS = 8
@@ -39,62 +39,64 @@ LOOKS = 8
 
 class Baseline(NamedTuple):
     path: Path
-    header: Header
-    held: dict[str, dict[Key, Values]]
+    header: BaselineHeader
+    held: dict[str, dict[TurnKey, Values]]
     """Of each flow its turns."""
 
 
-class _Column:
+class _LossSeries:
     """A measure of a flow that decides: what its whole baseline says of it, and its conversations so far."""
 
-    def __init__(self, flow: str, name: str, rows: Mapping[Key, Values], share: float) -> None:
-        (sheet,) = sheets([rows])
-        whole = pair_up(name, sheet, sheet)
+    def __init__(self, flow: str, name: str, rows: Mapping[TurnKey, Values], share: float) -> None:
+        (sheet,) = make_turn_tables([rows])
+        whole = pair_measure(name, sheet, sheet)
         mean, counts = whole.means[0] or 0.0, np.maximum(whole.counts, 1)
         self.flow, self.measure = flow, whole.measure
         self.margin = share * mean if self.measure in COSTS else share
-        self.widest = float(counts.max())
-        self.reach = whole.reach[0]
+        self.max_turns = float(counts.max())
+        self.max_loss = whole.max_change[0]
         if self.measure in COSTS and name != "failed":
             # The dearest conversation: twice the mean, as of `Paired`, is too little for repeated looks.
-            self.reach = float((np.bincount(whole.codes, weights=whole.a, minlength=whole.size) / counts).max())
-        self._parts: list[Paired] = []
+            self.max_loss = float(
+                (np.bincount(whole.conversation_numbers, weights=whole.a, minlength=whole.size) / counts).max()
+            )
+        self._parts: list[PairedMeasure] = []
 
-    def fold(self, held: Sheet, played: Sheet) -> None:
+    def observe(self, held: TurnTable, played: TurnTable) -> None:
         """One more conversation; raises RunError where a turn of the baseline was not scored."""
-        self._parts.append(pair_up(self.measure.name, held, played))
+        self._parts.append(pair_measure(self.measure.name, held, played))
 
     @property
-    def paired(self) -> Paired:
+    def paired(self) -> PairedMeasure:
         """All conversations so far, numbered as they were folded."""
-        return Paired(
+        return PairedMeasure(
             measure=self.measure,
             keys=tuple(key for part in self._parts for key in part.keys),
             a=np.concatenate([part.a for part in self._parts]),
             b=np.concatenate([part.b for part in self._parts]),
-            codes=np.repeat(np.arange(len(self._parts)), [len(part.keys) for part in self._parts]),
+            conversation_numbers=np.repeat(np.arange(len(self._parts)), [len(part.keys) for part in self._parts]),
             size=len(self._parts),
         )
 
-    def bound(self, order: np.ndarray, paired: Paired, sign: float, alpha: float) -> float | None:
+    def bound(self, order: np.ndarray, paired: PairedMeasure, sign: float, alpha: float) -> float | None:
         """As `judgement.bound_of_all`, at all times together; `order`: the conversations as they were folded."""
         if not len(paired.losses) or paired.conversations < 2:
             return float(paired.losses.mean()) if len(paired.losses) else None
-        reach = max(paired.reach[sign < 0], self.reach)
-        return sign * bound(sign * paired.sums[order], paired.counts[order], reach, self.widest, alpha)
+        reach = max(paired.max_change[sign < 0], self.max_loss)
+        return sign * anytime_upper_bound(sign * paired.sums[order], paired.counts[order], reach, self.max_turns, alpha)
 
-    def excludes_a_loss(self, paired: Paired, alpha: float) -> bool:
+    def excludes_margin_loss(self, paired: PairedMeasure, alpha: float) -> bool:
         if len(paired.differences) < len(paired.keys):
             return False  # a turn is not known
-        reach = max(self.reach, paired.reach[0])
+        reach = max(self.max_loss, paired.max_change[0])
         # Equal everywhere in a baseline of nothing but zeros: there is no margin to stay within.
         if reach == 0:
             return not paired.changed
         margin = self.margin + 1e-12 * max(1.0, self.margin)
-        return evidence(paired.sums, paired.counts, margin, reach, self.widest) >= 1 / alpha
+        return e_value_against_margin(paired.sums, paired.counts, margin, reach, self.max_turns) >= 1 / alpha
 
 
-class Stopping:
+class SequentialGate:
     """The gate of a run that goes on; a `Watch`.
 
     `mine` as of `check_comparable`, `declared` the primary measures of the run's spec, `flows` and `mode`
@@ -123,22 +125,22 @@ class Stopping:
         names = sorted({key[0] for rows in held.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
         self._looks = planned_looks(len(names), looks, alpha)
-        gate.check_sides(str(baseline), header, mine, declared, flows, held)
-        self._primary, self._failures = gate.who_decides(header, held, declared)
-        self._seconds = seconds_agree(mode, header.mode)
+        gate.check_gate_inputs(str(baseline), header, mine, declared, flows, held)
+        self._primary, self._failures = gate.primary_measures(header, held, declared)
+        self._seconds = latency_is_comparable(mode, header.mode)
         self._columns = self._columns_of_the_baseline()
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
 
-    def _columns_of_the_baseline(self) -> list[_Column]:
+    def _columns_of_the_baseline(self) -> list[_LossSeries]:
         columns = []
         for flow, rows in self._baseline.held.items():
             for name in (*self._primary, *self._failures):
                 given = [row[name] for row in rows.values() if name in row]
-                out = math.isinf(share_of(name, self._margins)) or (name == LATENCY and not self._seconds)
+                out = math.isinf(relative_margin(name, self._margins)) or (name == LATENCY and not self._seconds)
                 if given and None not in given and not out:
-                    columns.append(_Column(flow, name, rows, share_of(name, self._margins)))
+                    columns.append(_LossSeries(flow, name, rows, relative_margin(name, self._margins)))
         if not any(column.measure.name in self._primary for column in columns):
             raise RunError(f"nothing is left that decides: {', '.join(self._primary)} are left out, unknown or live")
         return columns
@@ -158,7 +160,7 @@ class Stopping:
             "order": self.order,
         }
 
-    def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
+    def observe(self, conversation: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> bool:
         """Of the run's next conversation; True where the verdict is in."""
         self._folded.append(conversation)
         for flow in dict.fromkeys(column.flow for column in self._columns):
@@ -167,14 +169,14 @@ class Stopping:
             for key in keys:
                 if key not in played:
                     raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
-            before, now = sheets([held, played], {0: keys, 1: keys})
+            before, now = make_turn_tables([held, played], {0: keys, 1: keys})
             for column in self._columns:
                 if column.flow == flow:
-                    column.fold(before, now)
+                    column.observe(before, now)
         paired = [column.paired for column in self._columns]
         self._alarmed = any((found.p_adjusted or 0.0) < self._alpha for found in self._outcomes(paired))
         decide = [(c, p) for c, p in zip(self._columns, paired, strict=True) if c.measure.name in self._deciding]
-        self._passed = all(column.excludes_a_loss(own, self._alpha) for column, own in decide)
+        self._passed = all(column.excludes_margin_loss(own, self._alpha) for column, own in decide)
         return self._alarmed or self._passed or len(self._folded) == len(self.order)
 
     @property
@@ -182,7 +184,7 @@ class Stopping:
         failed = any(c.measure.name in self._failures and c.paired.changed for c in self._columns)
         return self._primary + self._failures if failed else self._primary
 
-    def _outcomes(self, members: Sequence[Paired], *, advise: bool = False) -> list[Outcome]:
+    def _outcomes(self, members: Sequence[PairedMeasure], *, advise: bool = False) -> list[MeasureOutcome]:
         """Of each, p for all of them and all looks; 1 where no alarm is raised, or it is not looked for one now.
 
         What lost the same on every turn has a test of its own. What is constant at a look was so at all before, so that
@@ -190,16 +192,16 @@ class Stopping:
         """
         count = len(self._folded)
         if not advise and count not in self._looks:
-            return [Outcome(None, 1.0, len(members))] * len(members)
+            return [MeasureOutcome(None, 1.0, len(members))] * len(members)
         sums = np.column_stack([m.sums if len(m.differences) else np.zeros(count) for m in members])
         constant = np.array([len(m.differences) > 0 and np.ptp(m.losses) == 0 < m.losses[0] for m in members])
-        certain = np.where(constant, sums.any(axis=0).sum() * constant_p(count), 1.0)
+        certain = np.where(constant, sums.any(axis=0).sum() * constant_shift_p_value(count), 1.0)
         looks = [look for look in self._looks if look < count] + [count]
         *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha)
         signs = p if raised or count == len(self.order) else np.ones(len(p))
-        return [Outcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
+        return [MeasureOutcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
 
-    def verdict(self, run: StoredRun) -> Verdict:
+    def verdict(self, run: StoredRun) -> GateVerdict:
         """Of the conversations that were folded; raises RunError where a replay lacked recordings."""
         if run.result.recordings and run.result.recordings.missing:
             run.check_complete()
@@ -211,42 +213,53 @@ class Stopping:
         held = {flow: rows for flow, rows in held.items() if rows}
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
 
-        def judged(member: Member, outcome: Outcome) -> Judgement:
+        def judged(member: GatedMeasure, outcome: MeasureOutcome) -> Judgement:
             name = member.paired.measure.name
-            column = _Column(member.flow, name, whole[member.flow], share_of(name, self._margins))
-            return member.judged(outcome, self._margins, self._alpha, bounds=partial(column.bound, order), is_cut=cut)
+            column = _LossSeries(member.flow, name, whole[member.flow], relative_margin(name, self._margins))
+            return member.measure_verdicts(
+                outcome, self._margins, self._alpha, bounds=partial(column.bound, order), is_cut=cut
+            )
 
-        def tested(members: Sequence[Member]) -> list[Judgement]:
+        def tested(members: Sequence[GatedMeasure]) -> list[Judgement]:
             found: list[Judgement] = []
             for advises in {member.advises for member in members}:
                 own = [member for member in members if member.advises == advises]
-                folded = [replace(m.paired, codes=np.argsort(order)[m.paired.codes]) for m in own]
+                folded = [
+                    replace(m.paired, conversation_numbers=np.argsort(order)[m.paired.conversation_numbers])
+                    for m in own
+                ]
                 found += map(judged, own, self._outcomes(folded, advise=bool(advises)))
             return found
 
-        judgements, notes = gate.judge(
-            held, run.measured, self._margins, self._alpha, self._deciding, seconds_decide=self._seconds, tested=tested
+        judgements, notes = gate.evaluate_measures(
+            held,
+            run.turn_values,
+            self._margins,
+            self._alpha,
+            self._deciding,
+            seconds_decide=self._seconds,
+            tested=tested,
         )
         if run.result.model != header.model:
             notes += (f"the baseline was made with {header.model}, the run with {run.result.model}",)
-        return Verdict(
+        return GateVerdict(
             run_id=run.run_id,
             baseline_id=header.run_id,
             alpha=self._alpha,
             primary=self._deciding,
-            judged=judgements,
+            measure_verdicts=judgements,
             notes=notes,
-            stopped=self._told(cut, run),
+            stopped=self._progress_note(cut, run),
         )
 
-    def _told(self, cut: bool, run: StoredRun) -> str:
+    def _progress_note(self, cut: bool, run: StoredRun) -> str:
         """How far the run went, and what was not played, by the baseline's figures."""
         count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         done = sum(look <= len(self._folded) for look in self._looks)
         looks = f"alarm looked for {done} of {len(self._looks)} times"
         if cut:
             return f"cut short after {many}, {looks}: no verdict yet, --resume goes on"
-        played = {(row.flow, row.key) for row in run.played()}
+        played = {(row.flow, row.key) for row in run.turn_rows()}
         held = ((flow, key, row) for flow, rows in self._baseline.held.items() for key, row in rows.items())
         left = [row for flow, key, row in held if (flow, key) not in played]
         if not left:

@@ -21,14 +21,14 @@ from agentlab.core.trace import Costs, Trace, check_totals
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.store.fold import UNGRADED
-from agentlab.evals.store.rows import Graded, TurnRow
+from agentlab.evals.store.fold import NOT_RECORDED_REASON
+from agentlab.evals.store.rows import StoredScore, TurnRow
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def fault_of(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
+def ledger_error(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
     """Where the events of a conversation do not add up to its totals, or to those of its turns; "" if they do."""
     return checked_costs(trace, rows, ended=ended)[1]
 
@@ -49,31 +49,31 @@ def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tupl
     return (costs if len(whole) == len(trace.events) else None), fault
 
 
-class NotSaid(Exception):
+class FieldUnknown(Exception):
     """A scorer asked for what the source of an imported answer does not say."""
 
 
 def grade(
     path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
-) -> dict[str, Graded]:
+) -> dict[str, StoredScore]:
     """The scores of a turn of the run in `path`, by metric; `outcome` is None of one that failed.
 
     Raises RunError where a scorer fails.
     """
-    scores: dict[str, Graded] = {}
+    scores: dict[str, StoredScore] = {}
     for scorer in scorers:
         metrics = scorer.metrics(turn)
         if not metrics:
             continue
         if outcome is None:
-            scores |= dict.fromkeys(metrics, Graded(0.0, f"the turn failed: {str(row.error)[:200]}"))
+            scores |= dict.fromkeys(metrics, StoredScore(0.0, f"the turn failed: {str(row.error)[:200]}"))
             continue
         try:
             scores |= {metric: _graded(score) for metric, score in scorer.score(turn, outcome).items()}
         except NotRecorded as miss:
-            scores |= dict.fromkeys(metrics, Graded(0.0, f"{UNGRADED}: {miss}"))
-        except NotSaid as unknown:
-            scores |= dict.fromkeys(metrics, Graded(None, str(unknown)))
+            scores |= dict.fromkeys(metrics, StoredScore(0.0, f"{NOT_RECORDED_REASON}: {miss}"))
+        except FieldUnknown as unknown:
+            scores |= dict.fromkeys(metrics, StoredScore(None, str(unknown)))
         except (Exception, SystemExit, KeyboardInterrupt) as failure:
             if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # Ctrl-C; other threads are interrupted by nobody but the scorer
@@ -106,7 +106,7 @@ class Grader:
 
     async def grade(
         self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event] = ()
-    ) -> dict[str, Graded] | None:
+    ) -> dict[str, StoredScore] | None:
         """The scores of a turn, by metric; None where a scorer failed, and with it all grading that is still to come.
 
         `filled` are the events by which the flow filled the memory that a question is asked against.
@@ -141,9 +141,9 @@ class Grader:
             return None
 
 
-def _graded(score: Score) -> Graded:
+def _graded(score: Score) -> StoredScore:
     value: Any = score.value
-    return Graded(value if value is None or math.isfinite(value) else None, score.reason)
+    return StoredScore(value if value is None or math.isfinite(value) else None, score.reason)
 
 
 def _is_own(scorer: Any) -> bool:

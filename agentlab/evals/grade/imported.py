@@ -12,20 +12,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from agentlab.data.datasets import Dataset
-from agentlab.evals.grade.grader import NotSaid, grade
-from agentlab.evals.grade.sources import Sources
+from agentlab.evals.grade.grader import FieldUnknown, grade
+from agentlab.evals.grade.sources import ImportedSearches
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.ledger import rows_of
+from agentlab.evals.store.ledger import iter_rows
 from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
-from agentlab.evals.store.rows import BEGUN_AGAIN, Graded, TurnRow, encode_line
+from agentlab.evals.store.rows import RESTART_MARKER, StoredScore, TurnRow, encode_line
 from agentlab.evals.store.summary import summarise
 
 STORED = "published_"
 """How the measures begin that the source gave along with the answers; more is better."""
 
 
-def stored_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+def published_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
     """What was noted for an answer as numbers by name (`em`, `automatic_RougeL`); of several raters the median."""
     for name, value in published.items():
         if isinstance(value, (int, float)):
@@ -35,7 +35,7 @@ def stored_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[t
             if ratings:
                 yield before + name, statistics.median(ratings)
         elif isinstance(value, Mapping):
-            yield from stored_numbers(value, f"{before}{name}_")
+            yield from published_numbers(value, f"{before}{name}_")
 
 
 def _float(number: float) -> float:
@@ -47,20 +47,20 @@ def _float(number: float) -> float:
 
 
 class Said:
-    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises NotSaid."""
+    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises FieldUnknown."""
 
     def __init__(self, **known: Any) -> None:
         self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> Any:
-        raise NotSaid(f"the source does not say: {name}")
+        raise FieldUnknown(f"the source does not say: {name}")
 
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
     """The turns of a run as they stand in its files, one at a time."""
     for file in folder.held("turns.jsonl"):
-        for row in rows_of(file, TurnRow):
-            if row.turn != BEGUN_AGAIN:
+        for row in iter_rows(file, TurnRow):
+            if row.turn != RESTART_MARKER:
                 yield row
 
 
@@ -78,13 +78,13 @@ def grade_rows(
     that the source gave among them.
     """
     conversations = {conversation.id: conversation for conversation in data.conversations}
-    sources, ranks = Sources(data.documents), {name: rank for rank, name in enumerate(conversations)}
+    sources, ranks = ImportedSearches(data.documents), {name: rank for rank, name in enumerate(conversations)}
     flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
     known: dict[str, Any] = {} if embed is None else {"embed": embed}
     stored: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
     """Where any system has a number: there the others' is unknown, elsewhere it is no issue."""
     for row in rows:
-        for name, _ in stored_numbers(row.published or {}):
+        for name, _ in published_numbers(row.published or {}):
             stored[name].add((row.conversation, row.turn))
 
     def lines() -> Iterator[bytes]:
@@ -94,7 +94,7 @@ def grade_rows(
             conversation = conversations[row.conversation]
             sources.take(row, conversation)
             turn = conversation.turns[row.turn]
-            scores: dict[str, Graded] = {}
+            scores: dict[str, StoredScore] = {}
             for scorer in scorers:
                 said: Any = None
                 if row.reply is not None:
@@ -102,11 +102,11 @@ def grade_rows(
                     before, tools = conversation.turns[: row.turn], conversation.tools
                     said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **found)
                 scores |= grade(folder.path, row, turn, [scorer], said)
-            numbers = dict(stored_numbers(row.published or {}))
+            numbers = dict(published_numbers(row.published or {}))
             for name, places in stored.items():
                 if (row.conversation, row.turn) in places:
                     why = "as its authors noted it" if name in numbers else "the source does not say"
-                    scores[STORED + name] = Graded(numbers.get(name), why)
+                    scores[STORED + name] = StoredScore(numbers.get(name), why)
             graded = replace(row, scores=scores)
             flows[row.flow].take_imported(graded, ranks[row.conversation])
             yield encode_line(graded)

@@ -11,7 +11,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.grader import Grader, fault_of
+from agentlab.evals.grade.grader import Grader, ledger_error
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.rows import TurnRow
@@ -37,7 +37,7 @@ async def regrade(
         takes[row.play] = max(row.take, takes.get(row.play, 0))
     fold = Fold(name for _, name in asked)
     for abandoned in ledger.abandoned(takes):
-        fold.flows[abandoned.flow].abandon(abandoned.events)
+        fold.flows[abandoned.flow].add_abandoned(abandoned.events)
     done = 0
     answered = {play: list(rows) for play, rows in groupby(turns, key=lambda row: row.play)}
     for play in dict.fromkeys((*answered, *ledger)):
@@ -55,7 +55,7 @@ async def regrade(
             folder.append_turn(rows[-1])
             done += 1
         on_progress(done, len(turns))
-        if fault := fault_of(trace, rows, ended=complete):
+        if fault := ledger_error(trace, rows, ended=complete):
             raise RunError(f"{folder.path}: {fault}; --resume plays it again")
-        fold.take(trace, rows)
+        fold.add(trace, rows)
     folder.write_json("summary.json", summarise(folder.header, fold.flows, complete=complete, secrets=folder.secrets()))

@@ -18,18 +18,18 @@ from agentlab.core.messages import Passage
 from agentlab.data.conversations import Conversation
 from agentlab.data.documents import Document
 from agentlab.evals.scorers import groundedness, lookup, ranking, retrieval
-from agentlab.evals.store.rows import Play, TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnRow
 
 READERS = (groundedness, ranking, retrieval)
 """Scorers that ask for passages; `lookup` asks whether there was a search."""
 
 
-class Sources:
+class ImportedSearches:
     """Rows are taken one at a time; of those before it in the same play is known what came just before."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = {document.doc_id: document for document in documents}
-        self._play: Play | None = None
+        self._play: TrialKey | None = None
         self._found: dict[int, tuple[Search, ...] | None] = {}
         self._steps: int | None = None
         self._now: tuple[Search, ...] | None = None

@@ -28,11 +28,11 @@ from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Trace
 from agentlab.evals.judge.labels import ReplyKey
-from agentlab.evals.judge.rubrics import ORDERS, Answer, Item, Rubric
+from agentlab.evals.judge.rubrics import ORDERS, Answer, JudgeItem, Rubric
 from agentlab.evals.judge.stress import KINDS, known_answers
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.ledger import rows_of
+from agentlab.evals.store.ledger import iter_rows
 from agentlab.evals.store.rows import TurnRow, encode
 from agentlab.evals.store.run import StoredRun
 from agentlab.session.session import Session
@@ -40,10 +40,10 @@ from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.workbench import Workbench
 
-STRESS = ""
+KNOWN_ANSWER_FLOW = ""
 """Stands in place of a flow, whose name is never empty, where an answer is known to be right or wrong."""
 VERDICT_TOKENS = 24
-Place = tuple[str, int, int]
+TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
 
 
@@ -62,20 +62,20 @@ class Judgement(Answer, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgeResult:
     """The judgements of a run by one judge."""
 
     rubric: Rubric
     sha256: str
     model: str
-    turns: frozenset[Place]
+    turns: frozenset[TurnKey]
     """The turns that the rubric is about."""
     judgements: list[Judgement]
     known: list[Judgement]
     """The judgements of answers that are known to be right or wrong."""
 
     @property
-    def stress(self) -> dict[str, tuple[int, int, int]]:
+    def known_answer_results(self) -> dict[str, tuple[int, int, int]]:
         """By kind of known answer: how many passed, were judged, and have no verdict that can be read.
 
         Of `reference` all should pass, of the others none.
@@ -88,12 +88,12 @@ class Judged:
         return found
 
     @property
-    def unread(self) -> list[Judgement]:
+    def unparsed(self) -> list[Judgement]:
         """The judgements without a verdict that can be read: these answers have no score."""
         return [judgement for judgement in self.judgements if judgement.value(self.rubric) is None]
 
     @property
-    def contradicted(self) -> int:
+    def order_disagreements(self) -> int:
         """The number of answers on which the two orders disagree."""
         return sum(len({*judgement.verdicts} - {None}) > 1 for judgement in self.judgements)
 
@@ -103,10 +103,10 @@ async def judge(
     run: StoredRun,
     rubric: Rubric,
     *,
-    stress: int = 8,
+    known_answer_results: int = 8,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Judged:
-    """Judge what the run holds; `stress` turns also give answers that are known to be right or wrong.
+) -> JudgeResult:
+    """Judge what the run holds; `known_answer_results` turns also give answers that are known to be right or wrong.
 
     `bench` has the judge's model as its only flow's. Raises RunError where the run has nothing that the rubric could
     be asked about, and where none of the verdicts could be read.
@@ -117,10 +117,10 @@ async def judge(
     folder.path.mkdir(parents=True, exist_ok=True)
     turns, items = _items(run, rubric)
     items += [
-        replace(item, flow=STRESS, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
-        for item, kind, answer in known_answers(items, stress, rubric.best)
+        replace(item, flow=KNOWN_ANSWER_FLOW, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
+        for item, kind, answer in known_answers(items, known_answer_results, rubric.best)
     ]
-    kept = _kept(folder)
+    kept = _load_judgements(folder)
     todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
     waiting = iter(todo)
     done = len(items) - len(todo)
@@ -130,7 +130,7 @@ async def judge(
         nonlocal done
         for item in waiting:
             trace = Trace(f"judge {rubric.name}", f"{item.flow or 'known'}/{item.conversation}", item.epoch)
-            trace.listeners.append(folder.ledger_of(trace))
+            trace.listeners.append(folder.ledger_writer(trace))
             session = await bench.session(variant, Seat(trace=trace))
             played = await TurnDriver(session).play(
                 partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
@@ -151,21 +151,21 @@ async def judge(
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     judgements = [kept[item.key] for item in items]
-    judged = Judged(
+    judged = JudgeResult(
         rubric=rubric,
         sha256=rubric_hash,
         model=variant.model,
         turns=turns,
-        judgements=[judgement for judgement in judgements if judgement.flow != STRESS],
-        known=[judgement for judgement in judgements if judgement.flow == STRESS],
+        judgements=[judgement for judgement in judgements if judgement.flow != KNOWN_ANSWER_FLOW],
+        known=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
     )
-    if len(judged.unread) == len(judged.judgements):
-        why = next((each.error for each in judged.unread if each.error), "none of its verdicts can be read")
+    if len(judged.unparsed) == len(judged.judgements):
+        why = next((each.error for each in judged.unparsed if each.error), "none of its verdicts can be read")
         raise RunError(f"{variant.model} has judged nothing: {why}")
     return judged
 
 
-async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: Item) -> Reply:
+async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem) -> Reply:
     verdicts: list[str | None] = []
     for order in ORDERS:
         messages = rubric.messages(item, order)
@@ -185,15 +185,15 @@ def _verdict(text: str, rubric: Rubric) -> str | None:
     return verdict if isinstance(verdict, str) and verdict in rubric.choices else None
 
 
-def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[Place], list[Item]]:
+def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[JudgeItem]]:
     """Return the turns that the rubric is about, and the replies to judge: the verdict on an empty one is known.
 
     Raises RunError where there are none.
     """
     documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
-    about, items = set[Place](), list[Item]()
-    for row in run.played():
-        turn = run.asked(row.conversation, row.turn)
+    about, items = set[TurnKey](), list[JudgeItem]()
+    for row in run.turn_rows():
+        turn = run.expected_turn(row.conversation, row.turn)
         if turn is None or ("reference" in rubric.sees and (turn.unanswerable or not turn.reference_answers)):
             continue
         passages = _passages(run, row, documents) if "passages" in rubric.sees else ()
@@ -203,7 +203,7 @@ def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[Place], list[Item]
             continue
         place = {name: getattr(row, name) for name in Answer.__struct_fields__}
         references = () if turn.unanswerable else tuple(turn.reference_answers)
-        item = Item(**place, question=row.user, answer=row.reply.text, references=references, passages=passages)
+        item = JudgeItem(**place, question=row.user, answer=row.reply.text, references=references, passages=passages)
         items.append(item)
     items = [item for item in items if item.key[1:] in about]
     if not items:
@@ -229,10 +229,10 @@ def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tup
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
 
 
-def _kept(folder: RunFolder) -> dict[ReplyKey, Judgement]:
+def _load_judgements(folder: RunFolder) -> dict[ReplyKey, Judgement]:
     try:
         files = folder.held("judgements.jsonl")
-        rows = (rows_of(file, Judgement) for file in files)
+        rows = (iter_rows(file, Judgement) for file in files)
         return {row.key: row for row in chain.from_iterable(rows)}
     except RunError as problem:
         raise RunError(f"{problem}; delete it, and what it holds is asked again") from None

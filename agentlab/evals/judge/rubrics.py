@@ -21,7 +21,7 @@ from agentlab.core.strict_json import parse_yaml
 from agentlab.evals.judge.labels import ReplyKey
 
 SHIPPED = Path(__file__).with_name("rubrics.yaml")
-FORM = 2
+PROMPT_VERSION = 2
 """Raised when the wording of `messages` changes: it is part of a judge's identity."""
 Order = Literal["forward", "reverse"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse")
@@ -40,7 +40,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         return self.flow, self.conversation, self.turn, self.epoch
 
 
-class Item(Answer, frozen=True, kw_only=True):
+class JudgeItem(Answer, frozen=True, kw_only=True):
     """One answer to judge."""
 
     question: str
@@ -84,7 +84,7 @@ class Rubric(BaseModel):
     def schema_of_verdict(self) -> dict[str, Any]:
         return strict_object_schema({"verdict": {"type": "string", "enum": list(self.choices)}})
 
-    def messages(self, item: Item, order: Order) -> tuple[Message, ...]:
+    def messages(self, item: JudgeItem, order: Order) -> tuple[Message, ...]:
         """What the judge is sent. All that is judged stands between marks, as data; in reverse order a judge that
         favours what comes first, or last, contradicts itself."""
         shown = [("question", item.question)]
@@ -105,7 +105,7 @@ class Rubric(BaseModel):
 
     def fingerprint(self, model: str) -> str:
         """SHA-256 over all that decides a verdict, in hexadecimal."""
-        return hashlib.sha256(json.dumps([FORM, model, self.model_dump(mode="json")]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([PROMPT_VERSION, model, self.model_dump(mode="json")]).encode()).hexdigest()
 
 
 def load_rubric(name: str) -> Rubric:

@@ -8,37 +8,37 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from agentlab.core.names import IMPORTED
-from agentlab.evals.judge.judging import Judged
+from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import ReplyKey
-from agentlab.evals.store.rows import Graded, encode_line
+from agentlab.evals.store.rows import StoredScore, encode_line
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_scores
 
 
-def grades(run: StoredRun, judged: Judged) -> dict[ReplyKey, Graded]:
+def grades(run: StoredRun, judged: JudgeResult) -> dict[ReplyKey, StoredScore]:
     """Return the grade of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
     judgements = {judgement.key: judgement for judgement in judged.judgements}
     found = {}
-    for row in run.played():
+    for row in run.turn_rows():
         key = row.flow, *row.key
         if row.reply is None or not row.reply.text.strip():
-            grade = Graded(0.0, "no reply")
+            grade = StoredScore(0.0, "no reply")
         elif judgement := judgements.get(key):
             value, said = judgement.value(judged.rubric), " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
             unread = f"no verdict that can be read: {judgement.error or said}"
-            grade = Graded(value, unread if value is None else said)
+            grade = StoredScore(value, unread if value is None else said)
         else:
-            grade = Graded(None, "what it was made of is not known")
+            grade = StoredScore(None, "what it was made of is not known")
         if row.key in judged.turns:
             found[key] = grade
     return found
 
 
-def add_to_run(run: StoredRun, judged: Judged, fresh: Mapping[ReplyKey, Graded]) -> None:
+def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, StoredScore]) -> None:
     """Put the judge's grades among the scores of the run, in place of its earlier ones: every table has them then."""
     metric = judged.rubric.metric
     rows = []
-    for row in run.played():
+    for row in run.turn_rows():
         scores = {name: score for name, score in (row.scores or {}).items() if name != metric}
         if grade := fresh.get((row.flow, *row.key)):
             scores[metric] = grade

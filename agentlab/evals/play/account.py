@@ -22,14 +22,14 @@ from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.grader import Grader, checked_costs, fault_of
+from agentlab.evals.grade.grader import Grader, checked_costs, ledger_error
 from agentlab.evals.play.budget import Budget
-from agentlab.evals.play.plan import Assignment
-from agentlab.evals.play.watching import Follower, Watch
+from agentlab.evals.play.plan import Trial
+from agentlab.evals.play.watching import OrderedFeed, RunObserver
 from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
-from agentlab.evals.store.ledger import Lines
-from agentlab.evals.store.rows import BEGUN_AGAIN, UNKNOWN, Play, Quarantined, TurnRow
+from agentlab.evals.store.ledger import LineIndex
+from agentlab.evals.store.rows import RESTART_MARKER, UNKNOWN, Quarantined, TrialKey, TurnRow
 from agentlab.evals.store.summary import costs_of
 from agentlab.workbench.conversation import TurnResult
 from agentlab.workbench.workbench import Workbench
@@ -55,15 +55,15 @@ class Earlier:
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path
-        self._rows, self.ledger = Lines(folder.held(TURNS)), folder.ledger
+        self._rows, self.ledger = LineIndex(folder.held(TURNS)), folder.ledger
         self.takes = dict(self.ledger.takes)
         for play, take in self._rows.takes.items():
             self.takes[play] = max(take, self.takes.get(play, 0))
 
-    def trace(self, play: Play) -> Trace:
+    def trace(self, play: TrialKey) -> Trace:
         return self.ledger[play] if play in self.ledger else Trace(*play)
 
-    def rows(self, play: Play) -> list[TurnRow]:
+    def rows(self, play: TrialKey) -> list[TurnRow]:
         """The turns of its last take; of a turn that was graded anew, the last row."""
         found: dict[int, TurnRow] = {}
         for content in self._rows.read((play, self.takes[play])):
@@ -72,19 +72,19 @@ class Earlier:
             except ValueError as problem:
                 raise RunError(f"{self._path}: a turn of {play[1]}: {problem}") from None
             found[row.turn] = row
-        return [row for number, row in sorted(found.items()) if number != BEGUN_AGAIN]
+        return [row for number, row in sorted(found.items()) if number != RESTART_MARKER]
 
-    def is_finished(self, assigned: Assignment) -> bool:
+    def is_finished(self, assigned: Trial) -> bool:
         """Whether all its turns are there, and add up."""
         if assigned.key not in self.takes:
             return False
         rows = self.rows(assigned.key)
         if not {row.turn for row in rows} >= {*assigned.conversation.scored_turns}:
             return False
-        return not rows or not fault_of(self.trace(assigned.key), rows, ended=True)
+        return not rows or not ledger_error(self.trace(assigned.key), rows, ended=True)
 
 
-class Account:
+class RunState:
     """Of the conversations `planned`, as far as they are in `folder` and are being played; those of `datasets` are
     those of the whole run, so that every share of it numbers them alike. `watch` sees each that ends."""
 
@@ -92,14 +92,14 @@ class Account:
         self,
         bench: Workbench,
         datasets: Sequence[Dataset],
-        planned: Sequence[Assignment],
+        planned: Sequence[Trial],
         folder: RunFolder,
-        watch: Watch | None = None,
+        watch: RunObserver | None = None,
     ) -> None:
         self._folder = folder
         self._earlier = Earlier(folder)
         self.budget = Budget(bench.spec.budget, bench.prices.cost)
-        self._quarantined: dict[Play, str] = {}
+        self._quarantined: dict[TrialKey, str] = {}
         """Conversations that do not add up, and why; they are played again when the run is continued."""
         self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
         self.left = {each.key: each for each in planned if each.key not in self._finished}
@@ -107,48 +107,48 @@ class Account:
         self.fold = Fold(
             conversation_name(dataset, each, datasets) for dataset in datasets for each in dataset.conversations
         )
-        self._cut = self._earlier.takes.keys() - self._finished.keys()
+        self._unfinished = self._earlier.takes.keys() - self._finished.keys()
         """Conversations that were begun in an earlier sitting, and not yet anew."""
         self._grader = Grader(
             bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_synchronously
         )
-        self._open: dict[Play, tuple[Trace, list[TurnRow]]] = {}
-        self.follower = Follower(watch, [each.key for each in planned])
+        self._open: dict[TrialKey, tuple[Trace, list[TurnRow]]] = {}
+        self.follower = OrderedFeed(watch, [each.key for each in planned])
 
-    async def take_up(self, graders: Mapping[str, str]) -> None:
+    async def resume(self, graders: Mapping[str, str]) -> None:
         """Fold in what earlier sittings left, graded anew where other `graders` gave the scores."""
         header = self._folder.header
         anew = header["graders"] != graders or UNKNOWN in graders.values()
         for trace in self._earlier.ledger.abandoned(self._earlier.takes):
             self._count(trace)
-            self.fold.flows[trace.flow].abandon(trace.events)
-        for key in self._cut:
+            self.fold.flows[trace.flow].add_abandoned(trace.events)
+        for key in self._unfinished:
             self._count(self._earlier.trace(key))
         for key, assigned in self._finished.items():
             trace, rows = self._earlier.trace(key), self._earlier.rows(key)
             self._count(trace)
             if anew or any(row.scores is None for row in rows):
                 rows = [await self._graded(row, assigned.conversation, trace) for row in rows]
-            self.fold.take(trace, rows)
+            self.fold.add(trace, rows)
             self.follower.ended(key, rows)
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
 
-    def begin(self, play: Play) -> Trace:
+    def start_trial(self, play: TrialKey) -> Trace:
         """The trace of a conversation that is begun, perhaps anew."""
         trace = Trace(*play, take=self._earlier.takes.get(play, -1) + 1)
-        if play in self._cut:
-            self._cut.remove(play)
-            self.fold.flows[play[0]].abandon(self._earlier.trace(play).events)
+        if play in self._unfinished:
+            self._unfinished.remove(play)
+            self.fold.flows[play[0]].add_abandoned(self._earlier.trace(play).events)
             for row in self._earlier.rows(play)[:1]:
-                said: dict[str, Any] = {"turn": BEGUN_AGAIN, "take": trace.take, "user": "", "reply": None}
+                said: dict[str, Any] = {"turn": RESTART_MARKER, "take": trace.take, "user": "", "reply": None}
                 self._folder.append_turn(replace(row, **said))
-        trace.listeners += [self._folder.ledger_of(trace), self.budget.count]
+        trace.listeners += [self._folder.ledger_writer(trace), self.budget.count]
         self._open[play] = trace, []
         return trace
 
-    async def turn_ended(self, play: Assignment, trace: Trace, played: TurnResult) -> None:
+    async def record_turn(self, play: Trial, trace: Trace, played: TurnResult) -> None:
         """Grade a turn and write its row."""
         took = time.perf_counter() - played.started_at
         events = trace.of_turn(played.number)
@@ -168,7 +168,7 @@ class Account:
         )
         self._open[play.key][1].append(await self._graded(row, play.conversation, trace))
 
-    def conversation_ended(self, play: Play) -> None:
+    def finish_trial(self, play: TrialKey) -> None:
         """Check its ledger, fold it in, and let go of it."""
         rows = self._fold(play, ended=True)
         self.left.pop(play, None)
@@ -178,9 +178,9 @@ class Account:
         """Fold in what was begun and did not end, and say what came of all; raises what was wrong with a scorer."""
         for play in list(self._open):
             self._fold(play, ended=False)
-        for play in self._cut:
+        for play in self._unfinished:
             trace, rows = self._earlier.trace(play), self._earlier.rows(play)
-            self.fold.take(trace, rows, self._checked(trace, rows, ended=False))
+            self.fold.add(trace, rows, self._checked(trace, rows, ended=False))
         if self._grader.failure is not None:
             raise self._grader.failure
         is_complete = not self.left and not self._quarantined
@@ -192,13 +192,13 @@ class Account:
             limits=limits,
         )
 
-    def _fold(self, play: Play, *, ended: bool) -> list[TurnRow]:
+    def _fold(self, play: TrialKey, *, ended: bool) -> list[TurnRow]:
         trace, rows = self._open.pop(play)
-        self.fold.take(trace, rows, self._checked(trace, rows, ended=ended))
-        trace.listeners.append(self._late)
+        self.fold.add(trace, rows, self._checked(trace, rows, ended=ended))
+        trace.listeners.append(self._on_late_event)
         return rows
 
-    def _late(self, trace: Trace, event: Event) -> None:
+    def _on_late_event(self, trace: Trace, event: Event) -> None:
         """Of a task that a flow left behind: no turn counts it."""
         self._quarantine(trace, "something came after its last turn had ended, which no turn counts")
 

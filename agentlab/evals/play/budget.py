@@ -14,8 +14,8 @@ from agentlab.workbench.spec import BudgetSpec
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-CALL_GUESSED = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
-OVERDRAFT = 1.1
+ASSUMED_CALL_USAGE = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
+OVERDRAFT_FACTOR = 1.1
 """Shares of a budget that finishing the conversations under way may come to."""
 WRITE_CALLS_GUESSED = 2
 """Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
@@ -45,7 +45,7 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
         summed: float | None = exact_sum(None if each is None else made * each for made, each in found)
         return summed
 
-    seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, CALL_GUESSED))
+    seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, ASSUMED_CALL_USAGE))
     minutes = "unknown time" if seconds is None else f"about {max(1, round(seconds / 60))} min"
     usd = "price unknown" if dollars is None else f"about ${dollars:.2f}"
     known = "; what is recorded is not asked again" if spec.mode == "auto" else ""
@@ -78,9 +78,9 @@ class Budget:
             # Nobody knows its tokens: it counts as a call of middling length.
             paid = Totals(
                 llm_calls=1,
-                input_tokens=CALL_GUESSED.input_tokens,
-                output_tokens=CALL_GUESSED.output_tokens,
-                cost_usd=self._cost(event.model, CALL_GUESSED),
+                input_tokens=ASSUMED_CALL_USAGE.input_tokens,
+                output_tokens=ASSUMED_CALL_USAGE.output_tokens,
+                cost_usd=self._cost(event.model, ASSUMED_CALL_USAGE),
             )
         self._paid = Totals.sum((self._paid, paid))
 
@@ -92,7 +92,7 @@ class Budget:
     @property
     def is_overdrawn(self) -> bool:
         """Whether those under way are not to be finished either."""
-        return self._has_reached(OVERDRAFT)
+        return self._has_reached(OVERDRAFT_FACTOR)
 
     def _has_reached(self, share: float) -> bool:
         if not self._limits:

@@ -26,7 +26,7 @@ SECONDS_TO_CONNECT = 10
 Opener = Callable[[], AbstractContextManager[Executor]]
 
 
-def opener(executor: str, workers: int, scheduler: str | None) -> Opener:
+def executor_factory(executor: str, workers: int, scheduler: str | None) -> Opener:
     """What opens the executor, and opens it anew where its workers died; raises ConfigError for what is none."""
     if executor not in EXECUTORS:
         raise ConfigError(unknown_name("executor", str(executor), EXECUTORS))

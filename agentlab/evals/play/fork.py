@@ -17,7 +17,7 @@ from typing import Any
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Memory
 from agentlab.evals.play.memories import write_facts
-from agentlab.evals.play.plan import Assignment
+from agentlab.evals.play.plan import Trial
 from agentlab.session.session import Session
 from agentlab.wire.recorder import Recorder
 from agentlab.workbench.seat import Seat
@@ -27,23 +27,23 @@ from agentlab.workbench.workbench import Workbench
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """`before` are the variants of then by the label of now; the first `turn` turns of a conversation are theirs."""
+    """`source_variants` are the variants of then by the label of now; the first `turn` turns of a conversation are theirs."""
 
     of: str
     turn: int
-    before: Mapping[str, Variant]
+    source_variants: Mapping[str, Variant]
 
     @property
     def header(self) -> dict[str, Any]:
-        flows = {label: variant.label for label, variant in self.before.items()}
+        flows = {label: variant.label for label, variant in self.source_variants.items()}
         return {"of": self.of, "turn": self.turn, "flows": flows}
 
     def recorder(self, bench: Workbench) -> Recorder:
         """For the first turns: they ask nobody."""
         return Recorder("replay", bench.recorder.recordings)
 
-    async def go_on(
-        self, bench: Workbench, play: Assignment, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
+    async def switch(
+        self, bench: Workbench, play: Trial, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
     ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
         """Hand the session over to the variant of now, and return what answers from here on.
 
@@ -56,10 +56,10 @@ class Fork:
         return play.variant.respond
 
     async def _memory(
-        self, bench: Workbench, play: Assignment, session: Session, opened: contextlib.AsyncExitStack
+        self, bench: Workbench, play: Trial, session: Session, opened: contextlib.AsyncExitStack
     ) -> Memory | None:
         """What was remembered so far; copied, fact by fact, where another backend is to keep it."""
-        before, after = self.before[play.variant.label].memory, play.variant.memory
+        before, after = self.source_variants[play.variant.label].memory, play.variant.memory
         if before == after or after is None:
             return session.memory if after is not None else None
         memory, _ = await opened.enter_async_context(bench.memory(play.variant))

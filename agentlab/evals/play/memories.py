@@ -16,9 +16,9 @@ from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
 from agentlab.data.memory_sets import MemorySession, MemoryTurn, Question, ingest_name
-from agentlab.evals.play.account import Account
-from agentlab.evals.play.plan import Assignment, Stopped
-from agentlab.evals.store.rows import Play
+from agentlab.evals.play.account import RunState
+from agentlab.evals.play.plan import Stopped, Trial
+from agentlab.evals.store.rows import TrialKey
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
 from agentlab.workbench.conversation import TurnDriver, log_failure
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 _AGENTS = ("agent", "assistant")
 
 
-class Memories:
+class MemoryPool:
     """The memory of each conversation that is `left` to be played. What a memory set tells is written once, by whoever
     asks first, and let go after the last question."""
 
-    def __init__(self, bench: Workbench, account: Account, left: Iterable[Assignment]) -> None:
+    def __init__(self, bench: Workbench, account: RunState, left: Iterable[Trial]) -> None:
         self._bench = bench
         self._account = account
         self._due = Counter(map(self._key, left))
         """Questions to come, by the memory they are asked against."""
-        self._filled: dict[Play, Memory] = {}
-        self._filling: defaultdict[Play, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._open: defaultdict[Play, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
+        self._filled: dict[TrialKey, Memory] = {}
+        self._filling: defaultdict[TrialKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._open: defaultdict[TrialKey, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
 
     @contextlib.asynccontextmanager
-    async def memory(self, assigned: Assignment) -> AsyncIterator[tuple[Memory | None, Path | None]]:
+    async def memory(self, assigned: Trial) -> AsyncIterator[tuple[Memory | None, Path | None]]:
         """What the conversation has to itself: a fresh memory, the one that its data set says it begins with (and its
         folder, where flows keep more than facts), or for a question a snapshot of the filled one.
 
@@ -69,19 +69,19 @@ class Memories:
             await snapshot.close()
             self._due[key] -= 1
             if not self._due[key]:
-                await self._let_go(key)
+                await self._release(key)
 
     async def close(self) -> None:
         for key in list(self._open):
-            await self._let_go(key)
+            await self._release(key)
 
-    async def _let_go(self, key: Play) -> None:
+    async def _release(self, key: TrialKey) -> None:
         was_filled = self._filled.pop(key, None) is not None
         await self._open.pop(key).aclose()
         if was_filled and self._bench.spec.ingest == "flow":
-            self._account.conversation_ended(key)
+            self._account.finish_trial(key)
 
-    def _key(self, assigned: Assignment) -> Play | None:
+    def _key(self, assigned: Trial) -> TrialKey | None:
         """Which filled memory is asked; None where the conversation has one of its own, or none."""
         variant, question = assigned.variant, assigned.conversation
         if not isinstance(question, Question) or variant.memory is None:
@@ -90,7 +90,7 @@ class Memories:
         by_flow = self._bench.spec.ingest == "flow"
         return (variant.label, name, assigned.epoch) if by_flow else (str(variant.memory), name, 0)
 
-    async def _fill(self, key: Play, assigned: Assignment) -> Memory:
+    async def _fill(self, key: TrialKey, assigned: Trial) -> Memory:
         variant, question = assigned.variant, assigned.conversation
         memory, _ = await self._open[key].enter_async_context(self._bench.memory(variant))
         assert memory is not None and isinstance(question, Question), "as the key says"
@@ -98,7 +98,7 @@ class Memories:
         if self._bench.spec.ingest == "flow":
             if self._account.budget.is_spent:
                 raise Stopped
-            await self._play(self._account.begin(key), variant, sessions, memory)
+            await self._play(self._account.start_trial(key), variant, sessions, memory)
         else:
             try:
                 facts = [
@@ -128,7 +128,7 @@ class Memories:
                     speaker_name=told.speaker,
                     session=part.session_id,
                 )
-                played = await driver.play(partial(_tell, told, variant), number, asked, now=part.said_at)
+                played = await driver.play(partial(_write_progress, told, variant), number, asked, now=part.said_at)
                 if played.failure is not None:
                     log_failure(session, played)
                     session.notify(INGEST_FAILED, str(played.error))
@@ -143,7 +143,7 @@ async def write_facts(bench: Workbench, memory: Memory, facts: Sequence[Fact]) -
     await memory.ingest(texts, vectors, created=[fact.created for fact in facts], new_id=lambda: next(ids))
 
 
-async def _tell(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
+async def _write_progress(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
     """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
     # The name of the step says which turn of the data set it was.
     with session.step("told", told.id):

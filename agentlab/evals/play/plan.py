@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question
-from agentlab.evals.store.rows import Play
+from agentlab.evals.store.rows import TrialKey
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -18,7 +18,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Trial:
     """One conversation to be played through one flow."""
 
     variant: Variant
@@ -28,12 +28,12 @@ class Assignment:
     epoch: int
 
     @property
-    def key(self) -> Play:
+    def key(self) -> TrialKey:
         return self.variant.label, self.name, self.epoch
 
 
 @dataclass(frozen=True)
-class Share:
+class Partition:
     """One of `parts` equal parts of a run: its conversations, each with all flows and epochs."""
 
     number: int = 0
@@ -48,17 +48,17 @@ class Share:
                 yield conversation
 
 
-EVERYTHING = Share()
+WHOLE_RUN = Partition()
 
 
 def assignments(
-    bench: Workbench, datasets: Sequence[Dataset], share: Share, order: Sequence[str] = ()
-) -> list[Assignment]:
+    bench: Workbench, datasets: Sequence[Dataset], share: Partition, order: Sequence[str] = ()
+) -> list[Trial]:
     """What is to be played of a run; the conversations that `order` names come first, in that order."""
     positions = {name: position for position, name in enumerate(order)}
     # Flows take turns on each conversation, so that a machine that slows down slows all of them.
     planned = [
-        Assignment(variant, dataset, conversation, conversation_name(dataset, conversation, datasets), epoch)
+        Trial(variant, dataset, conversation, conversation_name(dataset, conversation, datasets), epoch)
         for epoch in range(bench.spec.epochs)
         for dataset in datasets
         for conversation in share.of(dataset)
@@ -67,5 +67,5 @@ def assignments(
     return sorted(planned, key=lambda each: positions.get(each.name, len(positions)))
 
 
-def turns_of(planned: Sequence[Assignment]) -> int:
+def turns_of(planned: Sequence[Trial]) -> int:
     return sum(len(each.conversation.scored_turns) for each in planned)

@@ -24,14 +24,14 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.play.account import Account, Played
+from agentlab.evals.play.account import Played, RunState
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.play.memories import Memories
-from agentlab.evals.play.plan import EVERYTHING, Assignment, Share, Stopped, assignments, turns_of
-from agentlab.evals.play.watching import Watch
+from agentlab.evals.play.memories import MemoryPool
+from agentlab.evals.play.plan import WHOLE_RUN, Partition, Stopped, Trial, assignments, turns_of
+from agentlab.evals.play.watching import RunObserver
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.pace import Pace, RunProgress
-from agentlab.evals.store.writing import KEPT
+from agentlab.evals.store.pace import ProgressTracker, RunProgress
+from agentlab.evals.store.writing import RESUME_HINT
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.workbench.conversation import TurnDriver, TurnResult, log_failure
@@ -39,7 +39,7 @@ from agentlab.workbench.seat import Seat
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-MOST_UNANSWERED = 10
+MAX_CONSECUTIVE_UNREACHABLE = 10
 """A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
 
 
@@ -54,9 +54,9 @@ class Player:
         on_progress: Callable[[RunProgress], None],
         on_event: Callable[[Trace, StreamItem], None] | None = None,
         *,
-        share: Share = EVERYTHING,
+        share: Partition = WHOLE_RUN,
         fork: Fork | None = None,
-        watch: Watch | None = None,
+        watch: RunObserver | None = None,
     ) -> None:
         """With `watch` the conversations are played in its order, until it says that the run may stop."""
         self._bench = bench
@@ -64,20 +64,20 @@ class Player:
         self._fork = fork
         self._on_event = on_event
         planned = assignments(bench, datasets, share, watch.order if watch else ())
-        self._account = Account(bench, datasets, planned, folder, watch)
-        self._left = [*self._account.left.values()]
-        self._memories = Memories(bench, self._account, map(self._first, self._left))
-        self._pace = Pace(turns_of(self._left), on_progress)
-        self._unanswered = 0
+        self._account = RunState(bench, datasets, planned, folder, watch)
+        self._remaining = [*self._account.left.values()]
+        self._memories = MemoryPool(bench, self._account, map(self._first, self._remaining))
+        self._pace = ProgressTracker(turns_of(self._remaining), on_progress)
+        self._consecutive_unreachable = 0
         """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
 
     async def play(self) -> Played:
         """Play what is left, until the watch, if there is one, says that the run may stop."""
         account = self._account
-        await account.take_up(fingerprints(self._bench.scorers, self._bench.embedder.name))
+        await account.resume(fingerprints(self._bench.scorers, self._bench.embedder.name))
         await self._prepare()
         self._pace.begin()
-        waiting = iter(self._left)
+        waiting = iter(self._remaining)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._bench.spec.concurrency):
@@ -90,24 +90,24 @@ class Player:
 
     async def _prepare(self) -> None:
         """Start models and build indexes."""
-        for play in {(each.dataset.name, each.variant.label): each for each in self._left}.values():
+        for play in {(each.dataset.name, each.variant.label): each for each in self._remaining}.values():
             await self._bench.model(play.variant.model)
             await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
 
-    async def _work(self, waiting: Iterator[Assignment]) -> None:
+    async def _work(self, waiting: Iterator[Trial]) -> None:
         for play in waiting:
-            if self._account.follower.is_decided or self._account.budget.is_spent or self._is_down:
+            if self._account.follower.should_stop or self._account.budget.is_spent or self._is_down:
                 return
             try:
                 await self._play(play)
             except Stopped:
                 return
 
-    def _first(self, play: Assignment) -> Assignment:
+    def _first(self, play: Trial) -> Trial:
         """Who plays the first turns of it."""
-        return play if self._fork is None else replace(play, variant=self._fork.before[play.variant.label])
+        return play if self._fork is None else replace(play, variant=self._fork.source_variants[play.variant.label])
 
-    async def _play(self, play: Assignment) -> None:
+    async def _play(self, play: Trial) -> None:
         conversation, first = play.conversation, self._first(play)
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
@@ -117,7 +117,7 @@ class Player:
             memory, folder = await opened.enter_async_context(self._memories.memory(first))
             seat = Seat(
                 index=await self._bench.index(play.dataset.documents, first.variant.retrieval),
-                trace=self._account.begin(play.key),
+                trace=self._account.start_trial(play.key),
                 tools=stub.tools,
                 memory=memory,
                 folder=folder,
@@ -133,9 +133,9 @@ class Player:
             now: datetime | None = None
             for number, turn in enumerate(conversation.turns):
                 if self._fork is not None and number == self._fork.turn:
-                    respond = await self._fork.go_on(self._bench, play, session, seat, opened)
+                    respond = await self._fork.switch(self._bench, play, session, seat, opened)
                 if number > 0:
-                    if self._account.follower.is_decided or self._account.budget.is_overdrawn:
+                    if self._account.follower.should_stop or self._account.budget.is_overdrawn:
                         raise Stopped
                     if turn.session != part:
                         session.forget_history()
@@ -148,27 +148,29 @@ class Player:
                 played = await driver.play(respond, number, _asked(turn), now=now)
                 await driver.finish_background()
                 await self._ended(play, session, played)
-        self._account.conversation_ended(play.key)
+        self._account.finish_trial(play.key)
 
-    async def _ended(self, play: Assignment, session: Session, played: TurnResult) -> None:
-        _check_room(session, played)
-        self._unanswered = self._unanswered + 1 if isinstance(played.failure, Retryable) else 0
-        if self._unanswered == MOST_UNANSWERED:
+    async def _ended(self, play: Trial, session: Session, played: TurnResult) -> None:
+        _check_disk(session, played)
+        self._consecutive_unreachable = (
+            self._consecutive_unreachable + 1 if isinstance(played.failure, Retryable) else 0
+        )
+        if self._consecutive_unreachable == MAX_CONSECUTIVE_UNREACHABLE:
             log.warning(
                 "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
-                *(self._unanswered, played.error),
+                *(self._consecutive_unreachable, played.error),
             )
         if self._is_down:
             raise Stopped
         if played.failure is not None:
             log_failure(session, played)
-        await self._account.turn_ended(play, session.trace, played)
+        await self._account.record_turn(play, session.trace, played)
         self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
-        await self._pace.pause()
+        await self._pace.yield_to_loop()
 
     @property
     def _is_down(self) -> bool:
-        return self._unanswered >= MOST_UNANSWERED
+        return self._consecutive_unreachable >= MAX_CONSECUTIVE_UNREACHABLE
 
 
 def _moment(turn: Turn) -> datetime | None:
@@ -190,7 +192,7 @@ def _asked(turn: Turn) -> UserTurn:
     )
 
 
-def _check_room(session: Session, played: TurnResult) -> None:
+def _check_disk(session: Session, played: TurnResult) -> None:
     """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
     if played.failure is None and session.memory is None:
         return
@@ -198,4 +200,4 @@ def _check_room(session: Session, played: TurnResult) -> None:
     away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
     for why in (played.failure, *away):
         if is_disk_full(why):
-            raise RunError(f"there is no room on the disk: {why}; {KEPT}")
+            raise RunError(f"there is no room on the disk: {why}; {RESUME_HINT}")

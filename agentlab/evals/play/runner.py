@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
-from agentlab.evals.play.executors import opener
+from agentlab.evals.play.executors import executor_factory
 from agentlab.evals.play.fork import Fork
 from agentlab.evals.play.opening import check_run, open_folder
 from agentlab.evals.play.player import Player
 from agentlab.evals.play.shards import play_in_shards
-from agentlab.evals.play.watching import Watch
-from agentlab.evals.store.folder import locked
+from agentlab.evals.play.watching import RunObserver
+from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.pace import RunProgress
 from agentlab.evals.store.run import StoredRun
@@ -43,7 +43,7 @@ async def run(
     executor: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
     fork: Fork | None = None,
 ) -> StoredRun:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
@@ -58,7 +58,7 @@ async def run(
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
     shards = (os.cpu_count() or 1) if workers is None else workers
-    opened = None if executor is None else opener(executor, shards, scheduler)
+    opened = None if executor is None else executor_factory(executor, shards, scheduler)
     for given, why in (
         (on_event, "what flows tell while they work does not come from other processes; run without --executor"),
         (watch, "a gate that looks while flows are played needs them in this process; run without --executor"),
@@ -79,7 +79,7 @@ async def run(
         if not all(c.tools for d in datasets for c in d.conversations):
             for variant in bench.variants:
                 await bench.tool_managers(variant)
-        with locked(path):
+        with lock_run_folder(path):
             special = {
                 "fork": None if fork is None else fork.header,
                 "shards": None if opened is None else shards,

@@ -25,12 +25,12 @@ from agentlab.data.datasets import Dataset
 from agentlab.evals.play.account import Played
 from agentlab.evals.play.executors import Opener, interrupts_put_off
 from agentlab.evals.play.opening import open_folder
-from agentlab.evals.play.plan import Share, assignments, turns_of
+from agentlab.evals.play.plan import Partition, assignments, turns_of
 from agentlab.evals.play.player import Player
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.folder import RunFolder, locked
+from agentlab.evals.store.folder import RunFolder, lock_run_folder
 from agentlab.evals.store.log import run_log
-from agentlab.evals.store.pace import Pace, RunProgress
+from agentlab.evals.store.pace import ProgressTracker, RunProgress
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench
@@ -39,20 +39,20 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_END = 10.0
 """For workers of a sitting that was broken off."""
-MOST_DEATHS = 3
+MAX_WORKER_DEATHS = 3
 """Of workers, before it is no accident any more."""
 _Limit = TypeVar("_Limit", LimitSpec, BudgetSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class ShardTask:
     """What a worker is given: it is sent to another process, and perhaps to another machine."""
 
     spec: Spec
     objects: Mapping[tuple[str, str], Any]
     run: str
     """The folder of the whole run."""
-    share: Share
+    share: Partition
 
     @property
     def folder(self) -> Path:
@@ -64,7 +64,7 @@ class Shard:
         return self.folder / "progress.json"
 
 
-def play_shard(shard: Shard) -> Played:
+def play_shard(shard: ShardTask) -> Played:
     """Play a shard, or what is left of it; runs in a worker."""
     bench, loop = Workbench(shard.spec, shard.objects, shard.share.parts), Loop()
     try:
@@ -77,13 +77,13 @@ def play_shard(shard: Shard) -> Played:
             loop.end()
 
 
-async def _play(bench: Workbench, shard: Shard) -> Played:
+async def _play(bench: Workbench, shard: ShardTask) -> Played:
     def report(progress: RunProgress) -> None:
         with contextlib.suppress(OSError):
             shard.progress.write_bytes(msgspec.json.encode(progress))
 
     stop = Path(shard.run) / "shards" / "stop"
-    with run_log() as log_to, locked(shard.folder):
+    with run_log() as log_to, lock_run_folder(shard.folder):
         datasets = bench.datasets()
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
@@ -113,7 +113,7 @@ async def play_in_shards(
     await driver.prepare()
     folder.unseal()
     try:
-        for deaths in range(1, MOST_DEATHS + 2):
+        for deaths in range(1, MAX_WORKER_DEATHS + 2):
             try:
                 with opened() as executor:
                     return await driver.play(executor)
@@ -150,7 +150,8 @@ class _Driver:
         }
         spec, run = bench.spec.model_copy(update=given), str(folder.path.resolve())
         self._shards = [
-            Shard(spec=spec, objects=bench.objects, run=run, share=Share(number, parts)) for number in range(parts)
+            ShardTask(spec=spec, objects=bench.objects, run=run, share=Partition(number, parts))
+            for number in range(parts)
         ]
         self.stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
@@ -159,7 +160,7 @@ class _Driver:
             for shard in self._shards
         ]
         """What the worker of each shard said last."""
-        self._pace = Pace(sum(told.total for told in self._told), on_progress)
+        self._pace = ProgressTracker(sum(told.total for told in self._told), on_progress)
 
     async def prepare(self) -> None:
         """Build what the workers then find on disk, and see whether they can be sent what they need."""
@@ -175,7 +176,7 @@ class _Driver:
         self.stop.touch()
         for shard in self._shards:
             if shard.folder.exists():
-                with locked(shard.folder, SECONDS_TO_END):
+                with lock_run_folder(shard.folder, SECONDS_TO_END):
                     pass
         self.stop.unlink()
         self.forget_progress()
@@ -186,7 +187,7 @@ class _Driver:
 
     async def play(self, executor: Executor) -> Played:
         """Raises BrokenExecutor where a worker died; what is done is kept."""
-        self._look()
+        self._poll_workers()
         self._pace.begin()
         with interrupts_put_off():
             futures = {
@@ -196,10 +197,10 @@ class _Driver:
             }
         while futures:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            self._look()
+            self._poll_workers()
             for number in [number for number, future in futures.items() if future.done()]:
                 self._played[number] = _result(futures.pop(number))
-        self._look()
+        self._poll_workers()
         fold = Fold(())
         parts = [played for _, played in sorted(self._played.items())]
         for played in parts:
@@ -217,7 +218,7 @@ class _Driver:
         for shard in self._shards:
             shard.progress.unlink(missing_ok=True)
 
-    def _look(self) -> None:
+    def _poll_workers(self) -> None:
         """See how far the workers are."""
         for number, shard in enumerate(self._shards):
             with contextlib.suppress(OSError, ValueError):
@@ -225,7 +226,7 @@ class _Driver:
         done, failed, total = (sum(getattr(told, name) for told in self._told) for name in ("done", "failed", "total"))
         if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
             label = next((told.label for told in reversed(self._told) if told.label), "")
-            self._pace.stands_at(done, failed, total, label)
+            self._pace.set_progress(done, failed, total, label)
 
 
 def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agentlab.evals.store.measures import Key, Values, values_of
-from agentlab.evals.store.rows import Play, TurnRow
+from agentlab.evals.store.measures import TurnKey, Values, values_of
+from agentlab.evals.store.rows import TrialKey, TurnRow
 
 
-class Watch(Protocol):
+class RunObserver(Protocol):
     """Looks at a run while it goes on."""
 
     order: Sequence[str]
@@ -24,27 +24,27 @@ class Watch(Protocol):
     def plan(self) -> dict[str, Any]:
         """What was decided before the run; `run.json` keeps it, and a run is continued with no other."""
 
-    def fold(self, conversation: str, flows: Mapping[str, Mapping[Key, Values]]) -> bool:
+    def observe(self, conversation: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> bool:
         """Take the turns of one more conversation; True where the run may stop."""
 
 
-class Follower:
+class OrderedFeed:
     """Hands the conversations of a run to its watch, if it has one."""
 
-    def __init__(self, watch: Watch | None, plays: Iterable[Play]) -> None:
+    def __init__(self, watch: RunObserver | None, plays: Iterable[TrialKey]) -> None:
         self._watch = watch
         self._due = Counter(name for _, name, _ in plays)
         """How often each conversation is played."""
         self._left = deque(watch.order if watch else ())
-        self._ended: defaultdict[str, dict[Play, Sequence[TurnRow]]] = defaultdict(dict)
-        self.is_decided = False
+        self._ended: defaultdict[str, dict[TrialKey, Sequence[TurnRow]]] = defaultdict(dict)
+        self.should_stop = False
 
-    def ended(self, play: Play, rows: Sequence[TurnRow]) -> None:
+    def ended(self, play: TrialKey, rows: Sequence[TurnRow]) -> None:
         """Take the turns of a conversation that one flow has played."""
         if self._watch is None:
             return
         self._ended[play[1]][play] = rows
-        while self._left and not self.is_decided and len(self._ended[self._left[0]]) == self._due[self._left[0]]:
+        while self._left and not self.should_stop and len(self._ended[self._left[0]]) == self._due[self._left[0]]:
             name = self._left.popleft()
             played = [row for _, turns in sorted(self._ended.pop(name).items()) for row in turns]
-            self.is_decided = self._watch.fold(name, values_of(played))
+            self.should_stop = self._watch.observe(name, values_of(played))

@@ -26,22 +26,22 @@ from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.grade.imported import grade_rows, stored_numbers
+from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.store.folder import FORMAT, RunFolder
-from agentlab.evals.store.measures import LARGEST, RETRIEVAL_STEPS, check_primary
+from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
-from agentlab.evals.store.writing import written_whole
+from agentlab.evals.store.writing import atomic_folder
 from agentlab.workbench.spec import Spec, make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
 """What grades an import that does not choose: what needs a reply and no embeddings."""
-EPOCHS_AT_MOST = 10_000
-Named = dict[tuple[str, int], list[str]]
+MAX_EPOCHS = 10_000
+PassagesByTurn = dict[tuple[str, int], list[str]]
 
 
-class Seen:
+class FlowTurn:
     """Which answers were there."""
 
     def __init__(self, dataset: Dataset) -> None:
@@ -59,8 +59,8 @@ class Seen:
             return f"turn {row.turn} is out of range: {row.conversation} has {turns}"
         if not conversation.turns[row.turn].scored:
             return f"turn {row.turn} of {row.conversation} is told, not asked (scored: false), so nothing answers it"
-        if row.epoch >= EPOCHS_AT_MOST:
-            return f"epoch {row.epoch} is out of range; there are {EPOCHS_AT_MOST} at the most"
+        if row.epoch >= MAX_EPOCHS:
+            return f"epoch {row.epoch} is out of range; there are {MAX_EPOCHS} at the most"
         answered = self.answered[row.system, row.epoch]
         if (row.conversation, row.turn) in answered:
             where = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
@@ -100,8 +100,8 @@ def import_predictions(
         if strange := unknown_keys(file):
             note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
-    seen, named = Seen(data), _named(data, home)
-    with written_whole(path) as scratch:
+    seen, named = FlowTurn(data), _named(data, home)
+    with atomic_folder(path) as scratch:
         rows = list(_rows(files, data, seen, named, partial(on_progress, "bytes read")))
         if not rows:
             raise DatasetError("there is no answer in it", files[0])
@@ -124,7 +124,7 @@ def import_predictions(
 
 
 def _rows(
-    files: Sequence[Path], data: Dataset, seen: Seen, named: Named, on_progress: Callable[[int, int], None]
+    files: Sequence[Path], data: Dataset, seen: FlowTurn, named: PassagesByTurn, on_progress: Callable[[int, int], None]
 ) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     sizes = [file.stat().st_size for file in files]
@@ -179,16 +179,16 @@ def _problem(published: Mapping[str, Any]) -> str | None:
     except ValueError as problem:
         return f"published: {problem}"
     names = set()
-    for name, value in stored_numbers(published):
+    for name, value in published_numbers(published):
         if name in names:
             return f"published has two numbers that are called {name}, one of them in parts; rename one"
-        if not -LARGEST <= value <= LARGEST:
-            return f"published: {name} is beyond {LARGEST:g}, so it was not measured; leave it out"
+        if not -MAX_VALUE <= value <= MAX_VALUE:
+            return f"published: {name} is beyond {MAX_VALUE:g}, so it was not measured; leave it out"
         names.add(name)
     return None
 
 
-def _named(data: Dataset, home: Path) -> Named:
+def _named(data: Dataset, home: Path) -> PassagesByTurn:
     """The documents that every system had, where a turn says so; raises DatasetError where it does not name them."""
     found = {}
     for conversation in data.conversations:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agentlab.core.shown import as_markdown
-from agentlab.evals.compare.family import ASSUMED
+from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
-from agentlab.evals.published.reproduce import Figure, Reproduction
-from agentlab.evals.published.unsaid import Difference, unsaid
+from agentlab.evals.published.reproduce import FigureCheck, Reproduction
+from agentlab.evals.published.unsaid import SystemDifference, analyse_significance
 
-TOLD_AGAIN = 10
+MAX_REPEATED = 10
 """Figures that differ, below all tables."""
 
 
@@ -29,16 +29,16 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     if reproduction.figures:
         columns = ("", "published", "ours", "", "grader", "n")
         yield Table(f"{pack.name}: figures as published", columns, [_figure(f) for f in reproduction.figures])
-    yield from _differences(unsaid(pack))
+    yield from _differences(analyse_significance(pack))
     by_hash: dict[str, list[str]] = defaultdict(list)
     for name, sha in fingerprints(GRADERS.values(), "none").items():
         by_hash[sha].append(name.rpartition(":")[2].lower())
     yield "graders: " + "; ".join(f"{', '.join(names)} are {sha[:12]}" for sha, names in by_hash.items())
     wrong = [figure for figure in reproduction.figures if figure.verdict in ("differs", "in part")]
-    for name, value, ours, verdict, *_ in map(_figure, wrong[:TOLD_AGAIN]):
+    for name, value, ours, verdict, *_ in map(_figure, wrong[:MAX_REPEATED]):
         yield f"{name}: {value} published, {ours} ours, {verdict}"
-    if len(wrong) > TOLD_AGAIN:
-        yield f"... and {len(wrong) - TOLD_AGAIN} more that differ or lack answers, in the table above"
+    if len(wrong) > MAX_REPEATED:
+        yield f"... and {len(wrong) - MAX_REPEATED} more that differ or lack answers, in the table above"
     missing = dict.fromkeys(f.why for f in reproduction.figures if f.verdict == "cannot be had")
     for why in missing:
         count = sum(figure.why == why for figure in reproduction.figures)
@@ -46,7 +46,7 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     yield str(reproduction)
 
 
-def _figure(figure: Figure) -> list[str]:
+def _figure(figure: FigureCheck) -> list[str]:
     claim = figure.claim
     ours = "-" if figure.ours is None else f"{figure.ours * claim.scale:.{claim.decimals + 2}f}"
     verdict = f"{figure.verdict}: {figure.why}" if figure.verdict in ("differs", "in part") else figure.verdict
@@ -56,7 +56,7 @@ def _figure(figure: Figure) -> list[str]:
     return [name, value, ours, verdict, claim.grader, n]
 
 
-def _differences(found: Sequence[Difference]) -> Iterator[Table | str]:
+def _differences(found: Sequence[SystemDifference]) -> Iterator[Table | str]:
     columns = ("", "n", "A", "B", "B - A", "95 %", "p adj.", "")
     for a, b in dict.fromkeys((d.a, d.b) for d in found):
         rows = [_difference(d) for d in found if (d.a, d.b) == (a, b)]
@@ -65,10 +65,10 @@ def _differences(found: Sequence[Difference]) -> Iterator[Table | str]:
         sizes = sorted({d.found.conversations for d in found})
         many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         tests = f"two-sided; p adj.: maxT over the {max(d.found.family for d in found)} tests of these tables"
-        yield f"95 %: bootstrap over conversations ({many}); p: {ASSUMED}; {tests}"
+        yield f"95 %: bootstrap over conversations ({many}); p: {TEST_ASSUMPTION}; {tests}"
 
 
-def _difference(difference: Difference) -> list[str]:
+def _difference(difference: SystemDifference) -> list[str]:
     return [f"{difference.found.measure.name}, {difference.category}", *difference.found.cells]
 
 

@@ -31,14 +31,14 @@ from agentlab.core.files import iter_lines, open_regular_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import load_json
-from agentlab.evals.store.measures import LARGEST
+from agentlab.evals.store.measures import MAX_VALUE
 from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
 
-LONGEST_CELL = 10_000_000
+MAX_CELL_CHARS = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]
-Place = Annotated[int, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=0, le=int(LARGEST))] | None
-Amount = Annotated[float, Meta(ge=0, le=LARGEST)] | None
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=int(MAX_VALUE))] | None
+Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)] | None
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
@@ -46,8 +46,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
     system: Name
     conversation: Name
-    turn: Place
-    epoch: Place = 0
+    turn: NonNegativeInt
+    epoch: NonNegativeInt = 0
     answer: str | None
     error: str | None = None
     llm_calls: Count = None
@@ -145,25 +145,27 @@ def _checked(row: Any, file: Path, number: int) -> Prediction:
     if not isinstance(row, dict):
         raise DatasetError("not a JSON object", file, number)
     if missing := [name for name, field in KEYS.items() if field.required and name not in row]:
-        raise DatasetError(f"{missing[0]} is missing; a row says at least {_needed()}", file, number)
+        raise DatasetError(f"{missing[0]} is missing; a row says at least {_required_columns()}", file, number)
     try:
         return from_json(Prediction, row)
     except ValueError as problem:
         raise DatasetError(str(problem).replace("`", "").replace("$.", ""), file, number) from None
 
 
-def _needed() -> str:
+def _required_columns() -> str:
     return ", ".join(name for name, field in KEYS.items() if field.required)
 
 
 def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
-    before = csv.field_size_limit(LONGEST_CELL)
+    before = csv.field_size_limit(MAX_CELL_CHARS)
     try:
         with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
             rows = csv.reader(iter_lines(text), strict=True)
             columns = next(rows, [])
             if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
-                raise DatasetError(f"the column {missing[0]} is missing; a row says at least {_needed()}", file, 1)
+                raise DatasetError(
+                    f"the column {missing[0]} is missing; a row says at least {_required_columns()}", file, 1
+                )
             if twice := [name for name in columns if columns.count(name) > 1]:
                 raise DatasetError(f"the column {twice[0]!r} stands there twice", file, 1)
             if whole := [name for name in columns if any(_is_part(of, name) for of in columns)]:

@@ -27,7 +27,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.grade.imported import read_turns, stored_numbers
+from agentlab.evals.grade.imported import published_numbers, read_turns
 from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader
 from agentlab.evals.published.importing import SCORERS, category_of, import_predictions
 from agentlab.evals.store.rows import TurnRow
@@ -35,36 +35,36 @@ from agentlab.evals.store.rows import TurnRow
 PUBLISHED = "published.json"
 ALL = "all"
 STORED, ALIASES = "stored", "aliases"
-MOST_DECIMALS = 20
+MAX_DECIMALS = 20
 Verdict = Literal["reproduced", "differs", "in part", "cannot be had"]
 """In part: answers are missing, so that what is here could only agree by chance."""
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class PublishedFigure(Struct, frozen=True, kw_only=True):
     """A figure as published."""
 
     system: str
     category: str = ALL
     metric: str
     value: float
-    decimals: Annotated[int, Meta(ge=0, le=MOST_DECIMALS)]
+    decimals: Annotated[int, Meta(ge=0, le=MAX_DECIMALS)]
     scale: Annotated[float, Meta(gt=0)] = 1.0
     grader: str
     n: Annotated[int, Meta(ge=1)] | None = None
     """Answers that it is the mean of; None: one to every turn that is asked."""
 
-    def holds(self, mean: float) -> bool:
+    def matches(self, mean: float) -> bool:
         """Whether a mean from 0 to 1 is the figure to its printed digit; halves may be rounded either way."""
         return abs(mean * self.scale - self.value) <= 0.5 * 10.0**-self.decimals + 1e-9
 
 
-class CannotBeHad(Exception):
+class NotReproducible(Exception):
     """Why a figure is out of reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    claim: Claim
+class FigureCheck:
+    claim: PublishedFigure
     ours: float | None
     """A mean from 0 to 1."""
     n: int
@@ -75,7 +75,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GradedAnswer:
     """One answer with what it is graded by."""
 
     row: TurnRow
@@ -89,22 +89,25 @@ class Answer:
         return self.row.conversation, self.row.turn, self.row.epoch
 
     @cached_property
-    def whole(self) -> dict[str, float]:
+    def published_values(self) -> dict[str, float]:
         """What the authors noted, by its whole name (`automatic_RougeL`)."""
-        return dict(stored_numbers(self.row.published or {}))
+        return dict(published_numbers(self.row.published or {}))
 
     @cached_property
     def stored(self) -> dict[str, float]:
         """Likewise, by its name alone too (`RougeL`)."""
-        alone = {name.removeprefix("automatic_").removeprefix("human_"): value for name, value in self.whole.items()}
-        return alone | self.whole
+        alone = {
+            name.removeprefix("automatic_").removeprefix("human_"): value
+            for name, value in self.published_values.items()
+        }
+        return alone | self.published_values
 
     def by(self, grader: type[Grader], metric: str, *, aliases: bool = False) -> float:
         name = f"{grader.name} with aliases" if aliases else grader.name
         if name not in self.grades:
             references = [*self.turn.reference_answers, *(self.aliases if aliases else ())]
             if not references:
-                raise CannotBeHad("some turns have no reference answer")
+                raise NotReproducible("some turns have no reference answer")
             said = "" if self.row.reply is None else self.row.reply.text
             self.grades[name] = grader.grade(said, references)
         return self.grades[name][metric]
@@ -125,57 +128,57 @@ class Pack:
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
         self._asked = [_text(category_of(each, turn)) for each in conversations.values() for turn in each.scored_turns]
 
-    def _nowhere(self, claim: Claim) -> str:
+    def _unknown_name(self, claim: PublishedFigure) -> str:
         """Which name of a figure stands nowhere in the pack, if one does."""
         for what, names in (("system", self.systems), ("category", [ALL, *filter(None, self._asked)])):
             if (name := getattr(claim, what)) not in names:
                 return plugins.unknown_name(f"{what} of this pack", name, {*names})
         return ""
 
-    def asked(self, claim: Claim) -> int:
+    def asked(self, claim: PublishedFigure) -> int:
         """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
         epochs = {answer.row.epoch for answer in self.answers if answer.row.flow == claim.system}
         return claim.n or len(epochs) * sum(claim.category in (ALL, category) for category in self._asked)
 
-    def of(self, system: str, category: str) -> list[Answer]:
+    def of(self, system: str, category: str) -> list[GradedAnswer]:
         return [a for a in self.answers if a.row.flow == system and category in (ALL, a.category)]
 
-    def measure(self, claim: Claim) -> Callable[[Answer], float]:
-        """How an answer is graded for a figure; raises CannotBeHad where nothing here could."""
+    def measure(self, claim: PublishedFigure) -> Callable[[GradedAnswer], float]:
+        """How an answer is graded for a figure; raises NotReproducible where nothing here could."""
         metric, grader = claim.metric, claim.grader.lower()
         if grader == STORED:
             return lambda answer: _stored(answer, metric)
         if grader == ALIASES:
             return self._with_aliases(claim)
         if grader not in GRADERS:
-            raise CannotBeHad(f"there is no grader {claim.grader!r} here, only {', '.join(GRADERS)}")
+            raise NotReproducible(f"there is no grader {claim.grader!r} here, only {', '.join(GRADERS)}")
         if metric not in GRADERS[grader].gives:
-            raise CannotBeHad(f"{grader} gives no {metric}")
+            raise NotReproducible(f"{grader} gives no {metric}")
         return lambda answer: answer.by(GRADERS[grader], metric)
 
-    def _with_aliases(self, claim: Claim) -> Callable[[Answer], float]:
+    def _with_aliases(self, claim: PublishedFigure) -> Callable[[GradedAnswer], float]:
         rules = [rule for name, rule in WITH_ALIASES.items() if claim.category.lower().startswith(name)]
         if not rules or claim.metric not in rules[0].gives:
-            raise CannotBeHad(f"no script with aliases is known for {claim.metric} of {claim.category}")
+            raise NotReproducible(f"no script with aliases is known for {claim.metric} of {claim.category}")
         if not any(answer.aliases for answer in self.of(claim.system, claim.category)):
-            raise CannotBeHad("its script counts aliases, which these references do not have (metadata.aliases)")
+            raise NotReproducible("its script counts aliases, which these references do not have (metadata.aliases)")
         return lambda answer: answer.by(rules[0], claim.metric, aliases=True)
 
-    def figure(self, claim: Claim) -> Figure:
+    def figure(self, claim: PublishedFigure) -> FigureCheck:
         answers, asked = self.of(claim.system, claim.category), self.asked(claim)
-        found = partial(Figure, claim=claim, n=len(answers), asked=asked)
-        missing = self._nowhere(claim) or f"{asked - len(answers)} answers of {asked} are not here"
+        found = partial(FigureCheck, claim=claim, n=len(answers), asked=asked)
+        missing = self._unknown_name(claim) or f"{asked - len(answers)} answers of {asked} are not here"
         if not answers:
             return found(ours=None, verdict="in part", why=missing)
         try:
             ours = sum(map(self.measure(claim), answers)) / len(answers)
-        except CannotBeHad as reason:
+        except NotReproducible as reason:
             return found(ours=None, verdict="cannot be had", why=str(reason))
         if len(answers) > asked:
             return found(ours=ours, verdict="differs", why=f"it is of {asked} answers, {len(answers)} are here")
         if len(answers) < asked:
             return found(ours=ours, verdict="in part", why=missing)
-        if claim.holds(ours):
+        if claim.matches(ours):
             return found(ours=ours, verdict="reproduced")
         others = [name for name in GRADERS if name != claim.grader.lower() and self._gives(name, claim, answers)]
         why = f"{ours * claim.scale - claim.value:+.{claim.decimals + 2}f} by {claim.grader}"
@@ -183,20 +186,20 @@ class Pack:
         return found(ours=ours, verdict="differs", why=why)
 
     @staticmethod
-    def _gives(name: str, claim: Claim, answers: Sequence[Answer]) -> bool:
+    def _gives(name: str, claim: PublishedFigure, answers: Sequence[GradedAnswer]) -> bool:
         rule = GRADERS[name]
         if claim.metric not in rule.gives:
             return False
         try:
-            return claim.holds(sum(answer.by(rule, claim.metric) for answer in answers) / len(answers))
-        except CannotBeHad:
+            return claim.matches(sum(answer.by(rule, claim.metric) for answer in answers) / len(answers))
+        except NotReproducible:
             return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
     pack: Pack
-    figures: tuple[Figure, ...]
+    figures: tuple[FigureCheck, ...]
 
     @property
     def agrees(self) -> bool:
@@ -222,7 +225,7 @@ def reproduce(
     return Reproduction(pack=pack, figures=tuple(pack.figure(claim) for claim in pack.claims))
 
 
-def read_claims(folder: Path) -> list[Claim]:
+def read_claims(folder: Path) -> list[PublishedFigure]:
     """The figures of `published.json`; raises DatasetError."""
     file = folder / PUBLISHED
     try:
@@ -237,25 +240,25 @@ def read_claims(folder: Path) -> list[Claim]:
     claims = []
     for number, figure in enumerate(figures):
         try:
-            claims.append(from_json(Claim, figure))
+            claims.append(from_json(PublishedFigure, figure))
         except ValueError as problem:
             raise DatasetError(f"figures.{number}: {str(problem).replace('`', '')}", file) from None
     return claims
 
 
-def _answer(row: TurnRow, conversation: Conversation) -> Answer:
+def _answer(row: TurnRow, conversation: Conversation) -> GradedAnswer:
     turn = conversation.turns[row.turn]
     aliases = {**conversation.metadata, **turn.metadata}.get("aliases") or []
     usable = tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
-    return Answer(row, turn, _text(row.category), usable)
+    return GradedAnswer(row, turn, _text(row.category), usable)
 
 
 def _text(category: object) -> str:
     return category if isinstance(category, str) else ""
 
 
-def _stored(answer: Answer, metric: str) -> float:
+def _stored(answer: GradedAnswer, metric: str) -> float:
     try:
         return answer.stored[metric]
     except KeyError:
-        raise CannotBeHad(f"{metric} is not stored with every answer") from None
+        raise NotReproducible(f"{metric} is not stored with every answer") from None

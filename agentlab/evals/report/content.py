@@ -21,21 +21,21 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import sides_of
-from agentlab.evals.report.packing import Texts, deflated
+from agentlab.evals.report.packing import TextPool, deflated
 from agentlab.evals.report.show import expected
 from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
-from agentlab.evals.store.measures import Key, Values, in_order, measure
+from agentlab.evals.store.measures import TurnKey, Values, in_order, measure
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
 ROWS_OF_A_CHUNK = 64
 """Of which questions and replies are deflated together, and read once one of them is on the screen."""
-TRACES_AT_MOST = 12_000_000
-REPLIES_AT_MOST = 6_000_000
+MAX_TRACE_BYTES = 12_000_000
+MAX_REPLY_BYTES = 6_000_000
 """Bytes of the page; beyond that traces are left out, the best turns first, and replies cut."""
 LENGTHS = (None, 2000, 600, 200)
 """Characters of a reply to try, until the replies fit."""
-SLICES_AT_MOST = 24
+MAX_SLICES = 24
 """Values of a property that still divide the turns into something to look at."""
 CUT_OFF = "cut off"
 """Here all that ended at max_tokens; the rule of this name knows those that were wrong."""
@@ -60,7 +60,7 @@ class Content:
     def __init__(self, runs: Sequence[StoredRun]) -> None:
         self.runs = runs
         self.sides = sides_of(runs)
-        self.values: list[dict[Key, Values]] = [side.run.measured[side.flow] for side in self.sides]
+        self.values: list[dict[TurnKey, Values]] = [side.run.turn_values[side.flow] for side in self.sides]
         self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in self.rows))}
         """By conversation."""
@@ -73,7 +73,7 @@ class Content:
                 values = {(name, turn): rows[name, turn, of] for name, turn, of in rows if of == epoch}
                 own = {place: turns[id(side.run), side.flow, *place, epoch] for place in values}
                 self.plays.append(Played(number, epoch, own, values))
-        self._gold = {name: conversation for run in runs for name, conversation in run.conversations.items()}
+        self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
         """All of it but the verdict."""
@@ -124,7 +124,7 @@ class Content:
                         "ci95": d.ci95 and [_short(end) for end in d.ci95],
                         "p": _short(d.p_adjusted),
                         "n": d.n,
-                        "reading": d.word,
+                        "reading": d.stop_signal,
                     }
                     for d in pair.differences
                     if d.difference is not None
@@ -148,7 +148,7 @@ class Content:
         for number, place in enumerate(self.rows):
             row, turn = data[place], self.turn(place)
             about: dict[str, Any] = {"data set": row.dataset, "turn": "first" if place[1] == 0 else "later"}
-            if conversation := self._gold.get(place[0]):
+            if conversation := self._expected.get(place[0]):
                 about |= {f"conversation {name}": value for name, value in conversation.metadata.items()}
             elif isinstance(row.category, str):
                 about["conversation category"] = row.category
@@ -159,10 +159,10 @@ class Content:
                 if isinstance(value, (str, bool, int)):
                     found[name][number] = str(value)
         sizes = {name: len({*values}) for name, values in found.items()}
-        return {name: values for name, values in found.items() if 1 < sizes[name] <= SLICES_AT_MOST}
+        return {name: values for name, values in found.items() if 1 < sizes[name] <= MAX_SLICES}
 
     def turn(self, place: Place) -> Turn | None:
-        conversation = self._gold.get(place[0])
+        conversation = self._expected.get(place[0])
         return conversation.turns[place[1]] if conversation and 0 <= place[1] < len(conversation.turns) else None
 
     def _play(self, play: Played) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Content:
                 if row.error is not None:
                     struck["failed", shorten(row.error, 160)].append(at)
                 trace = traces.get(row.play)
-                for cause in {*_troubles(trace.of_turn(row.turn) if trace else ())}:
+                for cause in {*_problem_kinds(trace.of_turn(row.turn) if trace else ())}:
                     struck[cause].append(at)
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
@@ -198,14 +198,14 @@ class Content:
         chunks: list[str] = []
         for most in LENGTHS:
             chunks = [
-                deflated([self._said(place, most) for place in self.rows[begin : begin + ROWS_OF_A_CHUNK]])
+                deflated([self._texts_of_row(place, most) for place in self.rows[begin : begin + ROWS_OF_A_CHUNK]])
                 for begin in range(0, len(self.rows), ROWS_OF_A_CHUNK)
             ]
-            if sum(map(len, chunks)) <= REPLIES_AT_MOST:
+            if sum(map(len, chunks)) <= MAX_REPLY_BYTES:
                 break
         return {"chunks": chunks, "rows_of_a_chunk": ROWS_OF_A_CHUNK, "replies_cut_at": most}
 
-    def _said(self, place: Place, most: int | None) -> list[Any]:
+    def _texts_of_row(self, place: Place, most: int | None) -> list[Any]:
         replies: list[Any] = []
         asked = ""
         for play in self.plays:
@@ -220,9 +220,9 @@ class Content:
 
         A trace is `{"turn": {"events", "scores"}}` a play; texts stand in pages of their own.
         """
-        texts, traces, used = Texts(), {}, 0
+        texts, traces, used = TextPool(), {}, 0
         for name in self._worst_first(primary):
-            if used + texts.bytes > TRACES_AT_MOST:
+            if used + texts.bytes > MAX_TRACE_BYTES:
                 break
             places = [place for place in self.rows if place[0] == name]
             plays = []
@@ -230,7 +230,7 @@ class Content:
                 side = self.sides[play.flow]
                 trace = side.run.traces.get((side.flow, name, play.epoch))
                 plays.append({place[1]: _turn(play.turns[place], trace) for place in places if place in play.turns})
-            gold = self._gold.get(name)
+            gold = self._expected.get(name)
             relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(gold.turns)} if gold else {}
             traces[name] = deflated(texts.pack({"plays": plays, "relevant": relevant}))
             used += len(traces[name])
@@ -285,7 +285,7 @@ def _asks_for(turn: Turn) -> str:
     return "an answer" if turn.reference_answers else "nothing"
 
 
-def _troubles(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
+def _problem_kinds(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
             yield CUT_OFF, f"by max_tokens ({event.request.max_tokens})"
@@ -293,7 +293,7 @@ def _troubles(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
             yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
 
 
-def _is_told(event: Event) -> bool:
+def _is_listed(event: Event) -> bool:
     """A step only groups what happens inside it, and the reply stands above the trace."""
     return event.error is not None or not (
         isinstance(event, Step) or (isinstance(event, Notice) and event.name == "reply")
@@ -303,7 +303,7 @@ def _is_told(event: Event) -> bool:
 def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
     events = trace.of_turn(row.turn) if trace else ()
     scores = [[metric, _short(score.value), score.reason] for metric, score in (row.scores or {}).items()]
-    return {"events": [_event(event) for event in events if _is_told(event)], "scores": scores}
+    return {"events": [_event(event) for event in events if _is_listed(event)], "scores": scores}
 
 
 def _event(event: Event) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from agentlab.core.shown import as_html, escape_block, one_line
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.pairs import Comparison, Pair
+from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.stats.statistics import Interval
-from agentlab.evals.store.measures import Measure, brief
+from agentlab.evals.store.measures import Measure, format_number
 
 COLOURS = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
 """Of flows, as on the page."""
@@ -52,10 +52,10 @@ def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> 
     parts = []
     for tick in across.ticks():
         parts.append(_line(across(tick), top, across(tick), height - bottom, LINE))
-        parts.append(_text(across(tick), height - bottom + 16, brief(tick), SOFT, "middle"))
+        parts.append(_text(across(tick), height - bottom + 16, format_number(tick), SOFT, "middle"))
     for tick in up.ticks():
         parts.append(_line(left, up(tick), WIDTH - right, up(tick), LINE))
-        parts.append(_text(left - 6, up(tick) + 4, brief(tick), SOFT, "end"))
+        parts.append(_text(left - 6, up(tick) + 4, format_number(tick), SOFT, "end"))
 
     def better(measure: Measure, value: float | None) -> float:
         assert value is not None
@@ -109,12 +109,14 @@ def forest(comparison: Comparison) -> Picture:
             y += 22
             most = reach[d.measure.better]
             low, high = (middle + half * end / most for end in ends)
-            colour = GOOD if d.word == "B better" else BAD if d.word == "B worse" else SOFT
+            colour = GOOD if d.stop_signal == "B better" else BAD if d.stop_signal == "B worse" else SOFT
             parts.append(_text(0, y, d.measure.title, INK))
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
             place = middle + half * center / most
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.word, d.word)}", colour))
+            parts.append(
+                _text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.stop_signal, d.stop_signal)}", colour)
+            )
             told.append(_in_words(pair, d))
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22
@@ -153,7 +155,7 @@ def _ends(mean: Mean) -> tuple[float, ...]:
 
 
 def _said(measure: Measure, mean: Mean) -> str:
-    interval = f" [{brief(mean[1][0])}, {brief(mean[1][1])}]" if mean[1] else ""
+    interval = f" [{format_number(mean[1][0])}, {format_number(mean[1][1])}]" if mean[1] else ""
     return f"{measure.show(mean[0])}{interval} (n={mean[2]})"
 
 
@@ -167,12 +169,14 @@ def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
 
 def _change(d: Judgement) -> str:
     assert d.difference is not None
-    return f"{d.difference / abs(d.a):+.0%}" if d.measure.better == "lower" and d.a else brief(d.difference, "+")
+    return (
+        f"{d.difference / abs(d.a):+.0%}" if d.measure.better == "lower" and d.a else format_number(d.difference, "+")
+    )
 
 
-def _in_words(pair: Pair, d: Judgement) -> str:
-    interval = f" [{brief(d.ci95[0])}, {brief(d.ci95[1])}]" if d.ci95 else ""
-    return f"{pair.b} - {pair.a}, {d.measure.title}: {brief(d.difference, '+')}{interval} (n={d.n}): {d.word}"
+def _in_words(pair: FlowPair, d: Judgement) -> str:
+    interval = f" [{format_number(d.ci95[0])}, {format_number(d.ci95[1])}]" if d.ci95 else ""
+    return f"{pair.b} - {pair.a}, {d.measure.title}: {format_number(d.difference, '+')}{interval} (n={d.n}): {d.stop_signal}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.2) -> str:

@@ -27,7 +27,7 @@ def export(run: StoredRun, to: str, file: Path) -> None:
     """Write the turns as `csv` or `parquet`; raises RunError where there are none or the file cannot be written."""
     if not run.result.turns:
         raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
-    metrics = dict.fromkeys(metric for row in run.figures() for metric in row.scores or ())
+    metrics = dict.fromkeys(metric for row in run.map_turns() for metric in row.scores or ())
     is_new = not file.exists()
     try:
         _WRITERS[to](run, tuple(metrics), file)

@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 from agentlab.core.errors import RunError
 from agentlab.core.files import write_atomically
 from agentlab.core.shown import as_markdown, printable
-from agentlab.evals.compare.family import ASSUMED
-from agentlab.evals.compare.gate import Verdict
+from agentlab.evals.compare.family import TEST_ASSUMPTION
+from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.store.measures import COSTS, brief
+from agentlab.evals.store.measures import COSTS, format_number
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
 NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible", "more")
@@ -32,26 +32,26 @@ FILES = ("gate.json", "gate.md", "junit.xml")
 OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 
 
-def lines(verdict: Verdict) -> list[str]:
+def summary_lines(verdict: GateVerdict) -> list[str]:
     """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
     # What else would have come of a run that was stopped is not known.
     told = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
     open_ = [judged for judged in verdict.deciding if judged.kind in told]
     found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
     found += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
-    found += [f"{judged.moved}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
+    found += [f"{judged.change}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
     if len(open_) > OPEN_SHOWN:
         found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
-    counts = Counter(judged.word for judged in verdict.deciding if judged not in open_)
+    counts = Counter(judged.stop_signal for judged in verdict.deciding if judged not in open_)
     if counts:
         found.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    advice = [judged for judged in verdict.judged if judged.advises and judged.kind == "worse"]
-    found += [f"advice: {judged.moved}: {judged.why}" for judged in advice[:ADVICE_SHOWN]]
+    advice = [judged for judged in verdict.measure_verdicts if judged.advises and judged.kind == "worse"]
+    found += [f"advice: {judged.change}: {judged.why}" for judged in advice[:ADVICE_SHOWN]]
     if len(advice) > ADVICE_SHOWN:
         found.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
     if any(judged.paired.changed for judged in verdict.deciding):
         passed = any(judged.kind == "pass" and judged.measure in COSTS for judged in verdict.deciding)
-        found.append(f"how: {ASSUMED}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
+        found.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
     return found + [f"note: {note}" for note in verdict.notes[:2]]
 
 
@@ -63,12 +63,12 @@ def cells(judged: Judgement) -> list[str]:
         str(judged.n),
         show(judged.a),
         show(judged.b),
-        brief(judged.loss, "+"),
-        brief(judged.bound, "+"),
-        brief(judged.margin),
+        format_number(judged.loss, "+"),
+        format_number(judged.bound, "+"),
+        format_number(judged.margin),
         "-" if judged.p_adjusted is None else f"{judged.p_adjusted:.2g}",
-        brief(judged.visible),
-        judged.word + (" (advises)" if judged.advises else ""),
+        format_number(judged.visible),
+        judged.stop_signal + (" (advises)" if judged.advises else ""),
     ]
 
 
@@ -77,16 +77,16 @@ def numbers(judged: Judgement) -> dict[str, float | None]:
     return {name: getattr(judged, ATTRIBUTES.get(name, name)) for name in NUMBERS}
 
 
-def by_flow(verdict: Verdict) -> dict[str, list[Judgement]]:
-    ordered = sorted(verdict.judged, key=attrgetter("flow"))
+def by_flow(verdict: GateVerdict) -> dict[str, list[Judgement]]:
+    ordered = sorted(verdict.measure_verdicts, key=attrgetter("flow"))
     return {flow: list(judged) for flow, judged in groupby(ordered, attrgetter("flow"))}
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: GateVerdict) -> dict[str, Any]:
     """The verdict as plain data; losses, margins and bounds in the units of their measures."""
     rows = []
-    for judged in verdict.judged:
-        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.word, "why": judged.why}
+    for judged in verdict.measure_verdicts:
+        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.stop_signal, "why": judged.why}
         rows.append({**named, "decides": judged.primary, **numbers(judged)})
     return {
         "result": verdict.result,
@@ -94,18 +94,18 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "says": str(verdict),
         **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes", "stopped")},
         "slices": [{**part._asdict(), "says": str(part)} for part in verdict.slices],
-        "assumed": f"{ASSUMED}; {ASSUMED_OF_COSTS}",
+        "assumed": f"{TEST_ASSUMPTION}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }
 
 
-def junit(verdict: Verdict) -> str:
+def junit(verdict: GateVerdict) -> str:
     """xunit2: a suite a flow, a case a measure; what is worse fails, what is undecided or only advises was skipped.
 
     The numbers are properties of the suite, named `measure.number`: the schema that CI servers check (junit-10.xsd of
     the Jenkins xUnit plug-in, which pytest's xunit2 family follows) has none below a testcase.
     """
-    root = ElementTree.Element("testsuites", {"name": "agentlab gate", **_counts(verdict.judged)})
+    root = ElementTree.Element("testsuites", {"name": "agentlab gate", **_counts(verdict.measure_verdicts)})
     del root.attrib["skipped"]
     for flow, judged in by_flow(verdict).items():
         suite = ElementTree.SubElement(root, "testsuite", {"name": flow, **_counts(judged)})
@@ -116,7 +116,7 @@ def junit(verdict: Verdict) -> str:
             told |= {f"{j.measure.name}.{name}": repr(value) for name, value in known.items()}
             case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
             if kind := _outcome(j):
-                ElementTree.SubElement(case, kind, type=j.word, message=j.why)
+                ElementTree.SubElement(case, kind, type=j.stop_signal, message=j.why)
         for name, value in told.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
     for element in root.iter():
@@ -126,11 +126,11 @@ def junit(verdict: Verdict) -> str:
     return re.sub("[\ufffe\uffff]", "?", ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
 
 
-def markdown(verdict: Verdict) -> str:
+def markdown(verdict: GateVerdict) -> str:
     """A section with the lines of the log, then a table a flow."""
-    first, *rest = lines(verdict)
+    first, *rest = summary_lines(verdict)
     text = [f"## agentlab gate: {as_markdown(first)}", "", *(f"* {as_markdown(line)}" for line in rest), ""]
-    text += [f"{CAPTION}. {ASSUMED[0].upper()}{ASSUMED[1:]}. alpha = {verdict.alpha}.", ""]
+    text += [f"{CAPTION}. {TEST_ASSUMPTION[0].upper()}{TEST_ASSUMPTION[1:]}. alpha = {verdict.alpha}.", ""]
     for flow, judged in by_flow(verdict).items():
         text += [f"### {as_markdown(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
         text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]
@@ -138,7 +138,7 @@ def markdown(verdict: Verdict) -> str:
     return "\n".join([*text, *(f"* {as_markdown(note)}" for note in verdict.notes), ""])
 
 
-def leave(verdict: Verdict, folder: Path) -> None:
+def write_reports(verdict: GateVerdict, folder: Path) -> None:
     """Write `FILES` into the run folder; raises RunError where that is not possible."""
     texts = (json.dumps(as_json(verdict), indent=2) + "\n", markdown(verdict), junit(verdict))
     try:

@@ -23,7 +23,7 @@ def deflated(value: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-class Texts:
+class TextPool:
     """Long texts in the order of their first use, in pages; `pack` puts their numbers where they stand."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import write_atomically
 from agentlab.core.shown import as_html, escape_json, one_line
 from agentlab.core.version import __version__
-from agentlab.evals.compare.ship import decide
+from agentlab.evals.compare.ship import recommend
 from agentlab.evals.report.content import Content
 from agentlab.evals.store.run import StoredRun
 
@@ -61,7 +61,7 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
 def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """All that the page of these runs shows."""
     content = Content(runs)
-    verdict, comparison = decide(*runs)
+    verdict, comparison = recommend(*runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     return {
         "title": " and ".join(each.run_id for each in runs),

@@ -21,9 +21,9 @@ from agentlab.core.trace import Trace, seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.compare.causes import Cause
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.rows import Play, TurnFigures, TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnFigures, TurnRow
 
-NARROWEST = 34
+MIN_COLUMN_WIDTH = 34
 """Characters of a column in which a reply can still be read."""
 PRINTED_WIDTH = 120
 """Of a conversation that is printed by Python, or shown in a notebook."""
@@ -32,7 +32,7 @@ HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "loo
 
 
 @dataclass(frozen=True, repr=False)
-class Shown:
+class ConversationView:
     """One conversation: its turns as they were played, each with its costs, its scores, and what was expected."""
 
     conversation: str
@@ -42,7 +42,7 @@ class Shown:
     """By flow, turn and epoch."""
     only_turn: int | None = None
 
-    def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> Shown:
+    def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> ConversationView:
         """Return the view of some flows, or of one turn, counted from 0; raise RunError if there is none."""
         names = {row.flow for row in self.played}
         for flow in flows:
@@ -53,7 +53,7 @@ class Shown:
             raise RunError(f"turn {turn}: {self.conversation} has turns 0 to {turns - 1}")
         return replace(self, played=[row for row in self.played if row.flow in (flows or names)], only_turn=turn)
 
-    def print_to(self, console: Console, traces: Mapping[Play, Trace] | None = None, *, full: bool = False) -> None:
+    def print_to(self, console: Console, traces: Mapping[TrialKey, Trace] | None = None, *, full: bool = False) -> None:
         """Print each turn with all replies side by side; with `traces`, with the steps that led to each reply."""
         numbers = {row.turn for row in self.played}
         turns = dict(enumerate(self.gold.turns)) if self.gold else dict.fromkeys(sorted(numbers))
@@ -106,7 +106,7 @@ class Shown:
 def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
     """Replies with their titles and figures, as many side by side as can be read; one below the other if none can."""
     widths = [cell_len(line) for title, _, figures in answers for line in (title, *figures)]
-    narrowest = max([NARROWEST, *widths]) + 3
+    narrowest = max([MIN_COLUMN_WIDTH, *widths]) + 3
     beside = (console.width - 1) // narrowest
     if not beside:
         for title, said, figures in answers:

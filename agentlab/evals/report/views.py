@@ -20,14 +20,14 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.plugins import unknown_name
 from agentlab.core.shown import as_html, as_markdown, escape_block, printable
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import decide
+from agentlab.evals.compare.ship import recommend
 from agentlab.evals.report.content import Content, Place, Played
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
 from agentlab.evals.store.measures import measure, summary_rows
 from agentlab.evals.store.run import StoredRun
 
-Only = Literal["all", "failed", "flipped", "disagree"]
+TurnFilter = Literal["all", "failed", "flipped", "disagree"]
 SHOWN_OF_A_REPLY = 400
 APART = 0.5
 """How far two scores of a turn are from each other that disagree; and where a score flips."""
@@ -46,7 +46,7 @@ class Views:
 
     @cached_property
     def _decided(self) -> Any:
-        return decide(self.run)
+        return recommend(self.run)
 
     def markdown(self) -> str:
         """The verdict and what it rests on, then the table with intervals."""
@@ -72,7 +72,7 @@ class Views:
             if name and name not in names:
                 raise ConfigError(unknown_name("measure of this run", name, names))
         x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.run.means.values()) else "input_tokens")
-        y = y or self._telling()
+        y = y or self._informative_measure()
         points = [
             (side.name, line[names.index(x)], line[names.index(y)])
             for side, line in zip(self.content.sides, self.content.intervals, strict=True)
@@ -84,16 +84,16 @@ class Views:
         _, comparison = self._decided
         return forest(comparison) if comparison else None
 
-    def matrix(self, only: Only = "all", by: str = "", limit: int = 20) -> Matrix:
+    def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
         """Turns as rows and flows as columns, worst first by the measure `by` (default: one that tells them apart)."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
             raise ConfigError(unknown_name("choice of turns", only, kinds))
-        by = by or self._telling()
+        by = by or self._informative_measure()
         if by not in self.content.measures:
             raise ConfigError(unknown_name("measure of this run", by, self.content.measures))
         return Matrix(self.content, only, by, limit)
 
-    def _telling(self) -> str:
+    def _informative_measure(self) -> str:
         """Of the qualities that decide the first that was shown to differ, else one that differs, else the first."""
         _, comparison = self._decided
         names = [
@@ -117,7 +117,7 @@ class Views:
 class Matrix:
     """Turns by flows, as a table in a notebook and as lines elsewhere."""
 
-    def __init__(self, content: Content, only: Only, by: str, limit: int) -> None:
+    def __init__(self, content: Content, only: TurnFilter, by: str, limit: int) -> None:
         self._content, self._by, self._limit = content, by, limit
         sign = 1 if measure(by).better == "higher" else -1
         found = []

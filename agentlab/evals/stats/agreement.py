@@ -17,7 +17,7 @@ import numpy as np
 
 GOOD = 0.5
 """A score, or a label, from which a reply counts as good."""
-LEAST_LABELLED = 3
+MIN_LABELS_PER_STRATUM = 3
 """Labelled turns, below which there is no interval."""
 UNSEEN = 1.0
 """How far from the mean an error may lie that no label showed: the whole scale of 0 to 1."""
@@ -32,7 +32,7 @@ class Estimate:
     share: float
     """How much of the judge is used, from 0 (labels alone) to 1."""
 
-    def within(self, low: float, high: float) -> Estimate:
+    def clipped(self, low: float, high: float) -> Estimate:
         """Without what lies beyond the scale: the interval holds what it held."""
         value, *ends = (min(max(end, low), high) for end in (self.value, *(self.interval or ())))
         return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None, share=self.share)
@@ -94,9 +94,9 @@ def estimate(
 
     settled = np.zeros(len(judged), dtype=bool) if settled is None else settled
     known = ~np.isnan(told) & ~settled
-    if known.sum() < LEAST_LABELLED:
+    if known.sum() < MIN_LABELS_PER_STRATUM:
         return Estimate(value=float(judged.mean()), interval=None, share=1.0)
-    share = _share(judged[~settled], told[~settled], known[~settled])
+    share = _judge_weight(judged[~settled], told[~settled], known[~settled])
     total, turns = 0.0, len(judged)
     # What each turn adds to the estimate's error: of the judge's mean, and of the correction by labels.
     influence = share * (judged - judged.mean())
@@ -121,7 +121,7 @@ def estimate(
     return Estimate(value=float(total), interval=(float(total - reach), float(total + reach)), share=share)
 
 
-def _share(judged: np.ndarray, told: np.ndarray, known: np.ndarray) -> float:
+def _judge_weight(judged: np.ndarray, told: np.ndarray, known: np.ndarray) -> float:
     """How much of the judge makes the interval narrowest (PPI++, section 6), from what is labelled."""
     spread = float(np.var(judged[known]))
     if not spread:

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from agentlab.evals.stats.statistics import NORMAL, may_lose, students_t
+from agentlab.evals.stats.statistics import NORMAL, margin_p_value, students_t
 
 POWER = 0.8
-MOST_CONVERSATIONS = 100_000
+MAX_CONVERSATIONS = 100_000
 """More than that is no advice."""
 FEWEST = 8
 """Conversations, of which residuals say too little to state a loss; counted as Kish does (Survey Sampling, 1965): turns
@@ -80,12 +80,12 @@ def more_to_exclude(sums: np.ndarray, counts: np.ndarray, reach: float, margin: 
     """
     sums, counts = sums[counts > 0], counts[counts > 0]
     low, high = 1.0, 2.0
-    while may_lose(sums, counts, reach, margin, high) > level:
+    while margin_p_value(sums, counts, reach, margin, high) > level:
         low, high = high, 2 * high
-        if high * len(sums) > 2 * MOST_CONVERSATIONS:
+        if high * len(sums) > 2 * MAX_CONVERSATIONS:
             return math.inf
     while (high - low) * len(sums) > 0.5:
         middle = (low + high) / 2
-        beyond = may_lose(sums, counts, reach, margin, middle) > level
+        beyond = margin_p_value(sums, counts, reach, margin, middle) > level
         low, high = (middle, high) if beyond else (low, middle)
     return max(1.0, (high - 1) * len(sums))

@@ -7,8 +7,8 @@ order is fixed before the first of them is played.
 Two tests, each of which keeps its level though the run stops when one of them is decided:
 
 * `alarms`: is anything worse? A group-sequential sign-flip test by maxT over all columns. What may be spent by a look
-  is `spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
-* `evidence` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after Waudby-Smith and
+  is `alpha_spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
+* `e_value_against_margin` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after Waudby-Smith and
   Ramdas (Estimating means of bounded random variables by betting, JRSS B 2024, arXiv 2010.09686).
 """
 
@@ -29,7 +29,7 @@ BLOCK = 512
 """Conversations whose signs are drawn at once: 20 MB."""
 ROOM = 4
 """The first look is worth it where so many draws as clear as the clearest may raise an alarm."""
-AT_ONCE, LATE = 0.02, 3.0
+FIRST_LOOK_SHARE, LATE = 0.02, 3.0
 """How alpha is spent: a fiftieth at the first look, which only a collapse crosses, the rest as this power of the share.
 
 Chosen by simulation (flows of `evals/bench/sequential.py`, 60 conversations, a loss in one of 4, 20 and 55 columns).
@@ -41,17 +41,17 @@ LAST_BUT_ONE = 0.75
 """The share of the conversations after which it is looked for the last time before the end: later saves too little."""
 STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
 """What is put on each conversation, as shares of what may be lost without ruin."""
-TRUST = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
+STAKE_WEIGHTS = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
 """How the capital is divided over the stakes. Most is on the largest, which is the best where nothing varies."""
 
 
-def spent(alpha: float, share: float) -> float:
+def alpha_spent(alpha: float, share: float) -> float:
     """Of `alpha`, what may be spent once this `share` of the conversations is played.
 
     The power family of Kim and DeMets (Design and analysis of group sequential tests based on the type I error
     spending rate function, Biometrika 1987).
     """
-    return float(alpha * (AT_ONCE + (1 - AT_ONCE) * min(1.0, share) ** LATE))
+    return float(alpha * (FIRST_LOOK_SHARE + (1 - FIRST_LOOK_SHARE) * min(1.0, share) ** LATE))
 
 
 def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
@@ -61,7 +61,7 @@ def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
     below what may be spent by then.
     """
     clearest = ((n, ROOM * max(2.0**-n, 1 / DRAWS)) for n in range(1, conversations))
-    first = next((n for n, p in clearest if p <= spent(alpha, n / conversations)), conversations)
+    first = next((n for n, p in clearest if p <= alpha_spent(alpha, n / conversations)), conversations)
     places = np.geomspace(first, max(first, LAST_BUT_ONE * conversations), looks - 1)
     return sorted({*(round(float(place)) for place in places), conversations})
 
@@ -72,7 +72,7 @@ def alarms(
     """At each look, of each column a p-value for the whole family and all looks so far, and whether there is an alarm.
 
     `looks`: the sizes at which it is looked; `conversations`: the most that are played. The same conversation has the
-    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `spent` of them
+    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `alpha_spent` of them
     has raised an alarm by each look, whatever the noise looks like. p orders what could have happened by the look at
     which it stops (Tsiatis, Rosner and Mehta, Biometrics 1984); it is below alpha where the column raises the alarm,
     and means nothing before the last look where none does.
@@ -86,7 +86,7 @@ def alarms(
         units = under[:, norms > 0] / norms[norms > 0]
         largest = units.max(axis=1, initial=0.0)
         among, crossed, found = np.sort(largest[alive]), int((~alive).sum()), np.ones(len(norms))
-        critical = _critical(among, math.floor(spent(alpha, size / conversations) * DRAWS + 1e-9) - crossed)
+        critical = _critical(among, math.floor(alpha_spent(alpha, size / conversations) * DRAWS + 1e-9) - crossed)
         found[norms > 0] = (crossed + len(among) - np.searchsorted(among, units[0] - TIE)) / DRAWS
         yield found, bool(alive[0] and largest[0] >= critical)
         alive &= largest < critical
@@ -114,7 +114,7 @@ def _critical(ordered: np.ndarray, allowed: int) -> float:
     return float(above[0]) - TIE / 2 if len(above) else math.inf
 
 
-def evidence(sums: np.ndarray, counts: np.ndarray, margin: float, reach: float, widest: float) -> float:
+def e_value_against_margin(sums: np.ndarray, counts: np.ndarray, margin: float, reach: float, widest: float) -> float:
     """The most that a bet against "the mean loss a turn is `margin` or more" has made of 1 so far; shape (n,) each.
 
     At 1 / alpha or more that is excluded at level alpha, at any time (Ville's inequality). `reach` is the most that a
@@ -127,18 +127,22 @@ def evidence(sums: np.ndarray, counts: np.ndarray, margin: float, reach: float, 
     gained = (margin * counts - sums) / ((reach - margin) * widest)
     with np.errstate(divide="ignore"):
         capital = np.cumsum(np.log(np.maximum(1 + gained[:, None] * STAKES, 0.0)), axis=0)
-    return float((np.exp(np.minimum(capital, 700.0)) @ TRUST).max(initial=1.0))
+    return float((np.exp(np.minimum(capital, 700.0)) @ STAKE_WEIGHTS).max(initial=1.0))
 
 
-def bound(sums: np.ndarray, counts: np.ndarray, reach: float, widest: float, alpha: float) -> float:
+def anytime_upper_bound(sums: np.ndarray, counts: np.ndarray, reach: float, widest: float, alpha: float) -> float:
     """The mean loss a turn is at most this at level 1 - alpha, at all times together; `reach` where nothing is known.
 
-    All margins that `evidence` excludes lie above it, for the capital grows with the margin.
+    All margins that `e_value_against_margin` excludes lie above it, for the capital grows with the margin.
     """
     has = counts > 0
     sums, counts = sums[has], counts[has]
     low, high = -reach if not len(sums) else float(min(-reach, (sums / counts).min())), reach
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if evidence(sums, counts, middle, reach, widest) >= 1 / alpha else (middle, high)
+        low, high = (
+            (low, middle)
+            if e_value_against_margin(sums, counts, middle, reach, widest) >= 1 / alpha
+            else (middle, high)
+        )
     return high

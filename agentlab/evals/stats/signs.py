@@ -24,7 +24,7 @@ TIE = 1e-5
 """Closer than that, in units of a column, two sums are the same: signs are summed in single precision."""
 
 
-class Tested(NamedTuple):
+class PValues(NamedTuple):
     """Of every column."""
 
     p: np.ndarray
@@ -33,7 +33,7 @@ class Tested(NamedTuple):
     """For all columns together."""
 
 
-class Flips:
+class SignFlips:
     """The columns under all sign draws; the same conversations give the same draws."""
 
     def __init__(self, sums: np.ndarray, *, two_sided: bool = False, draws: int = DRAWS) -> None:
@@ -44,35 +44,35 @@ class Flips:
         norms = np.sqrt((self.sums**2).sum(axis=0))
         self.units = self.sums / np.where(norms > 0, norms, 1.0)
         self.exact = len(self.sums) <= EXACT_UP_TO
-        self.drawn = flipped(self.units, draws)
+        self.drawn = sums_under_flips(self.units, draws)
         self.observed = self._side(self.units.sum(axis=0))
-        self.under = self._side(self.drawn)
+        self.null_sums = self._side(self.drawn)
 
     def _side(self, units: np.ndarray) -> np.ndarray:
         return np.abs(units) if self.two_sided else units
 
-    def share(self, hits: np.ndarray) -> np.ndarray:
+    def p_value(self, hits: np.ndarray) -> np.ndarray:
         """A p-value from the draws as far out; to a sample what was observed is added (Phipson and Smyth 2010)."""
         return hits / len(self.drawn) if self.exact else (hits + 1) / (len(self.drawn) + 1)
 
-    def test(self, family: np.ndarray | None = None) -> Tested:
+    def test(self, family: np.ndarray | None = None) -> PValues:
         """Westfall and Young's step-down maxT (Resampling-Based Multiple Testing, 1993) over the columns.
 
         `family` marks the columns that are tested together, by default all; the rest has an adjusted p of 1.
         """
-        p = self.share((self.under >= self.observed - TIE).sum(axis=0))
+        p = self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0))
         adjusted = np.ones(len(p))
         tested = np.flatnonzero(family) if family is not None else np.arange(len(p))
         order = tested[np.argsort(-self.observed[tested], kind="stable")]
-        largest = np.full(len(self.under), -np.inf)
+        largest = np.full(len(self.null_sums), -np.inf)
         found = np.empty(len(order))
         for rank in range(len(order) - 1, -1, -1):
-            np.maximum(largest, self.under[:, order[rank]], out=largest)
-            found[rank] = self.share((largest >= self.observed[order[rank]] - TIE).sum())
+            np.maximum(largest, self.null_sums[:, order[rank]], out=largest)
+            found[rank] = self.p_value((largest >= self.observed[order[rank]] - TIE).sum())
         adjusted[order] = np.maximum.accumulate(found)
-        return Tested(p, adjusted)
+        return PValues(p, adjusted)
 
-    def floors(self) -> np.ndarray:
+    def minimum_p_values(self) -> np.ndarray:
         """The least p of each column, whatever the signs: 2 ** -k where k conversations differ (Tarone 1990)."""
         differing = (np.abs(self.sums) > 1e-12).sum(axis=0)
         least = 0.0 if self.exact else 1 / (len(self.drawn) + 1)
@@ -80,7 +80,7 @@ class Flips:
         return found
 
 
-def flipped(columns: np.ndarray, most: int) -> np.ndarray:
+def sums_under_flips(columns: np.ndarray, most: int) -> np.ndarray:
     """The sums of columns (C, K) under all signs of the C conversations, or under so many drawn; shape (draws, K)."""
     size = len(columns)
     if size <= EXACT_UP_TO:

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 RESAMPLES = 2000
 SEED = 0
 BLOCK = 1_000_000
@@ -102,7 +102,7 @@ def resamples(clusters: int) -> Iterator[np.ndarray]:
 def _bca(drawn: np.ndarray, mean: float, sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
     size = len(sums)
     # At 2 clusters the widened level is 1 to the last digit, which is the range of the resamples.
-    wider = min(math.sqrt(size / (size - 1)) * students_t((1 + LEVEL) / 2, size - 1), -NORMAL.inv_cdf(5e-10))
+    wider = min(math.sqrt(size / (size - 1)) * students_t((1 + CONFIDENCE) / 2, size - 1), -NORMAL.inv_cdf(5e-10))
     ends = np.array([-wider, wider])
     # The jackknife: the mean without each conversation in turn.
     left = (sums.sum() - sums) / (counts.sum() - counts)
@@ -129,7 +129,7 @@ def students_t(level: float, freedom: int) -> float:
 
 
 def loss_bound(
-    sums: np.ndarray, counts: np.ndarray, largest: float, alpha: float = 0.05, more: float = 1.0
+    sums: np.ndarray, counts: np.ndarray, largest: float, alpha: float = 0.05, growth: float = 1.0
 ) -> float | None:
     """The mean loss a turn is at most this, at level 1 - alpha; None with under 2 conversations.
 
@@ -153,12 +153,12 @@ def loss_bound(
     from scipy.optimize import brentq
 
     def beyond(margin: float) -> float:
-        return math.log(max(may_lose(sums, counts, largest, margin, more), 1e-99) / alpha)
+        return math.log(max(margin_p_value(sums, counts, largest, margin, growth), 1e-99) / alpha)
 
     return float(brentq(beyond, mean, largest, xtol=1e-7 * (largest - mean), rtol=1e-9))
 
 
-def may_lose(sums: np.ndarray, counts: np.ndarray, largest: float, margin: float, more: float = 1.0) -> float:
+def margin_p_value(sums: np.ndarray, counts: np.ndarray, largest: float, margin: float, growth: float = 1.0) -> float:
     """A p-value of "the mean loss is `margin` or more"; arguments as of `loss_bound`, all counts above 0.
 
     P(sum of E_i z_i > 0) for independent standard exponentials E_i, by inversion of the Laplace transform of the sum
@@ -171,7 +171,7 @@ def may_lose(sums: np.ndarray, counts: np.ndarray, largest: float, margin: float
         sums = np.round(sums / step) * step
     at = sums - margin * counts
     z = np.append(at, scale * (largest - margin))
-    weight = np.append(np.full(len(at), more), 1.0)
+    weight = np.append(np.full(len(at), growth), 1.0)
     if z[-1] <= 0 or z.max() <= 0:
         return 0.0
     if z.min() >= 0:

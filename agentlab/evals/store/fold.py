@@ -20,9 +20,9 @@ from agentlab.core.events import Event, ModelCall, Notice
 from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST_PREFIX
-from agentlab.evals.store.rows import Play, TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnRow
 
-UNGRADED = "not recorded"
+NOT_RECORDED_REASON = "not recorded"
 """How the reason of a score begins that a replay could not work out."""
 
 
@@ -54,10 +54,10 @@ class FlowFold:
         """Of retrieval, as the source of imported answers says."""
         self.latencies = _column()
         self.scores: defaultdict[str, array[float]] = defaultdict(_column)
-        self.missed: list[tuple[Play, list[str], dict[str, Any]]] = []
+        self.missed: list[tuple[TrialKey, list[str], dict[str, Any]]] = []
         """Conversations with calls that were not recorded: the causes, and the first of them."""
 
-    def take(self, trace: Trace, rows: Sequence[TurnRow], rank: int, costs: Costs | None = None) -> None:
+    def add(self, trace: Trace, rows: Sequence[TurnRow], rank: int, costs: Costs | None = None) -> None:
         """A conversation, or what there is of it: its events, and the turns that came to an end.
 
         `costs` are those of its events, where they are known.
@@ -86,7 +86,7 @@ class FlowFold:
         self.steps.append(row.retrieval_steps)
         self._take_turn(row, rank)
 
-    def abandon(self, events: Sequence[Event]) -> None:
+    def add_abandoned(self, events: Sequence[Event]) -> None:
         """A take that a later one replaced: nothing counts it but the bill."""
         self.billed.append(billed_totals(events))
         self.counts["new"] += self.billed[-1].llm_calls or 0
@@ -101,7 +101,7 @@ class FlowFold:
         for place, (metric, score) in enumerate((row.scores or {}).items()):
             value = math.nan if score.value is None else score.value
             self.scores[metric].extend((rank, row.epoch, row.turn, place, value))
-            self.counts["ungraded"] += score.reason.startswith(UNGRADED)
+            self.counts["ungraded"] += score.reason.startswith(NOT_RECORDED_REASON)
 
     def _take_reuse(self, trace: Trace) -> None:
         parents = {event.parent for event in trace.events}
@@ -136,8 +136,8 @@ class Fold:
         self._ranks = {name: rank for rank, name in enumerate(sorted({*conversations}))}
         self.flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
 
-    def take(self, trace: Trace, rows: Sequence[TurnRow], costs: Costs | None = None) -> None:
-        self.flows[trace.flow].take(trace, rows, self._ranks.get(trace.conversation, 0), costs)
+    def add(self, trace: Trace, rows: Sequence[TurnRow], costs: Costs | None = None) -> None:
+        self.flows[trace.flow].add(trace, rows, self._ranks.get(trace.conversation, 0), costs)
 
     def merge(self, flows: Mapping[str, FlowFold]) -> None:
         for label, flow in flows.items():

@@ -32,10 +32,10 @@ from agentlab.core.files import (
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
-from agentlab.evals.store.ledger import Ledger, LedgerRows, rows_of
-from agentlab.evals.store.rows import BEGUN_AGAIN, Header, Play, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
+from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
 from agentlab.evals.store.seal import check_seal, sealed
-from agentlab.evals.store.writing import CannotWrite
+from agentlab.evals.store.writing import RunWriteError
 
 FORMAT = 3
 LOCK = ".lock"
@@ -124,9 +124,9 @@ class RunFolder:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def ledger_of(self, trace: Trace) -> Callable[[Trace, Event], None]:
+    def ledger_writer(self, trace: Trace) -> Callable[[Trace, Event], None]:
         """What takes the events of a trace into the ledger, each as it happens."""
-        rows = LedgerRows(trace)
+        rows = LedgerEncoder(trace)
         return lambda _, event: self._write(CALLS, rows.of(event))
 
     def append_turn(self, row: TurnRow) -> None:
@@ -153,7 +153,7 @@ class RunFolder:
         try:
             yield
         except OSError as problem:
-            self._failure = CannotWrite(self.path / name, problem.strerror or str(problem))
+            self._failure = RunWriteError(self.path / name, problem.strerror or str(problem))
             raise self._failure from None
 
     def unseal(self) -> None:
@@ -165,7 +165,7 @@ class RunFolder:
             self._is_open = True
             self._read_anew("summary")
 
-    def mend(self) -> None:
+    def hint(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ROWS:
             if (self.path / name).exists() or (self.path / name).is_symlink():
@@ -233,15 +233,15 @@ class RunFolder:
 
     def turns(self) -> list[TurnRow]:
         """The turns of a run, by flow, conversation, epoch and number."""
-        return [*self.latest(TurnRow)]
+        return [*self.latest_turns(TurnRow)]
 
-    def latest(self, kind: type[_Turn], wanted: Callable[[_Turn], bool] = lambda row: True) -> Iterator[_Turn]:
+    def latest_turns(self, kind: type[_Turn], wanted: Callable[[_Turn], bool] = lambda row: True) -> Iterator[_Turn]:
         """The turns, those that are `wanted`, in one order.
 
         Of a conversation that was begun again, the last take; of a turn that was graded anew, the last row.
         """
-        found: dict[Play, tuple[int, dict[int, _Turn]]] = {}
-        for row in chain.from_iterable(rows_of(file, kind) for file in self.held(TURNS)):
+        found: dict[TrialKey, tuple[int, dict[int, _Turn]]] = {}
+        for row in chain.from_iterable(iter_rows(file, kind) for file in self.held(TURNS)):
             if wanted(row):
                 last = found.get(row.play)
                 if last is None or row.take > last[0]:
@@ -251,7 +251,7 @@ class RunFolder:
         # Rows stand in the file as turns ended; in one order, sums and means of floats are the same to the bit.
         for play in sorted(found):
             _, turns = found.pop(play)
-            yield from (turns[turn] for turn in sorted(turns) if turn != BEGUN_AGAIN)
+            yield from (turns[turn] for turn in sorted(turns) if turn != RESTART_MARKER)
 
     def secrets(self) -> int:
         """How many secrets were taken out of its rows."""
@@ -273,7 +273,7 @@ def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
+def lock_run_folder(path: Path, seconds: float = 0.0) -> Iterator[None]:
     """Keep every other run out of the folder; raises RunError where one is at work there for so long."""
     from filelock import FileLock, Timeout
 

@@ -11,9 +11,9 @@ from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.evals.stats.agreement import Agreement
 from agentlab.evals.store.run import StoredRun
 
-LEAST_KAPPA = 0.6
-"""A judge that agrees less with people (Cohen's kappa, over at least `LEAST_LABELS` replies) decides nothing."""
-LEAST_LABELS = 20
+MIN_KAPPA = 0.6
+"""A judge that agrees less with people (Cohen's kappa, over at least `MIN_LABELS` replies) decides nothing."""
+MIN_LABELS = 20
 
 
 def notes_on_judges(run: StoredRun) -> list[str]:
@@ -21,10 +21,10 @@ def notes_on_judges(run: StoredRun) -> list[str]:
     lines = []
     for metric, content in _judges(run).items():
         agreement = content["agreement"]
-        held = "not held against people" if agreement is None else held_line(Agreement(**agreement))
+        held = "not held against people" if agreement is None else agreement_line(Agreement(**agreement))
         people = "; ".join(f"{name} {told}" for name, told in content.get("people", {}).items() if agreement)
         told = f"; with that in them: {people}" if people else ""
-        lines.append(f"{metric} by {content['model']} {passed_line(content['known_answers'])}; {held}{told}")
+        lines.append(f"{metric} by {content['model']} {known_answers_line(content['known_answers'])}; {held}{told}")
     return lines
 
 
@@ -34,7 +34,7 @@ def check_judges(run: StoredRun, deciding: Iterable[str]) -> None:
     for metric in deciding:
         if metric.startswith(JUDGE_METRIC_PREFIX):
             content = judges.get(metric, {})
-            if why := refusal(content.get("agreement")):
+            if why := ineligibility(content.get("agreement")):
                 raise RunError(f"{run.path}: {metric} cannot decide: {why}; or name other measures under `primary`")
 
 
@@ -49,17 +49,17 @@ def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
     return found
 
 
-def refusal(found: Mapping[str, Any] | None) -> str:
+def ineligibility(found: Mapping[str, Any] | None) -> str:
     """Why a judge with this agreement may not decide; empty where it may."""
-    if found is None or found["n"] < LEAST_LABELS:
-        return f"fewer than {LEAST_LABELS} replies are labelled; agentlab judge RUN --labels FILE --suggest 20"
-    if found["kappa"] is None or found["kappa"] < LEAST_KAPPA:
+    if found is None or found["n"] < MIN_LABELS:
+        return f"fewer than {MIN_LABELS} replies are labelled; agentlab judge RUN --labels FILE --suggest 20"
+    if found["kappa"] is None or found["kappa"] < MIN_KAPPA:
         kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
-        return f"its kappa with people is {kappa}, and {LEAST_KAPPA} is the least"
+        return f"its kappa with people is {kappa}, and {MIN_KAPPA} is the least"
     return ""
 
 
-def passed_line(known: Mapping[str, Sequence[int]]) -> str:
+def known_answers_line(known: Mapping[str, Sequence[int]]) -> str:
     """What a judge let pass of answers that are known to be right or wrong, in words."""
     told = ", ".join(f"{n} of {m} ({kind})" for kind, (n, m, *_) in known.items() if m)
     unread = sum(sum(counts[2:]) for counts in known.values())
@@ -67,7 +67,7 @@ def passed_line(known: Mapping[str, Sequence[int]]) -> str:
     return f"{told}; {unread} known answers have no verdict that can be read" if unread else told
 
 
-def held_line(found: Agreement) -> str:
+def agreement_line(found: Agreement) -> str:
     """How a judge agrees with people, in words."""
     kappa = "-" if found.kappa is None else f"{found.kappa:.2f}"
     line = f"held against {found.n} labels: agreement {found.agreement:.2f}, kappa {kappa}, bias {found.bias:+.2f}"

@@ -30,10 +30,10 @@ from agentlab.core.files import HeldFile, iter_lines
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import load_json, parse_json
 from agentlab.core.trace import Trace
-from agentlab.evals.store.rows import Play, encode_line
+from agentlab.evals.store.rows import TrialKey, encode_line
 from agentlab.wire.keys import settings_of
 
-Take = tuple[Play, int]
+TrialAttempt = tuple[TrialKey, int]
 _Row = TypeVar("_Row")
 _encode = msgspec.json.Encoder().encode
 PARTS = ("messages", "tools")
@@ -41,7 +41,7 @@ _PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
 """Of a request, what most requests of a conversation share."""
 
 
-class LedgerRows:
+class LedgerEncoder:
     """The rows of one take, in the order in which they are to be written."""
 
     def __init__(self, trace: Trace) -> None:
@@ -94,7 +94,7 @@ class _Place(Struct):
     take: int
 
 
-def rows_of(file: HeldFile, kind: type[_Row]) -> Iterator[_Row]:
+def iter_rows(file: HeldFile, kind: type[_Row]) -> Iterator[_Row]:
     """The lines of a file as `kind`.
 
     An unfinished last line is left out; raises RunError, naming file and line, for any other that is broken.
@@ -123,14 +123,14 @@ def _placed_rows(file: HeldFile, kind: type[_Row]) -> Iterator[tuple[int, _Row]]
         raise RunError(f"{file.path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 
 
-class Lines:
+class LineIndex:
     """Where the lines of each take stand in files of one shape."""
 
     def __init__(self, files: Sequence[HeldFile]) -> None:
         self.files = files
-        self._places: defaultdict[Take, array[int]] = defaultdict(lambda: array("q"))
+        self._places: defaultdict[TrialAttempt, array[int]] = defaultdict(lambda: array("q"))
         """A file's number in the upper 16 bits, and the byte at which the line begins."""
-        self.takes: dict[Play, int] = {}
+        self.takes: dict[TrialKey, int] = {}
         """The last of each conversation."""
         for number, file in enumerate(files):
             for place, row in _placed_rows(file, _Place):
@@ -138,10 +138,10 @@ class Lines:
                 self._places[play, row.take].append(number << 48 | place)
                 self.takes[play] = max(row.take, self.takes.get(play, 0))
 
-    def __iter__(self) -> Iterator[Take]:
+    def __iter__(self) -> Iterator[TrialAttempt]:
         return iter(self._places)
 
-    def read(self, take: Take) -> Iterator[dict[str, Any]]:
+    def read(self, take: TrialAttempt) -> Iterator[dict[str, Any]]:
         """The rows of a take, in the order of the files; raises RunError where one cannot be read."""
         for packed in self._places.get(take, ()):
             file, place = self.files[packed >> 48], packed & (1 << 48) - 1
@@ -151,20 +151,20 @@ class Lines:
                 raise RunError(f"{file.path}: at byte {place}: {problem}") from None
 
 
-class Ledger(Mapping[Play, Trace]):
+class Ledger(Mapping[TrialKey, Trace]):
     """The last take of every conversation that left an event behind; a trace is decoded when it is asked for."""
 
     def __init__(self, files: Sequence[HeldFile]) -> None:
-        self._lines = Lines(files)
-        self.takes: Mapping[Play, int] = self._lines.takes
-        self._last: tuple[Play, Trace] | None = None
+        self._lines = LineIndex(files)
+        self.takes: Mapping[TrialKey, int] = self._lines.takes
+        self._last: tuple[TrialKey, Trace] | None = None
 
-    def __getitem__(self, play: Play) -> Trace:
+    def __getitem__(self, play: TrialKey) -> Trace:
         if self._last is None or self._last[0] != play:
             self._last = play, self._decode((play, self.takes[play]))
         return self._last[1]
 
-    def __iter__(self) -> Iterator[Play]:
+    def __iter__(self) -> Iterator[TrialKey]:
         return iter(self.takes)
 
     def __len__(self) -> int:
@@ -173,11 +173,11 @@ class Ledger(Mapping[Play, Trace]):
     def __contains__(self, play: object) -> bool:
         return play in self.takes
 
-    def abandoned(self, takes: Mapping[Play, int]) -> Iterator[Trace]:
+    def abandoned(self, takes: Mapping[TrialKey, int]) -> Iterator[Trace]:
         """Takes that a later one replaced, here or among `takes`: nothing counts them but the bill."""
         return (self._decode((play, take)) for play, take in self._lines if take < takes[play])
 
-    def _decode(self, take: Take) -> Trace:
+    def _decode(self, take: TrialAttempt) -> Trace:
         trace = Trace(*take[0], take=take[1])
         parts: dict[str, Any] = {}
         for row in self._lines.read(take):

@@ -13,7 +13,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import open_log
 from agentlab.core.shown import LogFormatter
 
-MOST_LOGGED = 64 * 2**20
+MAX_LOG_BYTES = 64 * 2**20
 """Bytes of a log."""
 
 
@@ -22,7 +22,7 @@ class _LogFile(logging.FileHandler):
         return open_log(Path(self.baseFilename))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.stream is None or self.stream.tell() < MOST_LOGGED:
+        if self.stream is None or self.stream.tell() < MAX_LOG_BYTES:
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name

@@ -15,12 +15,12 @@ from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.data.datasets import Dataset
 from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
 
-Key = tuple[str, int, int]
+TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
 Values = dict[str, float | None]
 """Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
 RETRIEVAL_STEPS = "retrieval_steps"
-LARGEST = 1e15
+MAX_VALUE = 1e15
 """Of a value that is compared: sums and squares of such overflow nowhere."""
 
 
@@ -56,13 +56,15 @@ LATENCY = "latency_s"
 _COSTS = {measure.name: measure for measure in COSTS}
 
 
-STATED = (RETRIEVAL_STEPS, "published_")
+IMPORTED_PREFIXES = (RETRIEVAL_STEPS, "published_")
 """How measures begin that only the source of imported answers gives."""
 
 
-def not_shared(name: str, one: Mapping[Key, Values], other: Mapping[Key, Values]) -> bool:
+def is_one_sided(name: str, one: Mapping[TurnKey, Values], other: Mapping[TurnKey, Values]) -> bool:
     """Whether a measure is what the source of one side states and the other side, played here, cannot have."""
-    return name.startswith(STATED) and any(all(name not in row for row in side.values()) for side in (one, other))
+    return name.startswith(IMPORTED_PREFIXES) and any(
+        all(name not in row for row in side.values()) for side in (one, other)
+    )
 
 
 def measure(name: str) -> Measure:
@@ -82,7 +84,7 @@ QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_
 """Of what a data set can grade, the first three decide where a spec names no `primary`."""
 
 
-def primary_family(flows: Iterable[Mapping[Key, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
+def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
     """The measures that decide: those declared, or up to three qualities and a cost that the turns of `flows` know.
 
     Where turns failed, that they did is one of the three: a flow is not the better one for calls it never made. Raises
@@ -123,14 +125,14 @@ def check_primary(
             raise ConfigError(f"primary: {plugins.unknown_name('measure of these data sets', name, known)}{mend}")
 
 
-def seconds_agree(one: str, other: str) -> bool:
+def latency_is_comparable(one: str, other: str) -> bool:
     """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
     return "replay" in (one, other) and {one, other} <= {"record", "replay"}
 
 
-def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[Key, Values]]:
+def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
     """Flow label -> turn -> its measures."""
-    flows: defaultdict[str, dict[Key, Values]] = defaultdict(dict)
+    flows: defaultdict[str, dict[TurnKey, Values]] = defaultdict(dict)
     for row in turns:
         flows[row.flow][row.key] = measures_of(row)
     return dict(flows)
@@ -143,7 +145,7 @@ def measures_of(row: TurnFigures | TurnRow) -> Values:
     return {name: costs[name] for name in _COSTS if name in costs} | scores
 
 
-def brief(value: float | None, sign: str = "") -> str:
+def format_number(value: float | None, sign: str = "") -> str:
     """A difference to three digits: the margin of a token count may be half a token."""
     if value is None:
         return "-"
@@ -151,7 +153,7 @@ def brief(value: float | None, sign: str = "") -> str:
     return format(value, f"{sign}.0f" if abs(value) >= 1000 else f"{sign}.3g")
 
 
-def turn_name(key: Key) -> str:
+def turn_name(key: TurnKey) -> str:
     return f"turn {key[1]} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
 
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Remembered:
+class FactHistory:
     """A fact, and what became of it; turns count from 0."""
 
     fact: Fact
-    written: int | None = None
+    add_row: int | None = None
     """The turn that wrote it; None for what was there before."""
     replaced_by: str | None = None
     read: list[int] = field(default_factory=list)
@@ -38,19 +38,19 @@ class MemoryView:
     def __init__(self, name: str, events: Iterable[Event]) -> None:
         self.name = name
         self.operations = [event for event in events if isinstance(event, MemoryOp)]
-        self.facts: dict[str, Remembered] = {}
+        self.facts: dict[str, FactHistory] = {}
         for op in self.operations:
             for fact in op.facts:
-                known = self.facts.setdefault(fact.id, Remembered(fact))
+                known = self.facts.setdefault(fact.id, FactHistory(fact))
                 if op.op == "recall":
                     known.read.append(op.turn)
                 elif op.written:
-                    known.written = op.turn
+                    known.add_row = op.turn
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
 
     @property
-    def stored(self) -> list[Remembered]:
+    def stored(self) -> list[FactHistory]:
         """What is there in the end."""
         return [known for known in self.facts.values() if known.replaced_by is None]
 
@@ -64,7 +64,7 @@ class MemoryView:
                 "fact": known.fact.id,
                 "text": known.fact.text,
                 "about": known.fact.about,
-                "written in turn": "before" if known.written is None else str(known.written),
+                "written in turn": "before" if known.add_row is None else str(known.add_row),
                 "read in turns": ", ".join(map(str, dict.fromkeys(known.read))),
                 "replaced by": known.replaced_by or "",
             }

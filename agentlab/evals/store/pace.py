@@ -35,7 +35,7 @@ def time_left(seconds: float) -> str:
     return f"about {max(seconds, 0):.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
 
-class Pace:
+class ProgressTracker:
     """How far the run is, and how long the rest takes at the pace of the last turns.
 
     Only those tell: turns that a recording answers come first in a continued run, and at once.
@@ -55,9 +55,9 @@ class Pace:
         self._report("")
 
     def turn_done(self, failed: bool, label: str) -> None:
-        self.stands_at(self.done + 1, self.failed + failed, self.total, label)
+        self.set_progress(self.done + 1, self.failed + failed, self.total, label)
 
-    def stands_at(self, done: int, failed: int, total: int, label: str) -> None:
+    def set_progress(self, done: int, failed: int, total: int, label: str) -> None:
         """As whoever counts has it; less is done than before where workers begin anew what one of them lost."""
         if done < self.done:
             self._ends.clear()
@@ -65,7 +65,7 @@ class Pace:
         self._ends.append((time.perf_counter(), done))
         self._report(label)
 
-    async def pause(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
         if self._ends[-1][0] - self._paused_at > SECONDS_ALONE:
             self._paused_at = self._ends[-1][0]

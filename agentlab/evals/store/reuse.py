@@ -47,7 +47,7 @@ def misses(traces: Iterable[Trace]) -> list[str]:
     ]
 
 
-def describe(reused: Reuse) -> list[str]:
+def reuse_lines(reused: Reuse) -> list[str]:
     """The same in a few lines for people."""
     told = {name: "?" if number is None else number for name, number in reused.billed.items()}
     usd = "" if reused.billed["cost_usd"] is None else f", ${told['cost_usd']:.4f}"

@@ -21,13 +21,13 @@ from msgspec.structs import asdict
 from agentlab.core.messages import Reply, to_json
 from agentlab.core.trace import Totals
 
-Play = tuple[str, str, int]
+TrialKey = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 Sums = dict[str, int | float | None]
 """Sums by name; None where a part is unknown."""
 UNKNOWN = "unknown"
 """The hash of a grader whose source is not at hand."""
-BEGUN_AGAIN = -1
+RESTART_MARKER = -1
 """The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
 
 
@@ -65,7 +65,7 @@ class Header(Struct):
     """Whether the summary that it gets at its end has a seal."""
 
 
-class Graded(Struct, frozen=True):
+class StoredScore(Struct, frozen=True):
     """What a metric says of a turn, and why."""
 
     value: float | bool | None
@@ -79,7 +79,7 @@ class Graded(Struct, frozen=True):
 
 class _Turn(Struct, frozen=True, kw_only=True):
     @property
-    def play(self: Any) -> Play:
+    def play(self: Any) -> TrialKey:
         return self.flow, self.conversation, self.epoch
 
     @property
@@ -119,7 +119,7 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
     """1 where it had to do without its memory."""
     phases: dict[str, Sums]
     """As of a flow's summary."""
-    scores: dict[str, Graded] | None = None
+    scores: dict[str, StoredScore] | None = None
     """By metric; None where a scorer failed and the turn is still to be graded."""
     retrieval_steps: int | UnsetType | None = UNSET
     """Only of an imported answer, as its source says."""

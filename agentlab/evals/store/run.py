@@ -25,9 +25,9 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, conversation_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
-from agentlab.evals.store.measures import LARGEST, Key, Values, measures_of
+from agentlab.evals.store.measures import MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
-from agentlab.evals.store.rows import UNKNOWN, Play, Summary, TurnFigures, TurnRow
+from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnFigures, TurnRow
 
 MOST_KEPT = 64 * 2**20
 """Bytes of turn rows that are kept once they are read; of more each reader decodes what it needs."""
@@ -96,7 +96,7 @@ class StoredRun:
             raise RunError(f"{self.path / 'summary.json'} is not the summary of a run: {problem}") from None
 
     @property
-    def traces(self) -> Mapping[Play, Trace]:
+    def traces(self) -> Mapping[TrialKey, Trace]:
         """Every conversation's events; each trace is read when it is asked for."""
         return self.folder.ledger
 
@@ -135,7 +135,7 @@ class StoredRun:
                     found.append(dataset)
         return found
 
-    def asked(self, conversation: str, turn: int) -> Turn | None:
+    def expected_turn(self, conversation: str, turn: int) -> Turn | None:
         """What the data set asks and expects there; None where it is not here or has no such turn."""
         found = self.conversations.get(conversation)
         return found.turns[turn] if found and 0 <= turn < len(found.turns) else None
@@ -164,16 +164,16 @@ class StoredRun:
 
     def rows(self, wanted: Callable[[TurnRow], bool] = lambda row: True) -> list[TurnRow]:
         """The turns that are `wanted`, whether the run has ended or not: by flow, conversation, epoch and number."""
-        read = self.folder.latest(TurnRow, wanted) if self._kept is None else filter(wanted, self._kept)
+        read = self.folder.latest_turns(TurnRow, wanted) if self._kept is None else filter(wanted, self._kept)
         return [*read]
 
-    def played(self) -> list[TurnRow]:
+    def turn_rows(self) -> list[TurnRow]:
         """The turns with all that was said; raises RunError where the summary counts others."""
         return [*self._checked(self.rows())]
 
-    def figures(self) -> Iterable[TurnRow | TurnFigures]:
+    def map_turns(self) -> Iterable[TurnRow | TurnFigures]:
         """The same for who needs no word of them; it raises at the turn that is wrong, or at the end."""
-        return self._checked(self.folder.latest(TurnFigures) if self._kept is None else self._kept)
+        return self._checked(self.folder.latest_turns(TurnFigures) if self._kept is None else self._kept)
 
     def _checked(self, rows: Iterable[_Turn]) -> Iterator[_Turn]:
         number = 0
@@ -187,25 +187,25 @@ class StoredRun:
             raise RunError(f"{self.path}: turns.jsonl holds {number} turns, the summary {self.result.turns}")
 
     @cached_property
-    def measured(self) -> dict[str, dict[Key, Values]]:
+    def turn_values(self) -> dict[str, dict[TurnKey, Values]]:
         """Flow label -> turn -> its measures, in the order the run's summary names the flows.
 
         Raises RunError for a number that nothing measures.
         """
-        flows: dict[str, dict[Key, Values]] = {label: {} for label in self.result.flows}
-        for row in self.figures():
+        flows: dict[str, dict[TurnKey, Values]] = {label: {} for label in self.result.flows}
+        for row in self.map_turns():
             flows[row.flow][row.key] = values = measures_of(row)
             for name, value in values.items():
-                if value is not None and not -LARGEST <= value <= LARGEST:
+                if value is not None and not -MAX_VALUE <= value <= MAX_VALUE:
                     where = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
-                    raise RunError(f"{self.path}: {where} is beyond {LARGEST:g}, so it was not measured")
+                    raise RunError(f"{self.path}: {where} is beyond {MAX_VALUE:g}, so it was not measured")
         return flows
 
     @cached_property
     def means(self) -> dict[str, dict[str, float | None]]:
         """Flow label -> measure -> its mean over the turns that have it; None where a part is unknown."""
         found: dict[str, dict[str, float | None]] = {}
-        for label, turns in self.measured.items():
+        for label, turns in self.turn_values.items():
             names = dict.fromkeys(name for row in turns.values() for name in row)
             columns = {name: np.array([row[name] for row in turns.values() if name in row], float) for name in names}
             means = {name: float(column.mean()) for name, column in columns.items()}
@@ -213,7 +213,7 @@ class StoredRun:
         return found
 
     @property
-    def answered_nothing(self) -> bool:
+    def all_turns_failed(self) -> bool:
         """Whether every turn of every flow failed."""
         return all(flow.errors == flow.turns for flow in self.result.flows.values())
 

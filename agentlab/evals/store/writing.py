@@ -10,19 +10,19 @@ from pathlib import Path
 
 from agentlab.core.errors import RunError
 
-KEPT = "what was done is kept: once that is mended, --resume goes on"
+RESUME_HINT = "what was done is kept: once that is mended, --resume goes on"
 
 
-class CannotWrite(RunError):
+class RunWriteError(RunError):
     """A file of a run that is being played could not be written; `why` is what the system says."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path} cannot be written: {why}; {KEPT}")
+        super().__init__(f"{path} cannot be written: {why}; {RESUME_HINT}")
         self.why = why
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path` that takes its place when all is in it; where that fails, nothing is left.
 
     Raises RunError where something is there already, or it cannot be written.
@@ -37,8 +37,8 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         yield scratch
         scratch.replace(path)
-    except (OSError, CannotWrite) as problem:
-        why = problem.why if isinstance(problem, CannotWrite) else problem.strerror
+    except (OSError, RunWriteError) as problem:
+        why = problem.why if isinstance(problem, RunWriteError) else problem.strerror
         raise RunError(f"{path} cannot be written: {why}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

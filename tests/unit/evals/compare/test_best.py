@@ -9,7 +9,7 @@ import pytest
 
 from agentlab.cli.parser import main
 from agentlab.evals.compare.best import best
-from agentlab.evals.compare.paired import sheets
+from agentlab.evals.compare.paired import make_turn_tables
 from support.small_runs import Answering, play, write_set
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -21,7 +21,7 @@ def best_of(values, decide=("answer_f1", "llm_calls")):
     for columns in values:
         rows = zip(*columns, strict=True)
         flows.append({(f"c{n:02}", 0, 0): dict(zip(decide, row, strict=True)) for n, row in enumerate(rows)})
-    return best(dict(zip(NAMES, sheets(flows), strict=False)), decide)
+    return best(dict(zip(NAMES, make_turn_tables(flows), strict=False)), decide)
 
 
 def drawn(means, size=40, seed=1, noise=0.1):

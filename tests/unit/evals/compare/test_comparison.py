@@ -14,7 +14,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.questions import answers
+from agentlab.evals.compare.questions import evaluate_claims
 from agentlab.evals.grade.fingerprints import fingerprints, read_source
 from agentlab.evals.scorers import answer, similarity
 from agentlab.knowledge import refusal
@@ -62,7 +62,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
 def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, tmp_path, capsys):
     some = {(f"c{c:02}", 0) for c in range(3)}
     found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
-    assert (found["answer_f1"].word, found["answer_f1"].p_adjusted) == ("no difference shown", None)
+    assert (found["answer_f1"].stop_signal, found["answer_f1"].p_adjusted) == ("no difference shown", None)
     assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
     assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
     assert main(["compare", str(tmp_path / "run")]) == 0
@@ -84,9 +84,9 @@ def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_p
     poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 0)
     run = play(data, tmp_path / "run", Answering("good"), poor)
     found = by_name(compare(run))
-    assert (found["answer_f1"].word, found["llm_calls"].word) == ("B worse", "B better")
+    assert (found["answer_f1"].stop_signal, found["llm_calls"].stop_signal) == ("B worse", "B better")
     mirrored = by_name(compare(run, flows=["poor", "good"]))
-    assert (mirrored["answer_f1"].word, mirrored["llm_calls"].word) == ("B better", "B worse")
+    assert (mirrored["answer_f1"].stop_signal, mirrored["llm_calls"].stop_signal) == ("B better", "B worse")
     for name, d in found.items():
         if d.difference is not None:
             assert mirrored[name].difference == -d.difference
@@ -105,7 +105,10 @@ def test_what_is_not_known_of_one_turn_is_not_known_of_the_measure(data, tmp_pat
     comparison = compare(run)
     found = by_name(comparison)
     for name in ("input_tokens", "output_tokens", "cost_usd"):
-        assert (found[name].word, found[name].a, found[name].difference, found[name].p) == ("unknown", *[None] * 3)
+        assert (found[name].stop_signal, found[name].a, found[name].difference, found[name].p) == (
+            "unknown",
+            *[None] * 3,
+        )
         assert found[name].n == 12
     assert found["llm_calls"].a == 1
     assert set(comparison.table.query("reading == 'unknown'")["measure"]) >= {"input_tokens", "cost_usd"}
@@ -193,17 +196,17 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     wrong = {(f"c{c:02}", 0) for c in range(8)}
     flows = [Answering("dear", calls=two), Answering("cheap", calls=one), Answering("poor", wrong=wrong, calls=one)]
     run = play(data, tmp_path / "run", *flows)
-    cheap, poor = answers(compare(run), cheaper=["llm_calls"], not_worse={"answer_f1": 0.05})
+    cheap, poor = evaluate_claims(compare(run), cheaper=["llm_calls"], not_worse={"answer_f1": 0.05})
     assert (cheap.reading, poor.reading) == ("yes", "no")
     assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
     assert "not worse in answer_f1 (equal on these turns)" in str(cheap)
-    (wide,) = answers(compare(run, flows=["dear", "poor"]), cheaper=["llm_calls"], not_worse={"answer_f1": 0.4})
+    (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), cheaper=["llm_calls"], not_worse={"answer_f1": 0.4})
     assert wide.reading == "yes"
     assert cheap.p_adjusted >= cheap.p
-    (open_,) = answers(compare(run, flows=["dear", "poor"]), not_worse={"answer_f1": 0.25})
+    (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), not_worse={"answer_f1": 0.25})
     assert open_.reading == "undecided"
     assert "undecided, 1 more conversation would tell: poor against dear" in str(open_)
-    (back,) = answers(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
+    (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
     assert back.reading == "no"
     assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
     for asked, said in (
@@ -212,7 +215,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
         ({"not_worse": {"answer_f1": -1.0}}, "must be 0 or more"),
     ):
         with pytest.raises(RunError, match=said):
-            answers(compare(run), **asked)
+            evaluate_claims(compare(run), **asked)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
     assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
     assert capsys.readouterr().out.startswith("yes: cheap against dear is cheaper in llm_calls")

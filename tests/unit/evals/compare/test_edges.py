@@ -42,7 +42,7 @@ def test_very_few_conversations_have_a_verdict_of_their_own(tmp_path, capsys, co
     before = play(data, tmp_path / "before")
     write_baseline(before, tmp_path / "base.jsonl")
     verdicts = both(data, tmp_path / "base.jsonl", tmp_path, Answering(wrong=every if wrong else ()))
-    # Three that lost the same on every turn are shown, by `constant_p` and one-sided; one or two are not.
+    # Three that lost the same on every turn are shown, by `constant_shift_p_value` and one-sided; one or two are not.
     expected = "unchanged" if not wrong else "inconclusive" if conversations < 3 else "regression"
     assert [verdict.result for verdict in verdicts] == [expected] * 2
     assert main(["compare", str(before.path), str(tmp_path / "whole")]) == 0
@@ -70,11 +70,11 @@ def test_what_a_scorer_does_not_know_is_unknown_and_no_pass(tmp_path, monkeypatc
     whole, stopping = both(data, "base.jsonl", tmp_path, **spec)
     for verdict in (whole, stopping):
         (odd,) = [judged for judged in verdict.judged if judged.measure.name == "odd"]
-        assert odd.word == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
+        assert odd.stop_signal == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
         assert verdict.result == "inconclusive"
     assert main(["compare", "before", "whole"]) == 0
     (pair,) = compare(before, play(data, tmp_path / "again", **spec)).pairs
-    assert pair["odd"].word == "unknown" and pair["answer_f1"].word == "unchanged"
+    assert pair["odd"].stop_signal == "unknown" and pair["answer_f1"].stop_signal == "unchanged"
     write_baseline(play(data, tmp_path / "nan", **spec), tmp_path / "nan.jsonl")
     with pytest.raises(RunError, match="nothing is left that decides"):
         gate(before, tmp_path / "nan.jsonl", margins={"answer_f1": math.inf})

@@ -9,8 +9,8 @@ import pytest
 
 from agentlab.cli.parser import main
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.compare.paired import pair_up, sheets
-from agentlab.evals.compare.slices import differing, labels
+from agentlab.evals.compare.paired import make_turn_tables, pair_measure
+from agentlab.evals.compare.slices import significant_slices, slices_by_turn
 from support.small_runs import RIGHT, Answering, play
 
 KINDS = ("billing", "delivery", "returns", "talk", "damage")
@@ -79,8 +79,10 @@ def test_what_the_whole_shows_is_not_said_again(data, tmp_path, capsys):
 )
 def test_every_kind_of_slice_can_be_found(data, tmp_path, flow, slice_):
     before, after = play(data, tmp_path / "a"), play(data, tmp_path / "b", flow)
-    a, b = sheets([before.measured["answering"], after.measured["answering"]])
-    found = differing([("answering", pair_up("answer_f1", a, b))], labels(after), 0.05, two_sided=False)
+    a, b = make_turn_tables([before.turn_values["answering"], after.turn_values["answering"]])
+    found = significant_slices(
+        [("answering", pair_measure("answer_f1", a, b))], slices_by_turn(after), 0.05, two_sided=False
+    )
     assert slice_ in [each.name for each in found]
     assert not any(each.name.startswith("topic") for each in found), "a key of forty values tells no kinds apart"
 
@@ -92,5 +94,7 @@ def test_where_nothing_differs_slices_are_rarely_named():
     for _ in range(100):
         skill = random.random(30)
         rows = [{(c, t, 0): {"a": float(random.random() < skill[int(c[1:])])} for c, t in places} for _ in range(2)]
-        named += bool(differing([("flow", pair_up("a", *sheets(rows)))], places, 0.05, two_sided=False))
+        named += bool(
+            significant_slices([("flow", pair_measure("a", *make_turn_tables(rows)))], places, 0.05, two_sided=False)
+        )
     assert named <= 9

@@ -11,8 +11,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import write_baseline
-from agentlab.evals.report.gate_files import lines
-from agentlab.evals.stats.sequential import alarms, bound, evidence, planned_looks
+from agentlab.evals.report.gate_files import summary_lines
+from agentlab.evals.stats.sequential import alarms, anytime_upper_bound, e_value_against_margin, planned_looks
 from agentlab.lab.run import open_run
 from support.small_runs import Answering, opened, play, write_set
 
@@ -51,7 +51,7 @@ def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(bef
 def test_of_a_run_that_was_stopped_the_lines_say_what_is_worse_and_count_the_rest(before, tmp_path):
     flow = Answering(wrong=EVERY, calls=lambda turn: 1 + (int(turn[0][1:]) % 5 == 0))
     _, verdict = gate(before, tmp_path / "run", flow)
-    said = lines(verdict)
+    said = summary_lines(verdict)
     assert said[2].startswith("answer_f1 of answering 1.000 -> 0.000: worse beyond margin")
     assert said[3] == "also deciding: 1 undecided"
 
@@ -89,7 +89,7 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
     _, one = gate(before, tmp_path / "one", Late(wrong=half))
     _, many = gate(before, tmp_path / "many", Late(wrong=half), lab={"concurrency": 9})
     assert one.stopped.partition(";")[0] == many.stopped.partition(";")[0]
-    found = [[(j.measure, j.word, j.loss, j.bound) for j in verdict.deciding] for verdict in (one, many)]
+    found = [[(j.measure, j.stop_signal, j.loss, j.bound) for j in verdict.deciding] for verdict in (one, many)]
     assert found[0] == found[1]
 
 
@@ -193,8 +193,8 @@ def test_at_most_alpha_of_runs_in_which_nothing_changed_raise_an_alarm_at_any_lo
 
 def test_bets_exclude_what_is_far_and_nothing_where_nothing_is_known():
     zeros, ones = np.zeros(80), np.ones(80)
-    needed = [n for n in range(1, 81) if evidence(zeros[:n], ones[:n], 0.05, 1.0, 1.0) >= 20]
+    needed = [n for n in range(1, 81) if e_value_against_margin(zeros[:n], ones[:n], 0.05, 1.0, 1.0) >= 20]
     assert needed[0] == 63  # 59 without the capital that is kept for other cases
-    assert 0.039 < bound(zeros, ones, 1.0, 1.0, 0.05) < 0.05
-    assert bound(zeros[:0], ones[:0], 1.0, 1.0, 0.05) == pytest.approx(1.0)
-    assert evidence(ones * 0.5, ones, 0.05, 1.0, 1.0) < 1.001
+    assert 0.039 < anytime_upper_bound(zeros, ones, 1.0, 1.0, 0.05) < 0.05
+    assert anytime_upper_bound(zeros[:0], ones[:0], 1.0, 1.0, 0.05) == pytest.approx(1.0)
+    assert e_value_against_margin(ones * 0.5, ones, 0.05, 1.0, 1.0) < 1.001

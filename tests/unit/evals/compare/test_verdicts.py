@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.gate import Verdict, judge
-from agentlab.evals.report.gate_files import as_json, junit, lines
+from agentlab.evals.compare.gate import GateVerdict, evaluate_measures
+from agentlab.evals.report.gate_files import as_json, junit, summary_lines
 
 
 def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
     """.9 - .7, .8 - .6, .7 - .5 and .6 - .4 are not the same to the last digit."""
     before = {(f"c{n}", 0, 0): {"answer_f1": value} for n, value in enumerate((0.9, 0.8, 0.7, 0.6))}
     after = {key: {"answer_f1": row["answer_f1"] - 0.2} for key, row in before.items()}
-    (judged,), _ = judge({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
-    assert (judged.word, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
-    assert judged.paired.constant
+    (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
+    assert (judged.stop_signal, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
+    assert judged.paired.is_constant_shift
     assert judged.visible is None
 
 
@@ -27,12 +27,12 @@ def test_seconds_measured_in_two_runs_advise():
     before = columns(answer_f1=[1.0] * 8, latency_s=[1.0] * 8)
     after = columns(answer_f1=[1.0] * 8, latency_s=[2.0] * 8)
     for recorded in (False, True):
-        judged, notes = judge(before, after, {}, 0.05, family, seconds_decide=recorded)
+        judged, notes = evaluate_measures(before, after, {}, 0.05, family, seconds_decide=recorded)
         (seconds,) = [j for j in judged if j.measure.name == "latency_s"]
-        assert (seconds.word, seconds.advises == "") == ("worse beyond margin", recorded)
+        assert (seconds.stop_signal, seconds.advises == "") == ("worse beyond margin", recorded)
         assert bool(notes) is not recorded
     with pytest.raises(RunError, match="latency_s are left out, unknown, or measured live"):
-        judge(before, after, {}, 0.05, ["latency_s"])
+        evaluate_measures(before, after, {}, 0.05, ["latency_s"])
 
 
 def columns(**values: list) -> dict:
@@ -45,46 +45,46 @@ def test_more_tests_ask_for_more():
     losses, mixed = [0.2, 0.3, 0.2, 0.4, 0.3, 0.2], [0.1, -0.1, 0.2, -0.2, 0.1, -0.2]
     worse, other = [-v for v in losses], [-v for v in mixed]
     zero = [0.0] * 6
-    (alone,), _ = judge(columns(a=zero), columns(a=worse), {}, 0.02, ["a"])
-    assert (alone.word, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
-    judged, _ = judge(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
+    (alone,), _ = evaluate_measures(columns(a=zero), columns(a=worse), {}, 0.02, ["a"])
+    assert (alone.stop_signal, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
+    judged, _ = evaluate_measures(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
     assert [(j.measure.name, j.family) for j in judged] == [("a", 2), ("b", 2)]
     assert judged[0].p == 1 / 64 < judged[0].p_adjusted or judged[0].p == judged[0].p_adjusted
-    assert judged[1].word == "undecided"
+    assert judged[1].stop_signal == "undecided"
 
 
 def test_many_conversations_pass_and_a_break_among_them_is_a_break():
     same = [0.5] * 100
     noise = np.random.default_rng(0).normal(0, 0.05, 100)
-    (passed,), _ = judge(columns(a=same), columns(a=[0.5 + v for v in noise]), {}, 0.05, ["a"])
-    assert passed.word == "pass"
+    (passed,), _ = evaluate_measures(columns(a=same), columns(a=[0.5 + v for v in noise]), {}, 0.05, ["a"])
+    assert passed.stop_signal == "pass"
     assert "(100 conversations)" in passed.why
-    few, _ = judge(columns(a=same[:50]), columns(a=[0.5 + v for v in noise[:50]]), {}, 0.05, ["a"])
-    assert few[0].word == "undecided"
+    few, _ = evaluate_measures(columns(a=same[:50]), columns(a=[0.5 + v for v in noise[:50]]), {}, 0.05, ["a"])
+    assert few[0].stop_signal == "undecided"
     assert 1 <= few[0].more <= 50
     broken = [0.5 + v for v in noise[:60]] + [0.0] * 40
-    (found,), _ = judge(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
-    assert found.word == "worse beyond margin"
+    (found,), _ = evaluate_measures(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
+    assert found.stop_signal == "worse beyond margin"
 
 
 def test_turns_that_moved_both_ways_alike_are_as_good_on_average():
-    (open_,), _ = judge(columns(a=[0.5] * 6), columns(a=[0.4, 0.6] * 3), {}, 0.05, ["a"])
-    assert (open_.loss, open_.word) == (0, "undecided") and ": as good on average, at most" in open_.why
+    (open_,), _ = evaluate_measures(columns(a=[0.5] * 6), columns(a=[0.4, 0.6] * 3), {}, 0.05, ["a"])
+    assert (open_.loss, open_.stop_signal) == (0, "undecided") and ": as good on average, at most" in open_.why
 
 
 def test_one_unknown_turn_makes_the_measure_unknown():
     known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
-    (tokens,), _ = judge(known, partly, {}, 0.05, ["input_tokens"])
-    assert (tokens.word, tokens.b, tokens.loss) == ("undecided", None, None)
+    (tokens,), _ = evaluate_measures(known, partly, {}, 0.05, ["input_tokens"])
+    assert (tokens.stop_signal, tokens.b, tokens.loss) == ("undecided", None, None)
     with pytest.raises(RunError, match="nothing is left that decides: input_tokens"):
-        judge(partly, known, {}, 0.05, ["input_tokens"])
+        evaluate_measures(partly, known, {}, 0.05, ["input_tokens"])
 
 
 def test_a_measure_that_one_side_does_not_have_is_one_line():
     with pytest.raises(RunError, match="primary: unknown measure 'a'"):
-        judge(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
+        evaluate_measures(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
     with pytest.raises(RunError, match="turn 0 of c000 was scored for a on one side only"):
-        judge(columns(a=[1.0, 1.0]), columns(b=[1.0, 1.0]), {}, 0.05, ["a"])
+        evaluate_measures(columns(a=[1.0, 1.0]), columns(b=[1.0, 1.0]), {}, 0.05, ["a"])
 
 
 def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
@@ -103,21 +103,21 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
         return rows
 
     before = {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}
-    worse, _ = judge(before, {"a": play_flow(0.5, 0.8), "b": play_flow(1.0, 0.55)}, {}, 0.05)
-    called = [(j.flow, j.measure.name) for j in worse if j.word.startswith("worse") and not j.advises]
+    worse, _ = evaluate_measures(before, {"a": play_flow(0.5, 0.8), "b": play_flow(1.0, 0.55)}, {}, 0.05)
+    called = [(j.flow, j.measure.name) for j in worse if j.stop_signal.startswith("worse") and not j.advises]
     assert sorted(called) == [("a", "refusal_accuracy"), ("b", "answer_f1")]
     assert {(j.flow, j.measure.name) for j in worse[:2]} == {*called}, "worst first"
-    same, _ = judge(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
-    assert not [j for j in same if j.word.startswith("worse") and not j.advises]
+    same, _ = evaluate_measures(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
+    assert not [j for j in same if j.stop_signal.startswith("worse") and not j.advises]
 
 
 def test_the_numbers_for_a_ci_server_are_numbers():
     """What could have been seen was written as `np.float64(0.27)`."""
     random = np.random.default_rng(0)
     before, after = (columns(m=list(random.random(20) - shift)) for shift in (0.0, 0.3))
-    judged, _ = judge(before, after, {}, 0.05, ["m"])
+    judged, _ = evaluate_measures(before, after, {}, 0.05, ["m"])
     assert judged[0].visible is not None
-    verdict = Verdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), judged=judged, notes=())
+    verdict = GateVerdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), measure_verdicts=judged, notes=())
     told = {p.get("name"): p.get("value") for p in ElementTree.fromstring(junit(verdict)).iter("property")}
     assert all(float(value) == float(value) for name, value in told.items() if name not in ("run", "baseline"))
 
@@ -125,17 +125,17 @@ def test_the_numbers_for_a_ci_server_are_numbers():
 def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_names_what():
     flows = {f"flow{n}": columns(**{f"m{k}": [1.0] * 20 for k in range(8)})["flow"] for n in range(6)}
     broken = {f"flow{n}": columns(**{f"m{k}": [0.1 * (n + 1)] * 20 for k in range(8)})["flow"] for n in range(6)}
-    judged, _ = judge(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
+    judged, _ = evaluate_measures(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
     notes = tuple(f"note {n}" for n in range(9))
-    verdict = Verdict(
-        run_id="b", baseline_id="a", alpha=0.05, primary=("m0", "m1", "m2", "m3"), judged=judged, notes=notes
+    verdict = GateVerdict(
+        run_id="b", baseline_id="a", alpha=0.05, primary=("m0", "m1", "m2", "m3"), measure_verdicts=judged, notes=notes
     )
     # Two more follow: the worst turns, and where the rest is.
-    assert len(lines(verdict)) <= 18
-    assert lines(verdict)[0].startswith(
+    assert len(summary_lines(verdict)) <= 18
+    assert summary_lines(verdict)[0].startswith(
         "regression: m0 of flow0 1.000 -> 0.100, m1 of flow0 1.000 -> 0.100, m2 of flow0"
     )
-    assert "and 21 more (b against a)" in lines(verdict)[0]
+    assert "and 21 more (b against a)" in summary_lines(verdict)[0]
     assert sum(not row["decides"] for row in as_json(verdict)["measures"]) == 24
     assert ElementTree.fromstring(junit(verdict)).get("failures") == "24"
 
@@ -145,5 +145,5 @@ def test_what_breaks_only_in_long_conversations_may_have_stayed_unseen():
     keys = [(f"c{c:02}", t, 0) for c in range(90) for t in range(20 if c % 10 == 0 else 2)]
     before = {key: {"a": 1.0} for key in keys}
     after = {key: {"a": 1.0 + 0.001 * (number % 3 - 1)} for number, key in enumerate(keys)}
-    (judged,), _ = judge({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
-    assert judged.word == "undecided"
+    (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
+    assert judged.stop_signal == "undecided"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from agentlab.evals.stats.planning import more_to_exclude, more_to_show, to_see, visible
-from agentlab.evals.stats.signs import Flips
-from agentlab.evals.stats.statistics import may_lose
+from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.statistics import margin_p_value
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size)
         runs += 1
         for drawn, called in ((sums, "same"), (noise(), "other")):
             moved = drawn + np.array([loss, 0, 0]) * counts
-            found = Flips(moved).test().p_adjusted[0] < 0.05
+            found = SignFlips(moved).test().p_adjusted[0] < 0.05
             same, other = same + (found and called == "same"), other + (found and called == "other")
     assert runs > 100
     # Two standard errors of 150 are .065; the residuals of few uneven conversations know too little of another run's.
@@ -60,6 +60,6 @@ def test_a_test_that_asks_more_sees_less_and_needs_more():
 def test_so_many_more_conversations_like_these_exclude_the_margin_and_one_fewer_does_not():
     sums, counts = np.r_[np.zeros(18), 2.0, -1.0], np.full(20, 4.0)
     more = math.ceil(more_to_exclude(sums, counts, 1.0, 0.1, 0.05))
-    enough, too_few = (may_lose(sums, counts, 1.0, 0.1, 1 + number / 20) for number in (more, more - 1))
+    enough, too_few = (margin_p_value(sums, counts, 1.0, 0.1, 1 + number / 20) for number in (more, more - 1))
     assert enough <= 0.05 < too_few
     assert more_to_exclude(sums + 0.8, counts, 1.0, 0.1, 0.05) == math.inf, "a loss beyond the margin is never excluded"

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from agentlab.evals.compare.family import constant_p
-from agentlab.evals.stats.signs import DRAWS, Flips, flipped
+from agentlab.evals.compare.family import constant_shift_p_value
+from agentlab.evals.stats.signs import DRAWS, SignFlips, sums_under_flips
 
 COLUMN = st.lists(st.integers(-5, 5), min_size=2, max_size=9)
 
 
 def p_of(sums, *, two_sided=False):
-    return Flips(np.array(sums, dtype=float)[:, None], two_sided=two_sided).test().p[0]
+    return SignFlips(np.array(sums, dtype=float)[:, None], two_sided=two_sided).test().p[0]
 
 
 @settings(max_examples=60)
@@ -41,11 +41,11 @@ def test_many_conversations_are_sampled_and_the_same_seed_gives_the_same_p():
 
 def test_all_measures_are_flipped_by_the_same_signs():
     sums = np.random.default_rng(0).normal(size=(20, 3))
-    drawn = Flips(np.c_[sums, 2 * sums[:, :1]]).drawn
+    drawn = SignFlips(np.c_[sums, 2 * sums[:, :1]]).drawn
     assert drawn[:, 0] == pytest.approx(drawn[:, 3], abs=1e-4)
     columns = np.random.default_rng(1).normal(size=(4, 2))
     every = np.array([np.array(signs) @ columns for signs in product((1, -1), repeat=4)])
-    assert np.sort(flipped(columns, 5), axis=0) == pytest.approx(np.sort(every, axis=0))
+    assert np.sort(sums_under_flips(columns, 5), axis=0) == pytest.approx(np.sort(every, axis=0))
 
 
 def test_step_down_max_t_written_out():
@@ -59,10 +59,10 @@ def test_step_down_max_t_written_out():
         left = every[:, order[rank:]].max(axis=1)
         reached = max(reached, float((left >= observed[column] - 1e-9).mean()))
         expected[column] = reached
-    tested = Flips(sums).test()
+    tested = SignFlips(sums).test()
     assert tested.p_adjusted == pytest.approx(expected)
     assert (tested.p_adjusted >= tested.p - 1e-12).all()
-    only = Flips(sums).test(np.array([True, False, True, False])).p_adjusted
+    only = SignFlips(sums).test(np.array([True, False, True, False])).p_adjusted
     assert (only[[1, 3]] == 1).all()
     assert (only[[0, 2]] <= expected[[0, 2]] + 1e-12).all(), "a smaller family pays less"
 
@@ -70,24 +70,26 @@ def test_step_down_max_t_written_out():
 def test_measures_that_move_together_pay_less_than_after_holm():
     random = np.random.default_rng(0)
     one = random.normal(0.9, 1, 10)
-    tested = Flips(np.column_stack([one, one + random.normal(0, 0.01, 10), one + random.normal(0, 0.01, 10)])).test()
+    tested = SignFlips(
+        np.column_stack([one, one + random.normal(0, 0.01, 10), one + random.normal(0, 0.01, 10)])
+    ).test()
     assert tested.p_adjusted.max() < 1.5 * tested.p.max() < 3 * tested.p.min()
 
 
 def test_what_does_not_vary_at_all_is_no_evidence():
-    tested = Flips(np.zeros((5, 2))).test()
+    tested = SignFlips(np.zeros((5, 2))).test()
     assert (tested.p == 1).all()
     assert (tested.p_adjusted == 1).all()
-    assert list(Flips(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])).floors()) == [0.25, 0.5]
+    assert list(SignFlips(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])).minimum_p_values()) == [0.25, 0.5]
     # .1 + .2 - .3 is not 0 to the last digit.
-    assert list(Flips(np.array([[0.1 + 0.2 - 0.3], [1.0]])).floors()) == [0.5]
+    assert list(SignFlips(np.array([[0.1 + 0.2 - 0.3], [1.0]])).minimum_p_values()) == [0.5]
 
 
 def test_two_runs_of_one_making_rarely_differ_by_the_same_on_every_turn():
-    assert constant_p(1) == 0.5
+    assert constant_shift_p_value(1) == 0.5
     random = np.random.default_rng(4)
     for values, weights in (((0, 1), (0.5, 0.5)), ((1, 2, 3), (0.3, 0.4, 0.3))):
         a, b = (random.choice(values, p=weights, size=(20000, 3)) for _ in range(2))
         d = b - a
         same = (d[:, 0] > 0) & (d == d[:, :1]).all(axis=1)
-        assert same.mean() <= constant_p(3) * 1.1
+        assert same.mean() <= constant_shift_p_value(3) * 1.1

@@ -12,7 +12,7 @@ from agentlab.evals.stats.statistics import (
     by_cluster,
     cohens_dz,
     loss_bound,
-    may_lose,
+    margin_p_value,
     mean_intervals,
     resamples,
 )
@@ -105,7 +105,7 @@ def test_the_bound_of_conversations_that_break_or_do_not_is_that_of_clopper_and_
     sums = np.where(np.arange(size) < broken, 4.0, 0.0)
     expected = stats.beta.ppf(0.95, broken + 1, size - broken)
     assert loss_bound(sums, counts, 1.0) == pytest.approx(expected, abs=1e-6)
-    assert may_lose(sums, counts, 1.0, expected) == pytest.approx(0.05, abs=1e-6)
+    assert margin_p_value(sums, counts, 1.0, expected) == pytest.approx(0.05, abs=1e-6)
 
 
 @pytest.mark.parametrize(("margin", "needed"), [(0.05, 59), (0.10, 29)])
@@ -150,19 +150,19 @@ def test_a_loss_as_large_as_the_margin_is_rarely_excluded(kind, size):
                 "flips": random.choice([1, 0, -1], size, p=[0.25, 0.6, 0.15]),
             }[kind]
         )
-        passed += may_lose(lost, counts, 1.0, margin) <= 0.05
+        passed += margin_p_value(lost, counts, 1.0, margin) <= 0.05
     assert passed <= 200 * (0.05 + 2 * np.sqrt(0.05 * 0.95 / 200))
 
 
 def test_what_cannot_be_lost_is_not_feared_and_one_conversation_cannot_tell():
     counts = np.ones(6)
-    assert may_lose(np.full(6, 0.5), counts, 1.0, 0.2) == 1.0
-    assert may_lose(np.zeros(6), counts, 1.0, 1.0) == 0.0
+    assert margin_p_value(np.full(6, 0.5), counts, 1.0, 0.2) == 1.0
+    assert margin_p_value(np.zeros(6), counts, 1.0, 1.0) == 0.0
     assert loss_bound(np.ones(6), counts, 1.0) == 1.0
     assert loss_bound(np.array([0.3]), np.array([2.0]), 1.0) is None
     assert loss_bound(np.array([0.3, 0.0]), np.array([2.0, 0.0]), 1.0) is None
     # As many conversations again, all like these, say more.
-    assert may_lose(np.zeros(6), counts, 1.0, 0.2, more=3) < may_lose(np.zeros(6), counts, 1.0, 0.2)
+    assert margin_p_value(np.zeros(6), counts, 1.0, 0.2, growth=3) < margin_p_value(np.zeros(6), counts, 1.0, 0.2)
     with pytest.raises(ValueError, match="not empty"):
         by_cluster([], [])
 

@@ -12,7 +12,7 @@ from agentlab.core.events import EmbeddingCall, Event, ModelCall
 from agentlab.core.messages import Completion, Message, Request, Usage
 from agentlab.core.trace import Trace
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.rows import Graded, TurnRow, encode
+from agentlab.evals.store.rows import StoredScore, TurnRow, encode
 from agentlab.evals.store.summary import summarise
 
 HEADER = {
@@ -33,7 +33,7 @@ def played(flow: str, name: str, chance: random.Random) -> tuple[Trace, list[Tur
         call = ModelCall(id=2 * turn, model="m", request=request, completion=said, cost_usd=chance.random(), **shared)
         events: list[Event] = [call, EmbeddingCall(id=2 * turn + 1, model="e", **shared)]
         trace.events += events
-        scores = {metric: Graded(chance.random(), "") for metric in ("b", "a")[: 1 + turn]}
+        scores = {metric: StoredScore(chance.random(), "") for metric in ("b", "a")[: 1 + turn]}
         rows.append(
             TurnRow(
                 flow=flow,
@@ -66,7 +66,7 @@ def test_neither_order_nor_shares_change_a_byte_of_the_summary(chance: random.Ra
     def summary(order: Sequence[tuple[Trace, list[TurnRow]]], parts: int) -> str:
         folds = [Fold(names) for _ in range(parts)]
         for number, (trace, rows) in enumerate(order):
-            folds[number % parts].take(trace, rows)
+            folds[number % parts].add(trace, rows)
         whole = Fold(())
         for fold in folds:
             whole.merge(fold.flows)

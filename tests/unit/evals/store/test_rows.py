@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Citation, Reply, from_json
 from agentlab.core.trace import Totals
-from agentlab.evals.store.rows import Graded, Summary, TurnRow, encode
+from agentlab.evals.store.rows import StoredScore, Summary, TurnRow, encode
 from agentlab.lab.run import open_run
 from support.small_runs import Answering, play, write_set
 from support.unsealing import unseal
@@ -35,7 +35,7 @@ TURN = TurnRow(
     memory_tokens=0,
     memory_unavailable=0,
     phases={"answer": {"calls": 2, "input_tokens": 5, "output_tokens": None, "seconds": 0.25}},
-    scores={"f1": Graded(0.5, "half of it \ud83d"), "own": Graded(None, "not a number")},
+    scores={"f1": StoredScore(0.5, "half of it \ud83d"), "own": StoredScore(None, "not a number")},
 )
 
 
