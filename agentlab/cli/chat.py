@@ -27,7 +27,7 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
-from agentlab.lab.saving import BROKEN_OFF, RECORDED, STORED
+from agentlab.lab.saving import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
 from agentlab.models import weights
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class TerminalChat:
     def _say(self, text: str) -> None:
         name, speaker_id = self._speaker
         with self.screen.live_display():
-            pending = self._chat.begin(text, speaker_id=speaker_id or None, speaker_name=name or None)
+            pending = self._chat.submit(text, speaker_id=speaker_id or None, speaker_name=name or None)
             try:
                 with self._interrupts.taken():
                     reply = self._lab.loop.result_of(pending)
@@ -159,8 +159,8 @@ class TerminalChat:
     def _do_fork(self, argument: str) -> None:
         """answer again from a turn on, also with another flow: /fork 2 tools; alone it lists the turns"""
         turn, _, flow = argument.partition(" ")
-        if not argument and self._chat.said:
-            for number, row in enumerate(self._chat.said):
+        if not argument and self._chat.turn_rows:
+            for number, row in enumerate(self._chat.turn_rows):
                 self.screen.dim(f"{number:3}  {shorten(one_line(row.user))}")
             return
         if not turn.isdecimal():
@@ -174,8 +174,8 @@ class TerminalChat:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
-        broken = [number for number, row in enumerate(self._chat.said) if BROKEN_OFF in row.metadata]
-        if broken and broken[0] + 1 < len(self._chat.said):
+        broken = [number for number, row in enumerate(self._chat.turn_rows) if INTERRUPTED_KEY in row.metadata]
+        if broken and broken[0] + 1 < len(self._chat.turn_rows):
             self.screen.dim(f"turn {broken[0]} was cancelled: a replay has only its text, and may miss later calls")
 
     def _do_quit(self, argument: str) -> None:
@@ -192,7 +192,7 @@ class TerminalChat:
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
     def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
-        stored = self._folder / STORED
+        stored = self._folder / HISTORY_FOLDER
         stored.mkdir(exist_ok=True)
         self.screen.watch()
         chat = self._lab.chat(

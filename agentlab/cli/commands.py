@@ -124,7 +124,7 @@ def fork(arguments: argparse.Namespace) -> int:
         source,
         arguments.turn,
         flow=flow,
-        of=arguments.replace_flow,
+        replace_flow=arguments.replace_flow,
         mode=arguments.mode,
         out=arguments.out,
         **spec_overrides(arguments, ()),

@@ -11,7 +11,7 @@ from agentlab.cli.progress import Display, fetch
 from agentlab.core.errors import ConfigError
 from agentlab.evals.judge.labels import add_rows, read_labels
 from agentlab.evals.judge.standing import replies, rows_to_label
-from agentlab.lab.judging import JUDGE
+from agentlab.lab.judging import DEFAULT_JUDGE_MODEL
 from agentlab.lab.judging import judge as judge_run
 from agentlab.lab.run import open_run
 
@@ -22,7 +22,7 @@ def judge(arguments: argparse.Namespace) -> None:
     if arguments.labels and not arguments.suggest and not Path(arguments.labels).exists():
         raise ConfigError(f"there is no file {arguments.labels}; make it with --suggest 20")
     run = open_run(arguments.run)
-    model = arguments.model or JUDGE
+    model = arguments.model or DEFAULT_JUDGE_MODEL
     if model in run.header["models"].values():
         echo(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
     given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}

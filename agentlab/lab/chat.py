@@ -92,8 +92,8 @@ class Chat:
             self.stream.on("*", on_event)
         self._clock = clock
         self._driver: TurnDriver | None = None
-        self._talking: Future[Reply] | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._current_reply: Future[Reply] | None = None
+        self._turn_lock = asyncio.Lock()
 
     @property
     def trace(self) -> Trace:
@@ -104,26 +104,26 @@ class Chat:
         return self._seat.stream
 
     @property
-    def said(self) -> list[Turn]:
+    def turn_rows(self) -> list[Turn]:
         """The turns since the conversation began, in earlier chats too, as rows of a data set."""
         return [row.turn for row in self.told.rows]
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return await asyncio.wrap_future(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
+        return await asyncio.wrap_future(self.submit(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
-        return self._loop.result_of(self.begin(text, speaker_id=speaker_id, speaker_name=speaker_name))
+        return self._loop.result_of(self.submit(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
-    def begin(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
+    def submit(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
         """As `say`, for whoever waits in a way of their own; `stop` breaks it off."""
         turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
-        self._talking = self._loop.submit(self._say(turn))
-        return self._talking
+        self._current_reply = self._loop.submit(self._say(turn))
+        return self._current_reply
 
     def stop(self) -> None:
         """Break off the reply that is under way; of what was said, that stays which the flow had stored by then."""
-        if self._talking is not None:
-            self._talking.cancel()
+        if self._current_reply is not None:
+            self._current_reply.cancel()
 
     def facts_sync(self) -> tuple[Fact, ...]:
         """What memory holds, the flow's own or else the long-term one, oldest first; () for a flow without one.
@@ -133,12 +133,12 @@ class Chat:
         return self._loop.run_coroutine(self._facts())
 
     async def _finished(self) -> None:
-        async with self._one_at_a_time:
+        async with self._turn_lock:
             if self._driver is not None:
                 await self._driver.finish_background()
 
     async def _facts(self) -> tuple[Fact, ...]:
-        async with self._one_at_a_time:
+        async with self._turn_lock:
             driver = await self._opened()
             await driver.finish_background()
             if (facts := self.variant.says("facts")) is not None:
@@ -190,7 +190,7 @@ class Chat:
 
     async def _say(self, turn: UserTurn) -> Reply:
         # A turn that is being broken off still has its history to put in order.
-        async with self._one_at_a_time:
+        async with self._turn_lock:
             driver = await self._opened()
             now = self._clock()
             # What the flow stored since the last turn ended is noted with this one.
@@ -228,7 +228,7 @@ class Chat:
 
     async def _reset(self) -> None:
         self.stop()
-        async with self._one_at_a_time:
+        async with self._turn_lock:
             driver = await self._opened()
             driver.session.forget_history()
             self.told.forget()
@@ -238,7 +238,7 @@ class Chat:
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
         self.stop()
-        async with self._one_at_a_time:
+        async with self._turn_lock:
             self._on_close(self)
             if self._driver is None:
                 return

@@ -29,14 +29,14 @@ def fork(
     turn: int,
     *,
     flow: str | Mapping[str, Any] | None = None,
-    of: str | None = None,
+    replace_flow: str | None = None,
     mode: Mode = "auto",
     out: str | Path | None = None,
     **overrides: Any,
 ) -> Run:
     """Keep the first `turn` turns of every conversation of `run`, play the others anew, and return the new run.
 
-    `flow`, a name or an entry as a spec has it, answers them in place of the flow `of` (needed where the run has
+    `flow`, a name or an entry as a spec has it, answers them in place of the flow `replace_flow` (needed where the run has
     several); without it each flow goes on itself. `overrides` are keys of the spec (`retrieval__top_k=8`).
     The first turns come from the run's recordings and ask nobody.
 
@@ -57,9 +57,11 @@ def fork(
         if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
             raise ConfigError(f"{key}: a fork has the conversations and the name of its run; it cannot be set")
     then = make_spec(dict(header["spec"]), {})
-    flows = [entry for entry in then.flows if of in (None, entry.name)]
+    flows = [entry for entry in then.flows if replace_flow in (None, entry.name)]
     if not flows:
-        raise ConfigError(plugins.unknown_name("flow of this run", str(of), (entry.name for entry in then.flows)))
+        raise ConfigError(
+            plugins.unknown_name("flow of this run", str(replace_flow), (entry.name for entry in then.flows))
+        )
     if flow is not None and len(flows) > 1:
         names = " or --replace-flow ".join(entry.name for entry in flows)
         raise ConfigError(f"several flows; name the one to replace: --replace-flow {names}")

@@ -22,14 +22,14 @@ from agentlab.evals.judge.standing import JudgeReport, replies
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 
-JUDGE = "local/qwen2.5-coder-1.5b"
+DEFAULT_JUDGE_MODEL = "local/qwen2.5-coder-1.5b"
 
 
 def judge(
     run: Run,
     rubric: str = "correct",
     *,
-    model: Any = JUDGE,
+    model: Any = DEFAULT_JUDGE_MODEL,
     labels: str | Path | None = None,
     stress: int = 8,
     prepare: Callable[[list[str]], None] = lambda names: None,

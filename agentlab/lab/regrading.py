@@ -21,7 +21,7 @@ from agentlab.evals.store.rows import UNKNOWN
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
 
-ASIDE = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings", "also_recorded")
+GRADING_KEYS = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings", "also_recorded")
 """Of a spec: all that grading asks for."""
 
 
@@ -44,7 +44,7 @@ def score(
     header = dict(run.header)
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
-    given = {key: spec[key] for key in ASIDE if spec.get(key) is not None} | {"scorers": chosen}
+    given = {key: spec[key] for key in GRADING_KEYS if spec.get(key) is not None} | {"scorers": chosen}
     with tempfile.TemporaryDirectory(dir=process_temp_folder()) as aside, lock_run_folder(run.path):
         if spec["mode"] in ("live", IMPORTED):
             # What is embedded now is no recording of the run's.

@@ -27,11 +27,11 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 CONVERSATION = "chat"
 """What live conversations are called in traces and stored histories; their randomness depends on it."""
-BROKEN_OFF = "broken_off"
+INTERRUPTED_KEY = "broken_off"
 """In the metadata of a turn that came to no end; what it did to a flow's own history is not saved."""
-STORED, RECORDED = "conversations", "recordings"
+HISTORY_FOLDER, RECORDED = "conversations", "recordings"
 """Folders of a chat beside its memory."""
-_NO_MEMORY = shutil.ignore_patterns(STORED, RECORDED, "chat.log", ".*")
+_NO_MEMORY = shutil.ignore_patterns(HISTORY_FOLDER, RECORDED, "chat.log", ".*")
 
 
 _Stored = Annotated[Message, PlainValidator(partial(from_json, Message)), PlainSerializer(to_json)]
@@ -88,7 +88,9 @@ class Told:
             texts = {message.role: message.text for message in stored}
             replies = [texts["agent"]] if "agent" in texts else []
             read = {"user": texts.get("user", turn.user), "reference_answers": replies}
-            turn = turn.model_copy(update={"scored": False, **read, "metadata": {**turn.metadata, BROKEN_OFF: True}})
+            turn = turn.model_copy(
+                update={"scored": False, **read, "metadata": {**turn.metadata, INTERRUPTED_KEY: True}}
+            )
         if reply is not None or stored:
             self.rows.append(_told(turn, stored, reply))
             self._write(append_atomically, self.rows[-1:])

@@ -195,7 +195,7 @@ class ChatWidget(ChatForm):
             self.show_busy(False)
         for turn, answer in zip(turns, answers, strict=True):
             if answer.reply is not None and (chat := turn.seat.chat) is not None:
-                here = chat, len(chat.said)
+                here = chat, len(chat.turn_rows)
                 turn.offer("Fork", "Go on from here", partial(self._fork, text, *here))
                 turn.offer(
                     "Save as test", "Add this turn to a data set", partial(self._open_form, turn, answer.reply, *here)

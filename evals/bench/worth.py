@@ -161,7 +161,7 @@ def fact_worth(
     then = _scores(run, flow, measure)
     for number, (turn, part) in enumerate(_forks(known, memories, list(found))):
         WITHOUT.gone = frozenset(name for _, name in part)
-        played = fork(run, turn, flow=_entry(spec, flow), of=flow, mode=mode, out=out / str(number))
+        played = fork(run, turn, flow=_entry(spec, flow), replace_flow=flow, mode=mode, out=out / str(number))
         if played.result.recordings is not None and played.result.recordings.missing:
             raise RunError(f"{played.path}: what follows a deletion is not recorded; --mode auto asks for it")
         now = _scores(played, flow, measure)

@@ -52,7 +52,7 @@ def missed(folder: Path, model: Scripted, flow: str) -> int:
     with al.Lab(model=model, **given) as lab:
         chat = lab.chat(documents=(), database=folder / "chat.sqlite", memory=folder / "memory")
         chat.say_sync("How wide?")
-        under_way = chat.begin("How high?")
+        under_way = chat.submit("How high?")
         if isinstance(model, Hangs):
             assert model.hung.wait(30)
             chat.stop()

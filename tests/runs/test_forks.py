@@ -32,7 +32,7 @@ def test_a_fork_knows_what_was_said_until_its_turn_and_nothing_later():
         fork.say_sync("another third")
         assert said(model) == ["first", "one", "second", "two", "another third"]
         # The first conversation is untouched.
-        assert [turn.user for turn in chat.said] == ["first", "second", "third"]
+        assert [turn.user for turn in chat.turn_rows] == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("turn", [0, 4])
