@@ -25,14 +25,14 @@ class CaseForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         known = tuple(dict.fromkeys([folder, *folders]))
         self.folder = field("data set", folder, known, layout={"flex": "1 1 200px"})
         self.save_button = button("Save case", self._saved, button_style="primary")
-        self.told = html("told")
+        self.status = html("told")
         self._save = save
         row = ipywidgets.HBox([self.folder, self.save_button], layout=WRAPS)
-        super().__init__([self.corrected, row, self.told])
+        super().__init__([self.corrected, row, self.status])
 
     def _saved(self) -> None:
         try:
-            self.told.value = html_text(self._save(self.corrected.value, self.folder.value.strip()))
-            self.children = (self.told,)
+            self.status.value = html_text(self._save(self.corrected.value, self.folder.value.strip()))
+            self.children = (self.status,)
         except AgentlabError as problem:
-            self.told.value = html_text(str(problem), RED)
+            self.status.value = html_text(str(problem), RED)

@@ -33,12 +33,12 @@ from agentlab.lab.lab import Lab
 from agentlab.notebook.answers import FlowComparison
 from agentlab.notebook.case_form import CaseForm
 from agentlab.notebook.chat_form import ALONE, AS_GIVEN, NO_DOCUMENTS, ChatForm
-from agentlab.notebook.seat import Seat
+from agentlab.notebook.seat import ChatColumn
 from agentlab.notebook.turn_view import TurnView, side_by_side
 
 BEFORE_ENTER = 0.2
 _WIDGETS = count(1)
-CASES = "datasets/from_chat"
+DEFAULT_CASE_FOLDER = "datasets/from_chat"
 OPENING, WORKING = "starting the model and opening the documents…", "working…"
 
 
@@ -70,10 +70,10 @@ class ChatWidget(ChatForm):
         """The `concurrent.futures` future of the last reply; its result is a Reply, or None where there is none."""
         self._kept: Any = None
         """The display of the kept page, once the widget is shown."""
-        self._seats: list[Seat] = []
-        self._cases = CASES
+        self._seats: list[ChatColumn] = []
+        self._cases = DEFAULT_CASE_FOLDER
         self.flow.observe(partial(self._flow_chosen, self.model), "value")
-        self.beside.observe(partial(self._flow_chosen, self.model_beside), "value")
+        self.second_flow.observe(partial(self._flow_chosen, self.model_beside), "value")
         for picker in (self.model, self.model_beside, self.memory, self.documents):
             picker.observe(lambda change: self._begin_anew(), "value")
         self.send_button.on_click(lambda button: self._send_typed())
@@ -83,7 +83,9 @@ class ChatWidget(ChatForm):
         self.ask.on_msg(lambda widget, content, buffers: self._enter(content))
 
     def __repr__(self) -> str:
-        beside = "" if self.beside.value == ALONE else f" and {self.beside.value} on {self.model_beside.value}"
+        beside = (
+            "" if self.second_flow.value == ALONE else f" and {self.second_flow.value} on {self.model_beside.value}"
+        )
         return f"<ChatWidget: {self.flow.value} on {self.model.value}{beside}, {len(self.asked)} turns>"
 
     @property
@@ -118,7 +120,7 @@ class ChatWidget(ChatForm):
         self._begins_with = ()
         self.asked = []
         self.transcript.clear()
-        self._keep()
+        self._refresh_saved_output()
 
     def close(self) -> None:
         """End the conversation; the lab stays open."""
@@ -168,20 +170,25 @@ class ChatWidget(ChatForm):
         self._seats = self._seats or self._new_seats()
         speaker = self.speaker.value.strip()
         by = f", asked by {speaker}" if speaker else ""
-        turns = [TurnView(seat, WORKING if seat.chat else OPENING, by, self._keep) for seat in self._seats]
+        turns = [
+            TurnView(seat, WORKING if seat.chat else OPENING, by, self._refresh_saved_output) for seat in self._seats
+        ]
         self.asked.append((text, turns))
         self.transcript.add(side_by_side(text, turns))
         self.show_busy(True)
         self.answering = self.lab.loop.submit(self._answer(turns, text, speaker))
         return self.answering
 
-    def _new_seats(self) -> list[Seat]:
+    def _new_seats(self) -> list[ChatColumn]:
         memory = self.memory.value.strip()
         options = {"documents": self._chosen_documents(), "begins_with": self._begins_with}
         self._begins_with = ()
-        columns = [(self.flow, self.model, memory), (self.beside, self.model_beside, memory and f"{memory}-beside")]
+        columns = [
+            (self.flow, self.model, memory),
+            (self.second_flow, self.model_beside, memory and f"{memory}-beside"),
+        ]
         return [
-            Seat(self.lab, flow.value, model.value.strip(), memory=folder or None, **options)
+            ChatColumn(self.lab, flow.value, model.value.strip(), memory=folder or None, **options)
             for flow, model, folder in columns
             if flow.value != ALONE
         ]
@@ -196,11 +203,11 @@ class ChatWidget(ChatForm):
         for turn, answer in zip(turns, answers, strict=True):
             if answer.reply is not None and (chat := turn.seat.chat) is not None:
                 here = chat, len(chat.turn_rows)
-                turn.offer("Fork", "Go on from here", partial(self._fork, text, *here))
-                turn.offer(
+                turn.add_button("Fork", "Go on from here", partial(self._fork, text, *here))
+                turn.add_button(
                     "Save as test", "Add this turn to a data set", partial(self._open_form, turn, answer.reply, *here)
                 )
-        self._keep()
+        self._refresh_saved_output()
         return answers[0].reply
 
     def _chosen_documents(self) -> Any:
@@ -239,7 +246,7 @@ class ChatWidget(ChatForm):
         display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
         self._kept = display(self._static(), raw=True, display_id=self._kept_name)  # type: ignore[no-untyped-call]
 
-    def _keep(self) -> None:
+    def _refresh_saved_output(self) -> None:
         """Renew what stands in the notebook file; from any thread."""
         if self._kept is not None:
             self._kept.update(self._static(), raw=True)

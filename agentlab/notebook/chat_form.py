@@ -25,7 +25,7 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
         models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; empty it to see those at hand"
         self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
-        self.beside = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
+        self.second_flow = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
         self.model, self.model_beside = (field("model", used[0], models, placeholder=hint) for _ in range(2))
         self.model_beside.layout.display = "none"
         self.speaker = field("speaker", speaker, placeholder="NAME:ID")
@@ -40,7 +40,7 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         forgets = "Forget this conversation and begin a new one"
         self.clear_button = ipywidgets.Button(description="Clear", tooltip=forgets, layout=FITS)
         self.transcript = Transcript()
-        others = [self.beside, self.model_beside, self.speaker, self.memory, self.documents]
+        others = [self.second_flow, self.model_beside, self.speaker, self.memory, self.documents]
         style = f"{STYLE}<style>.{hidden} {{ display: none }}</style>"
         super().__init__(
             [
@@ -54,7 +54,7 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         )
 
     def show_busy(self, busy: bool) -> None:
-        pickers = (self.flow, self.model, self.beside, self.model_beside, self.memory, self.documents)
+        pickers = (self.flow, self.model, self.second_flow, self.model_beside, self.memory, self.documents)
         for part in (self.send_button, *pickers):
             part.disabled = busy
         self.stop_button.disabled = not busy

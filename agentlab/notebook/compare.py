@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from agentlab.lab.lab import Lab
 from agentlab.notebook.answers import FlowComparison
 from agentlab.notebook.render import notebook_display
-from agentlab.notebook.seat import Seat
+from agentlab.notebook.seat import ChatColumn
 
 if TYPE_CHECKING:
     from agentlab.notebook.turn_view import TurnView
@@ -30,7 +30,7 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
 
     In a notebook with ipywidgets the columns fill while the flows work, with a button that stops them.
     """
-    seats = [Seat(lab, variant.label) for variant in lab.bench.variants]
+    seats = [ChatColumn(lab, variant.label) for variant in lab.bench.variants]
     views: Sequence[TurnView] = ()
     with ExitStack() as at_the_end:
         at_the_end.callback(stop, seats)  # an interrupt of the kernel ends the work, too
@@ -46,10 +46,10 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
 
 def show_flows_sync(lab: Lab, question: str) -> FlowComparison:
     """`show_flows` for scripts, and for cells that do not want to await; it shows nothing before the end."""
-    return lab.loop.run_coroutine(ask(question, [Seat(lab, variant.label) for variant in lab.bench.variants]))
+    return lab.loop.run_coroutine(ask(question, [ChatColumn(lab, variant.label) for variant in lab.bench.variants]))
 
 
-async def ask(question: str, seats: Sequence[Seat], views: Sequence[TurnView] = ()) -> FlowComparison:
+async def ask(question: str, seats: Sequence[ChatColumn], views: Sequence[TurnView] = ()) -> FlowComparison:
     """Ask one after the other; each view shows what comes in its place."""
     answers = []
     for seat, view in zip_longest(seats, views):
@@ -59,7 +59,7 @@ async def ask(question: str, seats: Sequence[Seat], views: Sequence[TurnView] = 
     return FlowComparison(question, tuple(answers))
 
 
-def stop(seats: Iterable[Seat]) -> None:
+def stop(seats: Iterable[ChatColumn]) -> None:
     """Break off the flow that is at work and ask no further one; what has come stays."""
     for seat in seats:
         seat.stop()

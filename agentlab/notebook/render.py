@@ -21,7 +21,7 @@ from agentlab.core.trace import whole
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """The events that get a line; the others group these or repeat what is shown elsewhere."""
 
-LONGEST_TEXT = 20_000
+MAX_TEXT_CHARS = 20_000
 
 GREY = "color: var(--jp-ui-font-color2, #666)"
 SMALL = f"{GREY}; font-size: 90%"
@@ -66,7 +66,7 @@ def headline(event: Event) -> str:
         case ModelCall():
             parts = [event.detail or "no answer", cut(event)]
         case ToolRun(call=call):
-            parts = [f"{called(call)}: {event.detail}"]
+            parts = [f"{format_call(call)}: {event.detail}"]
         case Search(query=query):
             parts = [f'"{shorten(query)}": {event.detail}']
         case _:
@@ -92,12 +92,12 @@ def details(event: Event) -> str:
 
 def clip(text: str) -> str:
     """`text`, cut where it would make the notebook itself heavy."""
-    if len(text) <= LONGEST_TEXT:
+    if len(text) <= MAX_TEXT_CHARS:
         return text
-    return f"{text[:LONGEST_TEXT]}… ({len(text) - LONGEST_TEXT} more characters)"
+    return f"{text[:MAX_TEXT_CHARS]}… ({len(text) - MAX_TEXT_CHARS} more characters)"
 
 
-def called(call: ToolCall) -> str:
+def format_call(call: ToolCall) -> str:
     """A tool call the way one would type it, in a line."""
     given = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
     return shorten(f"{call.name}({given if call.malformed is None else call.malformed})", 110)
@@ -123,7 +123,7 @@ def html_step(event: Event) -> str:
 
 def html_running(event: Event, seconds: float) -> str:
     """An event that has begun and not ended, as a line that pulses (`STYLE`)."""
-    what = called(event.call) if isinstance(event, ToolRun) else event.title
+    what = format_call(event.call) if isinstance(event, ToolRun) else event.title
     since = f" · {seconds:.0f} s" if seconds >= 1 else ""
     return (
         f'<div class="agentlab-running" style="line-height: 1.6; padding-left: 1.05em">{_badge(event)}'

@@ -22,7 +22,7 @@ def ignore(item: StreamItem) -> None:
     """Watch nothing."""
 
 
-class Seat:
+class ChatColumn:
     """Its chat, with `options`, is opened when it is first asked; without a `model` that is the flow's own."""
 
     def __init__(self, lab: Lab, flow: str, model: str = "", **options: Any) -> None:

@@ -26,7 +26,7 @@ from agentlab.core.stream import (
 from agentlab.notebook import render
 from agentlab.notebook.answers import FlowAnswer
 from agentlab.notebook.controls import WRAPS, button, html
-from agentlab.notebook.seat import Seat
+from agentlab.notebook.seat import ChatColumn
 
 BETWEEN_DRAWINGS = 0.1
 ASKED = "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px; margin-bottom: 4px"
@@ -68,7 +68,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     `by` is added to the name of the seat; `on_late` is called when something of the turn has changed after its end.
     """
 
-    def __init__(self, seat: Seat, state: str, by: str = "", on_late: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, seat: ChatColumn, state: str, by: str = "", on_late: Callable[[], None] = lambda: None) -> None:
         self.seat = seat
         self.who = html("who", render.html_text(f"{seat}{by}", render.SMALL))
         self.steps = Steps()
@@ -136,7 +136,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         self.footer.value = answer.html_end()
         return answer
 
-    def offer(self, name: str, tooltip: str, does: Callable[[], None]) -> None:
+    def add_button(self, name: str, tooltip: str, does: Callable[[], None]) -> None:
         """Add a small button under the turn."""
         self.actions.children += (button(name, does, tooltip=tooltip, style={"button_color": "transparent"}),)
 
@@ -144,7 +144,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
 class Columns(ipywidgets.VBox):  # type: ignore[misc]
     """The answers of all seats to one question, one after the other, and a button that stops them."""
 
-    def __init__(self, question: str, seats: Iterable[Seat], stop: Callable[[], None]) -> None:
+    def __init__(self, question: str, seats: Iterable[ChatColumn], stop: Callable[[], None]) -> None:
         self.turns = [TurnView(seat, "waits for its turn") for seat in seats]
         self.stop_button = button("Stop", stop)
         super().__init__([ipywidgets.HTML(render.STYLE), side_by_side(question, self.turns), self.stop_button])

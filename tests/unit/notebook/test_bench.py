@@ -23,7 +23,7 @@ PAIR = ["rag_only", {"flow": "rag_only", "label": "second", "retrieval": {"top_k
 
 async def test_one_question_goes_to_two_flows_in_two_columns_that_say_who_answers(lab_over):
     chat = ChatWidget(lab_over(Scripted([ANSWER, "Seven metres."]), flows=PAIR))
-    chat.beside.value = "second"
+    chat.second_flow.value = "second"
     first = (await chat.say("How wide?")).text
     other = {ANSWER: "Seven metres.", "Seven metres.": ANSWER}[first]  # whichever was asked first
     turn, beside = chat.asked[-1][1]
@@ -33,14 +33,14 @@ async def test_one_question_goes_to_two_flows_in_two_columns_that_say_who_answer
         and "second on scripted" in beside.who.value
     )
     assert other in beside.reply.value and "1 model call " in beside.footer.value
-    chat.beside.value = ALONE
+    chat.second_flow.value = ALONE
     assert "a new conversation" in everything(chat)
 
 
 async def test_stop_ends_both_columns(lab_over):
     model = Slow("one two three", pause="three")
     chat = ChatWidget(lab_over(model, flows=PAIR))
-    chat.beside.value = "second"
+    chat.second_flow.value = "second"
     saying = asyncio.ensure_future(chat.say("Count"))
     await until(lambda: bool(chat.turns) and "two" in chat.turns[-1].reply.value)
     chat.stop_button.click()
@@ -140,7 +140,7 @@ def shell(monkeypatch):
 
 async def test_the_notebook_file_keeps_the_conversation_as_html_and_text(lab_over, shell):
     chat = ChatWidget(lab_over(Scripted([f"**Wide** {EVIL}", "Seven."]), flows=PAIR))
-    chat.beside.value = "second"
+    chat.second_flow.value = "second"
     chat._ipython_display_()
     await chat.say(f"How wide? {EVIL}")
     kept = next(bundle for name, bundle in shell.items() if name != "first")

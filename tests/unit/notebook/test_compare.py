@@ -12,7 +12,7 @@ from agentlab import notebook
 from agentlab.core.errors import Refused
 from agentlab.models.scripted import Scripted
 from agentlab.notebook.compare import ask, stop
-from agentlab.notebook.seat import Seat
+from agentlab.notebook.seat import ChatColumn
 from agentlab.notebook.turn_view import Columns
 from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, until
 
@@ -48,7 +48,7 @@ def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over
 async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_over):
     model = Slow("one two three", pause="three")
     lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
-    seats = [Seat(lab, variant.label) for variant in lab.bench.variants]
+    seats = [ChatColumn(lab, variant.label) for variant in lab.bench.variants]
     columns = Columns("Count", seats, partial(stop, seats))
     answering = asyncio.wrap_future(lab.loop.start(ask("Count", seats, columns.turns)))
     await until(lambda: "two" in everything(columns))

@@ -53,7 +53,7 @@ async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_ove
     lab = lab_over(model, flows=["rag_only", "tools"], mcp=servers(tmp_path))
     alone = await tasks(lab)
     chat = notebook.chat_widget(lab, memory=tmp_path / "memory")
-    chat.beside.value = "tools"
+    chat.second_flow.value = "tools"
     chat.ask.value = "How wide?"
     chat.send_button.click()
     await until(lambda: all("two" in turn.said for turn in chat.asked[0][1]))
