@@ -63,14 +63,14 @@ class TerminalChat:
                 self._handle_line(text)
             # Wait for memory writes; Ctrl-C skips them.
             self._interrupts.forget()
-            with contextlib.suppress(KeyboardInterrupt), self.screen.live_display(), self._interrupts.taken():
+            with contextlib.suppress(KeyboardInterrupt), self.screen.live_display(), self._interrupts.interruptible():
                 self._lab.loop.run_coroutine(self._chat.close())
 
     def _handle_line(self, text: str) -> None:
         self._interrupts.forget()
         try:
             if text.startswith("/"):
-                with self.screen.live_display(), self._interrupts.taken():
+                with self.screen.live_display(), self._interrupts.interruptible():
                     self._run_command(*text.split(maxsplit=1))
             elif text:
                 self._say(text)
@@ -88,7 +88,7 @@ class TerminalChat:
         with self.screen.live_display():
             pending = self._chat.submit(text, speaker_id=speaker_id or None, speaker_name=name or None)
             try:
-                with self._interrupts.taken():
+                with self._interrupts.interruptible():
                     reply = self._lab.loop.result_of(pending)
             except KeyboardInterrupt:
                 # It may have come before anybody waited for the turn.

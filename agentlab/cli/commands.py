@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 echo(f"{dataset.name}: {found} lint finding{'s' * (found > 1)}; run `agentlab lint {folder}`")
         fetch(lab.bench.local_weights())
         with Display() as display:
-            options: dict[str, Any] = {"on_event": display.tell} if arguments.events else {}
+            options: dict[str, Any] = {"on_event": display.print_event} if arguments.events else {}
             options |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **options)
         missed = _show_reuse(run)

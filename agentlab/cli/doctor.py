@@ -64,7 +64,7 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     base_url = os.environ.get("OPENAI_BASE_URL")
     if base_url:
         shown = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
-        yield _answers(base_url), f"OPENAI_BASE_URL {shown}"
+        yield _accepts_connections(base_url), f"OPENAI_BASE_URL {shown}"
 
 
 def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:
@@ -78,7 +78,7 @@ def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:
     return None, f"{variables[0]}: {f'{count} in the key file' if count else 'not set'}"
 
 
-def _answers(url: str) -> bool:
+def _accepts_connections(url: str) -> bool:
     import socket
 
     parts = urlsplit(url)

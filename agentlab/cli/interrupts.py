@@ -9,13 +9,13 @@ from typing import Self
 
 
 class Interrupts:
-    """Makes Ctrl-C raise KeyboardInterrupt only inside `taken`, once per typed line.
+    """Makes Ctrl-C raise KeyboardInterrupt only inside `interruptible`, once per typed line.
 
     Elsewhere it would leave work half done, and a second Ctrl-C would end the program.
     """
 
     _is_taken = False
-    _came = False
+    _pending = False
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._interrupt)
@@ -26,20 +26,20 @@ class Interrupts:
 
     def forget(self) -> None:
         """Ignore Ctrl-C pressed so far: it was meant for earlier work."""
-        self._came = False
+        self._pending = False
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Allow Ctrl-C inside this block. A Ctrl-C pressed since `forget` takes effect at once."""
         self._is_taken = True
         try:
-            if self._came:
+            if self._pending:
                 raise KeyboardInterrupt
             yield
         finally:
             self._is_taken = False
 
     def _interrupt(self, number: int, frame: object) -> None:
-        is_first, self._came = not self._came, True
+        is_first, self._pending = not self._pending, True
         if self._is_taken and is_first:
             raise KeyboardInterrupt

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)  # an interpreter that is about to end walks over everything once more
     resume_hint = ""
     try:
-        with _ended_by_signals():
+        with _signals_as_exceptions():
             arguments = parse(sys.argv[1:] if argv is None else argv)
             if "resume" in arguments:
                 resume_hint = "; progress is saved, continue a run with --resume"
@@ -91,7 +91,7 @@ def _end_workers(number: int, frame: object) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _signals_as_exceptions() -> Iterator[None]:
     """Raise Terminated inside this block on SIGTERM and SIGHUP, so that servers end and temporary folders go."""
 
     def end(number: int, frame: object) -> NoReturn:

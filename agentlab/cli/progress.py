@@ -83,7 +83,7 @@ class Display:
             )
         self._paces[what].set_progress(done, 0, total, "")
 
-    def tell(self, trace: Trace, item: StreamItem) -> None:
+    def print_event(self, trace: Trace, item: StreamItem) -> None:
         """Print what happens in a turn, a line each; not its text, which comes in pieces."""
         if line := line_of(item):
             print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
