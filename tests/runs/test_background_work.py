@@ -8,7 +8,7 @@ import pytest
 
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Message, Reply
-from support.replays import Various, ask, modelled, play, replay
+from support.replays import VaryingModel, ask, play, replay, replay_invariants
 
 
 @pytest.mark.slow
@@ -34,7 +34,9 @@ def test_background_work_is_joined_counted_and_not_waited_for(dataset, tmp_path)
     first, second = (event for event in trace.of_turn(0) if isinstance(event, ModelCall))
     assert (first.background, second.background) == (False, True)
     assert trace.latency(0) == first.seconds
-    assert modelled(replay(dataset, tmp_path / "b", flows=[forgetful], concurrency=5)) == modelled(recorded)
+    assert replay_invariants(replay(dataset, tmp_path / "b", flows=[forgetful], concurrency=5)) == replay_invariants(
+        recorded
+    )
 
 
 def test_background_work_that_fails_is_told_and_the_turn_stands(dataset, tmp_path):
@@ -62,5 +64,5 @@ def test_background_work_sees_the_same_history_in_a_replay(dataset, tmp_path):
         session.save_message("agent", reply)
         return Reply(text=reply)
 
-    recorded = play(dataset, "record", tmp_path / "a", model=Various(), flows=[noting])
-    assert modelled(replay(dataset, tmp_path / "b", flows=[noting])) == modelled(recorded)
+    recorded = play(dataset, "record", tmp_path / "a", model=VaryingModel(), flows=[noting])
+    assert replay_invariants(replay(dataset, tmp_path / "b", flows=[noting])) == replay_invariants(recorded)

@@ -7,7 +7,7 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import BadRequest, ConfigError
 from agentlab.models.scripted import Scripted, call
-from support.rules_set import CONVERSATIONS, DOCUMENTS, obliging, write_set
+from support.rules_set import CONVERSATIONS, DOCUMENTS, cooperative_model, write_set
 
 
 def test_unscored_turns_enter_the_history_and_sessions_clear_it(tmp_path, own_home):
@@ -55,7 +55,9 @@ def test_tools_a_conversation_brings_are_served_from_its_recorded_results(tmp_pa
 def test_two_data_sets_keep_their_conversations_apart(dataset, tmp_path):
     other = write_set(tmp_path / "other", CONVERSATIONS, DOCUMENTS)
     spec = {"embedder": "hashing/hashing-64", "flows": ["rag_only"]}
-    with al.Lab(model=Scripted([obliging], loop=True), datasets=[str(dataset), str(other)], **spec) as laboratory:
+    with al.Lab(
+        model=Scripted([cooperative_model], loop=True), datasets=[str(dataset), str(other)], **spec
+    ) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     assert run.summary["datasets"] == ["rules", "other"]
     assert set(run.turns["conversation"]) >= {"rules/c0", "other/c0"}

@@ -13,7 +13,7 @@ from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.judge.standing import JudgeReport
 from agentlab.models.scripted import Scripted
-from support.judges import Reader, credulous, holds, part
+from support.judges import ScriptedJudge, credulous, holds, part
 from support.predictions import row, write_questions, write_rows
 
 NAMES = [f"q{n:02}" for n in range(12)]
@@ -49,7 +49,7 @@ def right(name: str) -> str:
 
 def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
     run = imported({"one": right, "two": lambda name: "red"})
-    model = Reader(holds)
+    model = ScriptedJudge(holds)
     judged(run, model)
     before = al.open_run(run).table()
     assert before.loc["judge_correct"].to_list() == [1, 0]
@@ -63,7 +63,7 @@ def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
 
 def test_a_reference_that_has_changed_is_judged_anew(tmp_path):
     run = imported({"one": right, "two": lambda name: "red"})
-    model = Reader(holds)
+    model = ScriptedJudge(holds)
     judged(run, model, stress=0)
     imported_again = write_questions(Path("theirs"), {name: ["red"] for name in NAMES})
     assert main(["score", "run", "--scorer", "answer"]) == 0, imported_again
@@ -73,7 +73,7 @@ def test_a_reference_that_has_changed_is_judged_anew(tmp_path):
 
 def test_any_of_several_references_is_right_and_the_judge_sees_them_all():
     run = imported({"one": right, "two": lambda name: "azure"}, references=["blue", "azure"])
-    model = Reader(lambda reference, answer: "yes" if answer in reference.split("\nor: ") else "no")
+    model = ScriptedJudge(lambda reference, answer: "yes" if answer in reference.split("\nor: ") else "no")
     judged(run, model)
     assert al.open_run(run).table().loc["judge_correct"].to_list() == [0, 1]
     assert all(part("reference", asked) == "blue\nor: azure" for asked in model.asked)
@@ -82,7 +82,7 @@ def test_any_of_several_references_is_right_and_the_judge_sees_them_all():
 def test_empty_replies_are_worth_nothing_and_are_no_labels():
     """A judge takes all for right, and a system says nothing to every third question: no label, no interval."""
     lazy = {name: "" if number % 3 == 0 else right(name) for number, name in enumerate(NAMES)}
-    standing = judged(imported({"one": right, "lazy": lazy.__getitem__}), Reader(credulous))
+    standing = judged(imported({"one": right, "lazy": lazy.__getitem__}), ScriptedJudge(credulous))
     found = standing.mean("lazy")
     assert (found.value, found.interval) == (pytest.approx(2 / 3), None)
     assert len(standing.next_to_label(100)) == len(NAMES), "the other system's replies are still to be labelled"
@@ -90,7 +90,7 @@ def test_empty_replies_are_worth_nothing_and_are_no_labels():
 
 def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along(capsys):
     run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
-    standing = judged(run, Reader(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
+    standing = judged(run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
     assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
     differences = {d.measure.name: d.stop_signal for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
@@ -102,7 +102,7 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
     run = imported({"one": right, "two": lambda name: "red"})
     rows = [f"{name},0,{flow},{int(flow == 'one')}" for name in NAMES for flow in ("one", "two")]
     Path("labels.csv").write_text("\n".join(["conversation,turn,flow,label", *rows, ""]))
-    standing = judged(run, Reader(credulous), labels="labels.csv")
+    standing = judged(run, ScriptedJudge(credulous), labels="labels.csv")
     assert standing.mean("one").interval[1] == 1 and standing.difference("one", "two").interval[0] == -1
     capsys.readouterr()
     for command in ("show", "compare"):
@@ -113,7 +113,9 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
 
 
 def test_a_judge_that_calls_everything_partly_right_passes_everything():
-    standing = judged(imported({"one": right, "two": lambda name: "red"}), Reader(lambda reference, answer: "partly"))
+    standing = judged(
+        imported({"one": right, "two": lambda name: "red"}), ScriptedJudge(lambda reference, answer: "partly")
+    )
     counts = standing.judged.known_answer_results
     assert counts.pop("swapped") == (0, 0, 0), "there is neither name nor number in an answer"
     assert set(counts.values()) == {(8, 8, 0)}
@@ -121,7 +123,7 @@ def test_a_judge_that_calls_everything_partly_right_passes_everything():
 
 def test_a_system_may_be_called_as_it_likes():
     run = imported({"stress": right, "known": lambda name: "red"})
-    judged(run, Reader(holds))
+    judged(run, ScriptedJudge(holds))
     assert al.open_run(run).table().loc["judge_correct"].to_list() == [1, 0]
 
 
@@ -138,7 +140,7 @@ def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_d
     flows = [searching, guessing]
     with al.Lab(model=Scripted(["x"]), flows=flows, datasets=folder, embedder="hashing/hashing-64") as lab:
         run = lab.run_sync(out="run").path
-    model = Reader(credulous)
+    model = ScriptedJudge(credulous)
     model.verdict = lambda reference, answer: "yes"
     judged(run, model, "grounded", stress=0)
     assert {part("passages", asked) == "(none)" for asked in model.asked if "It is blue." in asked} == {True}

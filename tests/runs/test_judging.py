@@ -15,7 +15,7 @@ from agentlab.core.errors import RunError
 from agentlab.evals.judge.standing import JudgeReport
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
-from support.judges import Reader, credulous, holds, part
+from support.judges import ScriptedJudge, credulous, holds, part
 from support.predictions import row, write_questions, write_rows
 from support.unsealing import unseal
 
@@ -75,7 +75,7 @@ def is_right(row: dict[str, str]) -> str:
 
 
 def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, capsys):
-    model = Reader(holds)
+    model = ScriptedJudge(holds)
     standing = judged(run, model)
     assert standing.judged.known_answer_results["reference"] == (8, 8, 0)
     assert {counts[0] for kind, counts in standing.judged.known_answer_results.items() if kind != "reference"} == {0}
@@ -91,7 +91,7 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
 
 
 def test_a_judge_that_believes_everything_is_found_out(run):
-    standing = judged(run, Reader(credulous))
+    standing = judged(run, ScriptedJudge(credulous))
     assert set(standing.judged.known_answer_results.values()) == {(8, 8, 0)}
     assert "8 of 8 (injection)" in str(standing) and "8 of 8 (praise)" in str(standing)
     assert "8 of 8 (swapped)" in str(standing)
@@ -104,7 +104,7 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
     def breaks(reference: str, answer: str) -> str:
         return "yes" if answer in replies else "hm"
 
-    standing = judged(run, Reader(breaks))
+    standing = judged(run, ScriptedJudge(breaks))
     passed, read, unread = map(sum, zip(*standing.judged.known_answer_results.values(), strict=True))
     assert unread and passed == read, "what can be read are references and answers to other questions"
     assert f"{unread} known answers have no verdict that can be read" in str(standing)
@@ -114,15 +114,15 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
 
 def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    judged(run, Reader(holds), stress=0, labels=labels)
-    again = judged(run, Reader(holds), stress=0)
+    judged(run, ScriptedJudge(holds), stress=0, labels=labels)
+    again = judged(run, ScriptedJudge(holds), stress=0)
     assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.ineligible_because
     assert main(["compare", str(run.path)]) == 0
     assert "held against 30 labels" in capsys.readouterr().out
     assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
-    assert judged(run, Reader(holds), stress=0, labels=labels).ineligible_because
-    assert judged(run, Reader(holds), stress=0).ineligible_because, "the last word holds"
+    assert judged(run, ScriptedJudge(holds), stress=0, labels=labels).ineligible_because
+    assert judged(run, ScriptedJudge(holds), stress=0).ineligible_because, "the last word holds"
 
 
 def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(run, tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(ru
 
 
 def test_what_is_judged_stands_between_marks_that_it_cannot_close(run):
-    model = Reader(lambda reference, answer: "no")
+    model = ScriptedJudge(lambda reference, answer: "no")
     judged(run, model)
     texts = [text for text in model.asked if "No idea" in text]
     assert texts and all(text.count("</answer>") == 1 for text in texts)
@@ -147,16 +147,16 @@ def test_orders_that_contradict_each_other_are_told_and_count_half(run):
         return "yes" if first_seen.calls % 2 else "no"
 
     first_seen.calls = 0
-    standing = judged(run, Reader(first_seen), stress=0)
+    standing = judged(run, ScriptedJudge(first_seen), stress=0)
     assert standing.judged.order_disagreements == TURNS
     assert al.open_run(run.path).table().loc["judge_correct", "good"] == 0.5
 
 
 def test_labels_correct_a_judge_and_carry_its_error(run, tmp_path):
-    alone = judged(run, Reader(credulous), stress=0)
+    alone = judged(run, ScriptedJudge(credulous), stress=0)
     assert alone.scores[:, 0].mean() == 1 and alone.mean("good").interval is None
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    held = judged(run, Reader(credulous), stress=0, labels=labels)
+    held = judged(run, ScriptedJudge(credulous), stress=0, labels=labels)
     low, high = held.mean("good").interval
     assert low < RIGHT / TURNS < high < 1
     assert held.agreement.bias > 0.3
@@ -188,7 +188,7 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
 )
 def test_a_judge_decides_in_a_gate_only_if_people_agree_with_it(run, tmp_path, capsys, verdict, told, why):
     labels = all_labels(run, tmp_path / "labels.csv", told) if told else None
-    judged(run, Reader(verdict), stress=0, labels=labels)
+    judged(run, ScriptedJudge(verdict), stress=0, labels=labels)
     header = json.loads((run.path / "run.json").read_text())
     header["spec"]["primary"] = ["judge_correct", "llm_calls"]
     (run.path / "run.json").write_text(json.dumps(header))
@@ -223,9 +223,9 @@ def test_a_bad_file_of_labels_is_one_line(run, tmp_path, capsys, text, told):
 
 def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
     with pytest.raises(al.AgentlabError, match="has judged nothing"):
-        judged(run, Reader(lambda reference, answer: "maybe"))
+        judged(run, ScriptedJudge(lambda reference, answer: "maybe"))
     with pytest.raises(al.AgentlabError, match="no turn has the passages"):
-        judged(run, Reader(holds), rubric="grounded")
+        judged(run, ScriptedJudge(holds), rubric="grounded")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
 def test_a_rubric_of_ones_own_is_checked(run, tmp_path, text, told):
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(al.AgentlabError, match=told):
-        judged(run, Reader(holds), rubric=str(tmp_path / "own.yaml"))
+        judged(run, ScriptedJudge(holds), rubric=str(tmp_path / "own.yaml"))
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def imported(tmp_path: Path) -> Path:
 
 
 def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported, own_home):
-    model = Reader(holds)
+    model = ScriptedJudge(holds)
     standing = al.judge(
         al.open_run(imported), "grounded", model=model, stress=0, recordings=str(imported.parent / "recordings")
     )
@@ -270,7 +270,7 @@ def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported
 def test_imported_answers_without_their_documents_cannot_be_judged_by_them(imported, own_home):
     (imported.parent / "theirs" / "corpus.jsonl").unlink()
     with pytest.raises(RunError, match="no turn has the passages"):
-        al.judge(al.open_run(imported), "grounded", model=Reader(holds))
+        al.judge(al.open_run(imported), "grounded", model=ScriptedJudge(holds))
 
 
 @pytest.mark.parametrize("wrong", ["-1", "half", "1.5"])

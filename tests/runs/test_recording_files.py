@@ -24,7 +24,7 @@ from agentlab.wire.recordings import Recordings
 from support.doubles import gateway_to
 from support.full_disk import FullDisk
 from support.places import TESTS
-from support.replays import FLOWS, Never, modelled, play, replay
+from support.replays import FLOWS, ForbiddenModel, play, replay, replay_invariants
 from support.requests import request_of
 
 
@@ -131,7 +131,7 @@ def test_two_processes_may_record_into_one_file_at_once(dataset, tmp_path):
     assert [process.wait(120) for process in both] == [0, 0]
     one, two = al.open_run(tmp_path / "one"), al.open_run(tmp_path / "two")
     replayed = replay(dataset, tmp_path / "replayed", flows=FLOWS)
-    assert modelled(one)["flows"] == modelled(two)["flows"] == modelled(replayed)["flows"]
+    assert replay_invariants(one)["flows"] == replay_invariants(two)["flows"] == replay_invariants(replayed)["flows"]
 
 
 def test_secrets_are_not_written_down(dataset, tmp_path, monkeypatch):
@@ -158,9 +158,9 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     await gateway.ask(request, CallSite(turn=0), lambda text: None)
     said = []
     replaying = Recorder("replay", Recordings.open(tmp_path, "a"))
-    await gateway_to(Never(), Trace("f", "c"), recorder=replaying).ask(request, CallSite(turn=0), said.append)
+    await gateway_to(ForbiddenModel(), Trace("f", "c"), recorder=replaying).ask(request, CallSite(turn=0), said.append)
     assert said == ["Hello"], "a replay still streams"
-    elsewhere = gateway_to(Never(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
+    elsewhere = gateway_to(ForbiddenModel(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
     missed = (await elsewhere.ask(request, CallSite(turn=0), said.append)).failure
     assert isinstance(missed, NotRecorded)
     assert "server is 'compatible', was ''" in str(missed)

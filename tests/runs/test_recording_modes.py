@@ -7,15 +7,15 @@ import pytest
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import Notice
 from agentlab.models.scripted import Scripted
-from support.replays import FLOWS, Never, lab, modelled, play, replay
-from support.rules_set import obliging
+from support.replays import FLOWS, ForbiddenModel, lab, play, replay, replay_invariants
+from support.rules_set import cooperative_model
 
 
 def test_record_does_not_touch_what_is_recorded_and_resume_goes_on(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=["rag_only"])
     with pytest.raises(ConfigError, match="--resume"):
         play(dataset, "record", tmp_path / "b", flows=["rag_only"])
-    model = Scripted([obliging], loop=True)
+    model = Scripted([cooperative_model], loop=True)
     with lab(dataset, "record", model, flows=["rag_only"]) as laboratory:
         laboratory.run_sync(out=tmp_path / "c", resume=True)
     assert model.requests == []
@@ -23,7 +23,7 @@ def test_record_does_not_touch_what_is_recorded_and_resume_goes_on(dataset, tmp_
 
 def test_auto_asks_only_for_what_is_new_and_says_where_it_left_the_recorded_way(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=FLOWS)
-    model = Scripted([obliging], loop=True)
+    model = Scripted([cooperative_model], loop=True)
     prompts = {"tools": {"system_with_tools": "Search with {tool} before you answer.\n{documents}"}}
     run = play(dataset, "auto", tmp_path / "b", model=model, flows=FLOWS, prompts=prompts)
     told = run.summary["recordings"]
@@ -36,9 +36,9 @@ def test_auto_asks_only_for_what_is_new_and_says_where_it_left_the_recorded_way(
     assert run.summary["flows"]["rag_only"]["billed"]["llm_calls"] == 0
     assert run.summary["flows"]["tools"]["billed"]["llm_calls"] == 12
 
-    again = play(dataset, "auto", tmp_path / "c", model=Never(), flows=FLOWS, prompts=prompts)
+    again = play(dataset, "auto", tmp_path / "c", model=ForbiddenModel(), flows=FLOWS, prompts=prompts)
     assert again.summary["recordings"]["new"] == 0
-    assert modelled(again) == modelled(run)
+    assert replay_invariants(again) == replay_invariants(run)
 
 
 def test_a_replay_that_misses_counts_why_fails_the_turns_and_is_no_complete_run(dataset, tmp_path):

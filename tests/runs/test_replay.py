@@ -14,15 +14,15 @@ from agentlab.core.errors import BadRequest, ConfigError, NotRecorded
 from agentlab.core.messages import Message, Reply
 from agentlab.models.scripted import Scripted
 from support.places import TESTS
-from support.replays import FLOWS, lab, ledger, modelled, play, replay
-from support.rules_set import obliging
+from support.replays import FLOWS, lab, ledger, play, replay, replay_invariants
+from support.rules_set import cooperative_model
 
 
 @pytest.mark.parametrize("concurrency", [1, 7])
 def test_a_replay_gives_the_same_numbers_to_the_bit_and_asks_nobody(dataset, tmp_path, concurrency):
     recorded = play(dataset, "record", tmp_path / "recorded", flows=FLOWS, concurrency=3)
     replayed = replay(dataset, tmp_path / "replayed", flows=FLOWS, concurrency=concurrency)
-    assert modelled(replayed) == modelled(recorded)
+    assert replay_invariants(replayed) == replay_invariants(recorded)
     assert ledger(replayed) == ledger(recorded)
     assert replayed.summary["recordings"]["new"] == replayed.summary["recordings"]["missing"] == 0
     assert replayed.summary["flows"]["tools"]["billed"]["llm_calls"] == 0
@@ -42,7 +42,7 @@ def test_a_replay_in_another_process_with_other_hashes_gives_the_same(dataset, t
     arguments = [sys.executable, "-c", code, str(TESTS), str(dataset), str(tmp_path / "there")]
     subprocess.run(arguments, check=True, env={**os.environ, "PYTHONHASHSEED": "4711"})
     there = al.open_run(tmp_path / "there")
-    assert modelled(there) == modelled(recorded)
+    assert replay_invariants(there) == replay_invariants(recorded)
     assert ledger(there) == ledger(recorded)
 
 
@@ -51,7 +51,7 @@ def test_what_a_provider_refused_is_refused_again(dataset, tmp_path):
     recorded = play(dataset, "record", tmp_path / "a", flows=["rag_only"], model=Scripted(replies, loop=True))
     replayed = replay(dataset, tmp_path / "b", flows=["rag_only"])
     assert recorded.summary["flows"]["rag_only"]["errors"] == 3
-    assert modelled(replayed) == modelled(recorded)
+    assert replay_invariants(replayed) == replay_invariants(recorded)
 
 
 def test_a_second_try_of_one_request_is_a_recording_of_its_own(dataset, tmp_path):
@@ -67,7 +67,7 @@ def test_a_second_try_of_one_request_is_a_recording_of_its_own(dataset, tmp_path
 
 
 def test_recording_asks_once_for_what_two_flows_ask_and_both_cite_one_latency(dataset, tmp_path):
-    model = Scripted([obliging], loop=True)
+    model = Scripted([cooperative_model], loop=True)
     twins = [{"flow": "rag_only", "label": "one"}, {"flow": "rag_only", "label": "two"}]
     run = play(dataset, "record", tmp_path / "a", model=model, flows=twins)
     flows = run.summary["flows"]

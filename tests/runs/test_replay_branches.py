@@ -8,7 +8,7 @@ from agentlab.core.errors import BadRequest, ServerFault
 from agentlab.core.messages import Reply
 from agentlab.models.scripted import Scripted
 from agentlab.workbench import variants
-from support.replays import Various, ask, lab, modelled, play, replay
+from support.replays import VaryingModel, ask, lab, play, replay, replay_invariants
 
 
 def test_branches_that_ask_the_same_get_their_own_answers_back(dataset, tmp_path):
@@ -29,14 +29,14 @@ def test_branches_that_ask_the_same_get_their_own_answers_back(dataset, tmp_path
         (a, b), (c, d) = await session.parallel(patient(), quick())
         return Reply(text=f"{a} {b} {c} {d}")
 
-    recorded = play(dataset, "record", tmp_path / "a", model=Various(), flows=[branching])
+    recorded = play(dataset, "record", tmp_path / "a", model=VaryingModel(), flows=[branching])
     replayed = replay(dataset, tmp_path / "b", flows=[branching], concurrency=3)
-    assert modelled(replayed) == modelled(recorded)
+    assert replay_invariants(replayed) == replay_invariants(recorded)
     assert len(set(recorded.turns["reply"][0].split()) - {"answer"}) == 4
 
 
 def test_a_branch_that_fails_does_not_end_the_others_at_a_matter_of_speed(dataset, tmp_path):
-    class Refusing(Various):
+    class Refusing(VaryingModel):
         async def complete(self, request, emit):
             if "refuse" in request.messages[-1].text:
                 await asyncio.sleep(0.01)
@@ -53,7 +53,7 @@ def test_a_branch_that_fails_does_not_end_the_others_at_a_matter_of_speed(datase
 
     recorded = play(dataset, "record", tmp_path / "a", model=Refusing(), flows=[branching])
     assert recorded.summary["flows"]["branching"]["llm_calls"] == 6 * 4
-    assert modelled(replay(dataset, tmp_path / "b", flows=[branching])) == modelled(recorded)
+    assert replay_invariants(replay(dataset, tmp_path / "b", flows=[branching])) == replay_invariants(recorded)
 
 
 def test_a_retry_while_recording_does_not_change_the_flows_own_chances(dataset, tmp_path):
@@ -70,10 +70,10 @@ def test_a_retry_while_recording_does_not_change_the_flows_own_chances(dataset, 
 def test_two_specs_in_one_folder_keep_their_own_answers_and_times(dataset, tmp_path):
     runs = {}
     for name in ("a", "b"):
-        runs[name] = play(dataset, "record", tmp_path / name, model=Various(), flows=["rag_only"], name=name)
+        runs[name] = play(dataset, "record", tmp_path / name, model=VaryingModel(), flows=["rag_only"], name=name)
     for name, recorded in runs.items():
         replayed = replay(dataset, tmp_path / f"{name} again", flows=["rag_only"], name=name)
-        assert modelled(replayed) == modelled(recorded)
+        assert replay_invariants(replayed) == replay_invariants(recorded)
 
 
 def test_backends_keep_their_own_times(dataset, tmp_path):
@@ -99,7 +99,7 @@ def test_backends_keep_their_own_times(dataset, tmp_path):
 
 
 def test_a_run_that_was_cut_off_still_owes_what_it_asked(dataset, tmp_path):
-    model = Various()
+    model = VaryingModel()
     with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
         laboratory.run_sync(out=tmp_path / "a")
     turns = tmp_path / "a" / "turns.jsonl"

@@ -13,7 +13,7 @@ from agentlab.evals.play import runner
 from agentlab.evals.play.budget import estimate
 from agentlab.lab.run import open_run
 from agentlab.models.scripted import Scripted
-from support.rules_set import lab, obliging
+from support.rules_set import cooperative_model, lab
 from support.small_runs import Answering, opened, write_set
 from support.unsealing import unseal
 
@@ -24,7 +24,7 @@ def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concu
         pass
 
     out = tmp_path / "run"
-    model = Scripted([obliging], loop=True)
+    model = Scripted([cooperative_model], loop=True)
     spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
 
     def die_after_three(progress):

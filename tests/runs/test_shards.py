@@ -22,7 +22,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.lab.run import Run, open_run
 from support.executors import AtOnce, under_names
-from support.replays import FLOWS, Never, NeverEmbeds, Various, lab, play, replay
+from support.replays import FLOWS, ForbiddenModel, NeverEmbeds, VaryingModel, lab, play, replay
 from support.small_runs import Answering, write_set
 from support.told_sets import write as write_told
 
@@ -44,7 +44,7 @@ async def respond(turn, session):
 
 
 def shared(dataset: Path, out: Path, executor: str, workers: int = 2, resume: bool = False, **spec: Any) -> Run:
-    with lab(dataset, "replay", Never(), NeverEmbeds(), **{"flows": FLOWS, **spec}) as laboratory:
+    with lab(dataset, "replay", ForbiddenModel(), NeverEmbeds(), **{"flows": FLOWS, **spec}) as laboratory:
         return laboratory.run_sync(out=out, executor=executor, workers=workers, resume=resume)
 
 
@@ -153,7 +153,10 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
             raise Killed
 
     def interrupted(resume: bool = False) -> None:
-        with lab(recorded, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory, pytest.raises(BaseException):  # noqa: B017
+        with (
+            lab(recorded, "replay", ForbiddenModel(), NeverEmbeds(), flows=FLOWS) as laboratory,
+            pytest.raises(BaseException),
+        ):  # noqa: B017
             laboratory.run_sync(out=out, executor="at once", workers=2, on_progress=stop, resume=resume)
 
     out = tmp_path / "shared" / "run"
@@ -209,7 +212,7 @@ def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own
 
 
 def replay_on(dataset: Path, out: Path) -> Run:
-    with lab(dataset, "replay", Never(), NeverEmbeds(), flows=FLOWS) as laboratory:
+    with lab(dataset, "replay", ForbiddenModel(), NeverEmbeds(), flows=FLOWS) as laboratory:
         return laboratory.run_sync(out=out, resume=True)
 
 
@@ -249,7 +252,7 @@ def test_long_conversations_in_workers_end_with_the_budget_too(tmp_path, own_hom
 async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=40, turns=2)
     given = {"out": tmp_path / "run", "workers": 2}
-    with lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
+    with lab(data, "live", VaryingModel(), flows=[Answering(calls=bool)]) as laboratory:
         begun = asyncio.Event()
         loop = asyncio.get_running_loop()
         run = laboratory.run(
@@ -272,7 +275,7 @@ def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_ho
     data = write_set(tmp_path / "set", conversations=1)
     with (data / "conversations.jsonl").open("a") as file:
         file.write(json.dumps({"id": "told", "turns": [{"user": "Hi", "scored": False, "reference_answers": ["Ho"]}]}))
-    with lab(data, "live", Various(), flows=[Answering(calls=bool)]) as laboratory:
+    with lab(data, "live", VaryingModel(), flows=[Answering(calls=bool)]) as laboratory:
         for resume in (False, True):
             run = laboratory.run_sync(out=tmp_path / "run", resume=resume, **options)
             assert (run.summary["status"], run.summary["turns"]) == ("complete", 2)
@@ -281,7 +284,7 @@ def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_ho
 
 def test_one_budget_is_shared_by_all(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=40, turns=1)
-    with lab(data, "live", Various(), flows=[Answering(calls=bool)], budget={"calls": 5}) as laboratory:
+    with lab(data, "live", VaryingModel(), flows=[Answering(calls=bool)], budget={"calls": 5}) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run", executor="threads", workers=2)
         assert run.summary["status"] == "partial"
         calls = run.summary["flows"]["answering"]["llm_calls"]
@@ -302,7 +305,7 @@ def test_one_budget_is_shared_by_all(tmp_path, own_home):
     ],
 )
 def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(recorded, tmp_path, options, said):
-    with lab(recorded, "replay", Never(), NeverEmbeds()) as laboratory, pytest.raises(ConfigError, match=said):
+    with lab(recorded, "replay", ForbiddenModel(), NeverEmbeds()) as laboratory, pytest.raises(ConfigError, match=said):
         laboratory.run_sync(out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 

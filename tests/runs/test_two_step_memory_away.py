@@ -12,7 +12,17 @@ from agentlab.lab.run import Run
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted
 from support.told_sets import write as write_memory_set
-from support.two_step_runs import NOTHING_SAVED, Plan, Store, check_sums, following, marked, play, saving, write_set
+from support.two_step_runs import (
+    NOTHING_SAVED,
+    Plan,
+    Store,
+    check_sums,
+    following,
+    memory_failure_messages,
+    play,
+    saving,
+    write_set,
+)
 
 NOTES = [[f"c{c} t{t}" for t in range(3)] for c in range(4)]
 NOTING = {text: Plan((), saving(f"note {text}")) for texts in NOTES for text in texts}
@@ -47,7 +57,7 @@ def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monke
     check_sums(run)
     assert run.summary["turns"] == 24 and all(run.turns["reply"] == "Answer to " + run.turns["user"])
     lost = list(NOTING)[first:]
-    assert marked(run) == lost and marked(run, "discord") == []
+    assert memory_failure_messages(run) == lost and memory_failure_messages(run, "discord") == []
     flows = run.summary["flows"]
     assert [flows[label]["memory_unavailable"] for label in ("chatbox", "discord")] == [len(lost), 0]
     table = {title: cells for _, title, cells in summary_rows([*run.result.flows.values()])[0]}
@@ -73,7 +83,7 @@ def test_turns_recorded_without_their_memory_are_named_and_can_be_recorded_again
     assert any(again("replay", "misses").turns["failed"])
     mended = again("auto", "mended")
     show_run(mended)
-    assert marked(mended) == [] and "memory was unavailable" not in capsys.readouterr().out
+    assert memory_failure_messages(mended) == [] and "memory was unavailable" not in capsys.readouterr().out
     replayed = again("replay", "replayed")
     check_sums(replayed)
     assert [*replayed.turns["reply"]] == [*mended.turns["reply"]]
@@ -94,7 +104,7 @@ def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, mon
         assert len(operations) == 2
         if any(operation.error for operation in operations):
             away.append(text)
-    assert marked(run) == away and 0 < len(away) < 12
+    assert memory_failure_messages(run) == away and 0 < len(away) < 12
     assert {text for text in NOTING if text.startswith("c3")} <= set(away), "begun after the store had gone"
 
 
@@ -108,7 +118,7 @@ def test_a_tool_says_that_memory_is_away(tmp_path, own_home, monkeypatch, flow, 
     variant = {"flow": flow, "protocol": protocol, "filter_memory_tools": protocol == "native"}
     run = play(data, tmp_path / "run", following(plans), variant)
     check_sums(run)
-    assert marked(run, flow) == ["What do you know?"]
+    assert memory_failure_messages(run, flow) == ["What do you know?"]
     (tool,) = [e for e in run.trace(flow, "c0").events if isinstance(e, ToolRun)]
     assert (
         tool.output == "Long-term memory is not available at the moment: nothing could be looked up. Go on without it."

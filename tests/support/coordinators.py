@@ -92,7 +92,7 @@ def ops(session, **wanted):
     return [e for e in found if all(getattr(e, k, None) == v for k, v in wanted.items())]
 
 
-class Slow:
+class SlowMemory:
     """A memory whose searches find nothing, so many at once, and then wait for ever, or fail."""
 
     name = "slow"

@@ -13,7 +13,7 @@ from typing import Any
 import agentlab as al
 from agentlab.core.errors import AgentlabError
 from agentlab.models.scripted import Scripted
-from support.forks import Ended, in_child
+from support.forks import ChildResult, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEMORIES = ("sqlite", "textfile", "chroma")
@@ -146,5 +146,5 @@ def _nothing() -> None:
     pass
 
 
-def _is_fine(ended: Ended) -> bool:
+def _is_fine(ended: ChildResult) -> bool:
     return ended.is_clean and ended.megabytes < 600

@@ -17,7 +17,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildResult:
     code: int | None
     """None where a signal ended it."""
     signal: int | None
@@ -49,7 +49,7 @@ def in_child(
     send: int | None = None,
     after: float = 0.0,
     most_bytes_a_file: int | None = None,
-) -> Ended:
+) -> ChildResult:
     """Fork, do `work` there, and wait; `send` a signal `after` so many seconds, if it is still at work then."""
     # A pipe, because a limit on files would hold for a file that takes the output.
     reading, writing = os.pipe()
@@ -76,7 +76,7 @@ def in_child(
         time.sleep(0.002)
     os.close(reading)
     code, by = (os.WEXITSTATUS(status), None) if os.WIFEXITED(status) else (None, os.WTERMSIG(status))
-    return Ended(code, by, hung, passed, used.ru_maxrss / 1024, said.decode("utf-8", "replace"))
+    return ChildResult(code, by, hung, passed, used.ru_maxrss / 1024, said.decode("utf-8", "replace"))
 
 
 def _read(pipe: int) -> bytes:

@@ -39,7 +39,7 @@ async def search(index: DocumentIndex, query: str, **options: Any) -> tuple[Pass
     return await index.search(query, vector, **options)
 
 
-class Asked:
+class CountingEmbedder:
     """An embedder that counts what it is asked, and fails after `fails_after` texts."""
 
     name = "asked/1"
@@ -60,7 +60,7 @@ MANY = tuple(document(f"d{n}", f"Document number {n} is about item {n * n}. " * 
 
 
 def die_while_building(folder: str) -> None:
-    class Deadly(Asked):
+    class Deadly(CountingEmbedder):
         async def embed(self, texts: Sequence[str]) -> Any:
             if len(self.texts) > 250:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -70,7 +70,7 @@ def die_while_building(folder: str) -> None:
 
 
 async def open_and_search_here(folder: str) -> tuple[str, ...]:
-    index = await open_index(MANY, Asked(), folder=Path(folder), method="hybrid")
+    index = await open_index(MANY, CountingEmbedder(), folder=Path(folder), method="hybrid")
     found = await search(index, "number 12 about item 144", top_k=3)
     return tuple(passage.id for passage in found)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentlab.cli.parser import main
 from agentlab.lab.run import open_run
-from support.forks import Ended, files_in, in_child
+from support.forks import ChildResult, files_in, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEASURED = {"latency_s", "phases", "billed"}
@@ -218,7 +218,7 @@ class Disks:
             for place in places:
                 subprocess.run(["umount", str(place)], check=True)
 
-    def fill(self, set_up: SetUp, number: int, chance: random.Random) -> Ended:
+    def fill(self, set_up: SetUp, number: int, chance: random.Random) -> ChildResult:
         """A run on such a disk; afterwards there is room again."""
         work, turn = lambda: set_up.run("cut", "--resume"), number // 2
         if not self.own or number % 2:

@@ -15,7 +15,7 @@ def part(name: str, text: str) -> str:
     return found[1] if found else ""
 
 
-class Reader:
+class ScriptedJudge:
     """Says what `verdict` makes of reference and answer; counts what it was asked."""
 
     name = "reader"

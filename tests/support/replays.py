@@ -10,12 +10,12 @@ import agentlab as al
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
-from support.rules_set import obliging
+from support.rules_set import cooperative_model
 
 FLOWS = ["rag_only", "tools", "tools_rag_fallback"]
 
 
-class Never:
+class ForbiddenModel:
     """A model that must not be asked."""
 
     name, parallel = "scripted", None
@@ -36,7 +36,7 @@ class NeverEmbeds:
 
 def lab(dataset: Path, mode: str, model=None, embedder="hashing/hashing-64", **spec) -> al.Lab:
     spec = {"datasets": [str(dataset)], "recordings": str(dataset.parent / "recordings"), **spec}
-    return al.Lab(model=model or Scripted([obliging], loop=True), embedder=embedder, mode=mode, **spec)
+    return al.Lab(model=model or Scripted([cooperative_model], loop=True), embedder=embedder, mode=mode, **spec)
 
 
 def play(dataset: Path, mode: str, out: Path, **options) -> Run:
@@ -45,10 +45,10 @@ def play(dataset: Path, mode: str, out: Path, **options) -> Run:
 
 
 def replay(dataset: Path, out: Path, **options) -> Run:
-    return play(dataset, "replay", out, model=Never(), embedder=NeverEmbeds(), **options)
+    return play(dataset, "replay", out, model=ForbiddenModel(), embedder=NeverEmbeds(), **options)
 
 
-def modelled(run: Run) -> dict:
+def replay_invariants(run: Run) -> dict:
     """Everything a run stands for: the figures of its flows, and of every turn, without what was billed now."""
     flows = {label: {k: v for k, v in flow.items() if k != "billed"} for label, flow in run.summary["flows"].items()}
     turns = run.turns.drop(columns=["wall_seconds", "take"]).to_json(double_precision=15)
@@ -65,7 +65,7 @@ def ledger(run: Run) -> list[dict]:
     )
 
 
-class Various:
+class VaryingModel:
     """Answers each call in another way and after another while, so that whoever mixes two of them up is seen."""
 
     name, parallel = "scripted", None

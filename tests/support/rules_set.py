@@ -38,7 +38,7 @@ def write_set(folder: Path, conversations: list, documents: list | None = None) 
     return folder
 
 
-def obliging(request) -> Message | str:
+def cooperative_model(request) -> Message | str:
     """Looks up once where it can, then answers from what it was shown."""
     if request.tools and request.messages[-1].role == "user":
         return call("lookup_documents", document_names=[], query=request.messages[-1].text)
@@ -46,6 +46,6 @@ def obliging(request) -> Message | str:
     return "Between 410 and 450 grams." if "ball?" in asked else "The documents do not say."
 
 
-def lab(dataset: Path, replies=(obliging,), **spec) -> al.Lab:
+def lab(dataset: Path, replies=(cooperative_model,), **spec) -> al.Lab:
     spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", **spec}
     return al.Lab(model=Scripted(replies, loop=True), **spec)

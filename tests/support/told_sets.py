@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def said(session: str, date: str, *turns: tuple[str, str], of: str = "ann") -> dict[str, Any]:
+def session_row(session: str, date: str, *turns: tuple[str, str], of: str = "ann") -> dict[str, Any]:
     rows = [{"id": f"{session}:{n}", "speaker": who, "text": text} for n, (who, text) in enumerate(turns, 1)]
     speakers = sorted({who for who, _ in turns})
     return {"conversation_id": of, "session_id": session, "date": date, "speakers": speakers, "turns": rows}
@@ -20,9 +20,11 @@ def asked(name: str, question: str, *answers: str, evidence: tuple[str, ...] = (
 
 
 SESSIONS = [
-    said("late", "2026-03-02 10:00", ("Ann", "I sold my oboe and bought a cello"), ("agent", "A fine instrument")),
-    said("early", "2026-01-05 09:30", ("Ann", "I play the oboe"), ("Bo", "I keep bees near Ulm")),
-    said("other", "2026-02-01", ("Cleo", "My boat is called Mistral"), of="cleo"),
+    session_row(
+        "late", "2026-03-02 10:00", ("Ann", "I sold my oboe and bought a cello"), ("agent", "A fine instrument")
+    ),
+    session_row("early", "2026-01-05 09:30", ("Ann", "I play the oboe"), ("Bo", "I keep bees near Ulm")),
+    session_row("other", "2026-02-01", ("Cleo", "My boat is called Mistral"), of="cleo"),
 ]
 QUESTIONS = [
     asked("q1", "Who keeps bees near Ulm?", "Bo", evidence=("early",)),

@@ -80,7 +80,7 @@ def play(data: Path, out: Path, model: Scripted, *flows: Any, **spec: Any) -> Ru
         return lab.run_sync(out=out)
 
 
-def marked(run: Run, flow: str = "chatbox") -> list[str]:
+def memory_failure_messages(run: Run, flow: str = "chatbox") -> list[str]:
     """The messages of the turns that say their memory was away."""
     turns = run.turns[run.turns["flow"] == flow]
     return sorted(turns[turns["memory_unavailable"] == 1]["user"])

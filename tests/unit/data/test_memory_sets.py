@@ -7,7 +7,7 @@ import pytest
 from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
 from support.places import PUBLIC
-from support.told_sets import QUESTIONS, SESSIONS, asked, said, write
+from support.told_sets import QUESTIONS, SESSIONS, asked, session_row, write
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_questions_become_turns_and_sessions_stand_in_order_of_their_dates(tmp_p
         dataset.memory_sessions,
     )
     assert dataset.digest != load_dataset(write(tmp_path / "less", [SESSIONS[2], *SESSIONS[:1]], QUESTIONS[2:])).digest
-    told = said("s", "2026-04-08 :", ("Ann", "hm"))
+    told = session_row("s", "2026-04-08 :", ("Ann", "hm"))
     noted = load_dataset(write(tmp_path / "noted", [told], [asked("q", "hm?")]))
     assert noted.memory_sessions["ann"][0].date == "2026-04-08", "a day whose time is missing is a date"
 

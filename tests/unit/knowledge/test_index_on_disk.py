@@ -19,7 +19,7 @@ from support.indexing import (
     MANY,
     METHODS,
     SMALL,
-    Asked,
+    CountingEmbedder,
     die_while_building,
     document,
     open_and_search,
@@ -29,7 +29,7 @@ from support.indexing import (
 
 
 async def test_an_index_is_built_once_and_opens_fast(tmp_path: Path) -> None:
-    embedder, steps = Asked(), []
+    embedder, steps = CountingEmbedder(), []
     first = await open_index(
         MANY, embedder, folder=tmp_path, method="dense", progress=lambda done, total: steps.append((done, total))
     )
@@ -44,7 +44,7 @@ async def test_an_index_is_built_once_and_opens_fast(tmp_path: Path) -> None:
 
 
 async def test_other_content_is_another_index(tmp_path: Path) -> None:
-    embedder = Asked()
+    embedder = CountingEmbedder()
     for documents, max_tokens in ((SMALL, 200), (SMALL[1:], 200), (SMALL[::-1], 200), (SMALL, 100)):
         before = len(embedder.texts)
         index = await open_index(documents, embedder, folder=tmp_path, method="dense", max_tokens=max_tokens)
@@ -58,8 +58,8 @@ async def test_other_content_is_another_index(tmp_path: Path) -> None:
 
 async def test_a_failed_build_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the embedder broke"):
-        await open_index(MANY, Asked(fails_after=300), folder=tmp_path, method="dense")
-    index = await open_index(MANY, Asked(), folder=tmp_path, method="dense")
+        await open_index(MANY, CountingEmbedder(fails_after=300), folder=tmp_path, method="dense")
+    index = await open_index(MANY, CountingEmbedder(), folder=tmp_path, method="dense")
     assert len(await search(index, "document", top_k=10**4)) == len(index.passages)
 
 
@@ -91,7 +91,7 @@ async def test_killed_builds_and_processes_at_once(tmp_path: Path) -> None:
 
 
 async def test_tasks_that_open_at_once_build_once(tmp_path: Path) -> None:
-    embedder = Asked()
+    embedder = CountingEmbedder()
     indexes = await asyncio.gather(*(open_index(SMALL, embedder, folder=tmp_path, method="hybrid") for _ in range(4)))
     assert len(embedder.texts) == len(indexes[0].passages)
 

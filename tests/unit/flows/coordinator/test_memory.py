@@ -11,7 +11,7 @@ from agentlab.core.events import Decision, Notice
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
 from agentlab.models.embedders import hashing
-from support.coordinators import Slow, ops, said, say, setup, stored
+from support.coordinators import SlowMemory, ops, said, say, setup, stored
 
 
 async def test_turns_are_stored_after_the_reply_and_charged_to_memory(memory):
@@ -69,7 +69,7 @@ async def test_streamed_memories_are_searched_beside_the_reply_and_come_with_the
 
 async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
     session, model = setup(["Noted.", "Hm."], memory_read="stream", store_turns=False)
-    memory = Slow()
+    memory = SlowMemory()
     session.change(memory=memory)
     session.begin_turn(0)
     turn = asyncio.create_task(coordinator.respond(UserTurn(text="Where do I live?"), session))
@@ -162,7 +162,7 @@ async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads)
 
 
 async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_off():
-    memory = Slow(at_once=1)
+    memory = SlowMemory(at_once=1)
     session, _ = setup(["Noted."], gate="all", memory_read="ahead", memory_facts=1)
     session.change(memory=memory)
     session.begin_turn(0)

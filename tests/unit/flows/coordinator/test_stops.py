@@ -10,7 +10,7 @@ from agentlab.core.errors import ServerFault
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
 from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED
-from support.coordinators import Slow, Tool, both, history, said, say, setup, stored, talk
+from support.coordinators import SlowMemory, Tool, both, history, said, say, setup, stored, talk
 
 
 async def test_a_stop_in_mid_stream_keeps_what_was_said():
@@ -67,7 +67,7 @@ async def test_an_error_of_the_provider_leaves_a_history_the_next_turn_can_use(b
 
 
 async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
-    memory = Slow()
+    memory = SlowMemory()
     session, model = setup(["First reply.", "Third reply."], gate="all")
     await say(session, "First")
     session.change(memory=memory)
